@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from stompy.connection.stats import ConnectionStats
     from stompy.connection.subscription import Subscription
     from stompy.connection.transaction import Transaction
+    from stompy.dialects.options import SendOptions
     from stompy.frames.frame import Frame, Headers
     from stompy.frames.grammar import Leniency, Limits, Version
     from stompy.link.flow import InboxLimits
@@ -139,6 +140,7 @@ __all__ = [
     "RemoteProtocolError",
     "ResendLimits",
     "Retry",
+    "SendOptions",
     "SendTimeoutError",
     "SessionError",
     "StompError",
@@ -189,6 +191,7 @@ _LAZY = {
     "Receipt": "stompy.link.receipts",
     "Reconnect": "stompy.connection.reconnect",
     "ResendLimits": "stompy.connection.reconnect",
+    "SendOptions": "stompy.dialects.options",
     "Subscription": "stompy.connection.subscription",
     "TcpOptions": "stompy.transport.tcp",
     "Tls": "stompy.transport.tls.options",

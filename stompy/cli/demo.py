@@ -136,7 +136,7 @@ def listener(tour: Tour, broker: Broker, conn: Connection) -> None:
 def receipts(tour: Tour, broker: Broker, conn: Connection) -> None:
     """Let the broker confirm."""
     with tour.step("Receipts", "The broker confirms processed messages. Many receipts may be in flight at once."):
-        for receipt in [conn.send("/queue/sure", str(number), receipt=True) for number in range(100)]:
+        for receipt in [conn.send_async("/queue/sure", str(number)) for number in range(100)]:
             receipt.wait(_TIMEOUT)
         tour.check("the queue has all 100", holds=broker.depth("/queue/sure") == 100)
 
@@ -174,7 +174,7 @@ def nack(tour: Tour, broker: Broker, conn: Connection) -> None:
         while not broker.depth("/queue/DLQ") and len(deliveries) < _REFUSALS:
             message = jobs.receive(timeout=_TIMEOUT)
             deliveries.append(message.redelivered)
-            message.nack(receipt=True).wait(_TIMEOUT)
+            message.nack(confirm=True)
         redelivered = not deliveries[0] and all(deliveries[1:])
         tour.check(f"{len(deliveries)} deliveries, all but the first marked", holds=redelivered)
         origin = conn.subscribe("/queue/DLQ").receive(timeout=_TIMEOUT).headers["original-destination"]

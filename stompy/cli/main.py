@@ -82,7 +82,8 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
             `None` stands for all commands.
     """
     # Imported late: `stompy --version` needs none of them.
-    from stompy.cli.options import CommandParser, did_you_mean
+    from stompy.cli.options import CommandParser
+    from stompy.printable import did_you_mean
 
     parser = CommandParser(
         prog="stompy",

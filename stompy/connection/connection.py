@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import Batch
@@ -38,14 +38,12 @@ from stompy.connection.subscriptions import SubscriptionTable
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
-from stompy.dialects.options import NOTHING_ASKED, SendOptions, SubscribeOptions
+from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.link.receipts import Receipt
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from stompy.connection.sending import SendArguments
 
 _NUMBERS = itertools.count(1)
 _UNSAFE = re.compile(r"[^\w.-]", re.ASCII)
@@ -125,75 +123,27 @@ class Connection:
 
     # Sending.
 
-    @overload
     def send(
         self,
         destination: str,
         body: Body = b"",
         *,
-        receipt: Literal[True],
         confirm: bool = False,
-        **arguments: Unpack[SendArguments],
-    ) -> Receipt: ...
-    @overload
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        receipt: bool = False,
-        confirm: Literal[True],
-        **arguments: Unpack[SendArguments],
-    ) -> Receipt: ...
-    @overload
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        receipt: bool = False,
-        confirm: bool = False,
-        **arguments: Unpack[SendArguments],
-    ) -> Receipt | None: ...
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
-        receipt: bool = False,
-        confirm: bool = False,
-        content_length: bool | None = None,
-        persistent: bool | None = None,
-        priority: int | None = None,
-        expires: float | None = None,
-        delay: float | None = None,
-        group: str | None = None,
-        dedupe_id: str | None = None,
         timeout: float | Default | None = DEFAULT,
-    ) -> Receipt | None:
+        **options: Unpack[SendOptions],
+    ) -> None:
         """Send a message; on return, the operating system has every byte (STOMP 1.2, SEND).
 
         Args:
             destination: interpreted by the broker.
             body: `str` (sent as `text/plain;charset=utf-8`), bytes (sent unchanged), or a value to encode as JSON.
-            content_type: a MIME type; text is encoded with its charset.
-            headers: additional headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`).
-            receipt: request a receipt and return it.
-            confirm: request a receipt and wait for it.
-            content_length: whether to add that header; `None` uses the connection's setting.
-            persistent: whether the message survives a restart of the broker; `None` uses the broker's default.
-            priority: 0 to 9.
-            expires: seconds to live.
-            delay: seconds until the broker delivers it.
-            group: messages of a group go to one consumer, in order.
-            dedupe_id: the broker drops messages with an id it has seen.
+            confirm: wait until the broker has confirmed the message by a receipt.
             timeout: seconds for the write and, with `confirm`, for the receipt; by default those of the connection.
+            options: see `SendOptions`.
 
         Raises:
             LocalProtocolError: the frame cannot be encoded; nothing was sent.
-            ConfigurationError: the broker does not support an option; nothing was sent.
+            ConfigurationError: an option is wrong, given twice, or not supported by the broker; nothing was sent.
             NotConnectedError: the connection was closed.
             ConnectionLostError: the connection was lost; `outcome` says whether the broker may have the message.
             ReceiptTimeoutError: with `confirm`, the broker did not confirm in time.
@@ -201,15 +151,35 @@ class Connection:
         """
         if timeout is not DEFAULT:
             check_seconds(timeout)
-        values = (persistent, priority, expires, delay, group, dedupe_id)
-        options = None if values == NOTHING_ASKED else SendOptions(*values)
-        handle = self._sender.send(
-            destination, body, content_type, headers, receipt or confirm, content_length, timeout, options
-        )
-        if confirm and handle is not None:
+        receipt = self._sender.send(destination, body, options, confirm, timeout)
+        if receipt is not None:
             self._sender.flush_batch(timeout=timeout)
-            handle.wait(timeout)
-        return handle
+            receipt.wait(timeout)
+
+    def send_async(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> Receipt:
+        """Send a message as `send` does, and return the receipt by which the broker will confirm it.
+
+        Args:
+            destination: as in `send`.
+            body: as in `send`.
+            timeout: seconds for the write; by default the send timeout.
+            options: see `SendOptions`.
+
+        Raises:
+            StompError: as `send`; of what happens later, the receipt.
+        """
+        if timeout is not DEFAULT:
+            check_seconds(timeout)
+        receipt = self._sender.send(destination, body, options, True, timeout)
+        assert receipt is not None
+        return receipt
 
     def batch(self) -> Batch:
         """Return a context manager that collects this thread's sends and writes them together.
@@ -247,9 +217,8 @@ class Connection:
         destination: str,
         body: Body = b"",
         *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
         timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
     ) -> Message:
         """Send a request and return its reply.
 
@@ -259,16 +228,15 @@ class Connection:
         Args:
             destination: where the responder is subscribed.
             body: as in `send`.
-            content_type: as in `send`.
-            headers: as in `send`; not `reply-to` or `correlation-id`.
             timeout: seconds; by default the receipt timeout. Later replies are dropped and counted.
+            options: see `SendOptions`; headers without `reply-to` and `correlation-id`.
 
         Raises:
             ReceiveTimeoutError: no reply in time.
             ConnectionLostError: the connection was lost first.
         """
         seconds = given(timeout, self._config.receipt_timeout)
-        return self._replies.request(destination, body, content_type=content_type, headers=headers, timeout=seconds)
+        return self._replies.request(destination, body, options, timeout=seconds)
 
     def transaction(self) -> Transaction:
         """Return a transaction, a context manager that commits at the end of the block and aborts on an exception.
@@ -277,7 +245,7 @@ class Connection:
             NotConnectedError: the connection was closed.
             ConnectionLostError: the connection was lost.
         """
-        return Transaction(self._sender, self._acker, content_length=self._config.content_length)
+        return Transaction(self._sender, self._acker)
 
     # Receiving.
 

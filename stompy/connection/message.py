@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from stompy.connection.codec import decode_json, decode_text
 from stompy.errors import StompError
@@ -282,27 +282,29 @@ class Message:
             with self._delivery.acker.claims:
                 self._delivery.cover(self._order, self._settled)
 
-    @overload
-    def ack(self, *, receipt: Literal[True]) -> Receipt: ...
-    @overload
-    def ack(self, *, receipt: bool = False) -> Receipt | None: ...
-    def ack(self, *, receipt: bool = False) -> Receipt | None:
+    def ack(self, *, confirm: bool = False) -> None:
         """Acknowledge the message; in mode `client`, and all earlier ones of the subscription (STOMP 1.2, ACK).
 
         Args:
-            receipt: request a receipt and return it.
+            confirm: wait until the broker has confirmed the ACK by a receipt.
 
         Raises:
             AckError: the mode is `auto`, the message is already settled, or its session or (for most brokers) its
                 subscription has ended, so that the broker redelivers it.
+            ConnectionLostError: the connection was lost.
+            ReceiptTimeoutError: with `confirm`, the broker did not confirm within the receipt timeout.
         """
-        return self._delivery.acker.acknowledge(self, "ACK", receipt=receipt)
+        receipt = self._delivery.acker.acknowledge(self, "ACK", receipt=confirm)
+        if receipt is not None:
+            receipt.wait()
 
-    @overload
-    def nack(self, *, requeue: bool | None = None, receipt: Literal[True]) -> Receipt: ...
-    @overload
-    def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None: ...
-    def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None:
+    def ack_async(self) -> Receipt:
+        """Acknowledge the message as `ack` does, and return the receipt by which the broker will confirm the ACK."""
+        receipt = self._delivery.acker.acknowledge(self, "ACK", receipt=True)
+        assert receipt is not None
+        return receipt
+
+    def nack(self, *, requeue: bool | None = None, confirm: bool = False) -> None:
         """Reject the message (STOMP 1.2, NACK).
 
         RabbitMQ redelivers it immediately. ActiveMQ dead-letters it, or drops it if not persistent. Artemis drops it.
@@ -310,14 +312,24 @@ class Message:
         Args:
             requeue: `True`: only if the broker then redelivers the message; `False`: only if it does not; `None`: what
                 the broker does by default, unless that is to drop every message.
-            receipt: request a receipt and return it.
+            confirm: wait until the broker has confirmed the NACK by a receipt.
 
         Raises:
             AckError: as `ack`.
             LocalProtocolError: STOMP 1.0 has no NACK.
             ConfigurationError: the broker does not do what `requeue` requires; nothing was sent.
+            ConnectionLostError: the connection was lost.
+            ReceiptTimeoutError: with `confirm`, the broker did not confirm within the receipt timeout.
         """
-        return self._delivery.acker.acknowledge(self, "NACK", receipt=receipt, requeue=requeue)
+        receipt = self._delivery.acker.acknowledge(self, "NACK", receipt=confirm, requeue=requeue)
+        if receipt is not None:
+            receipt.wait()
+
+    def nack_async(self, *, requeue: bool | None = None) -> Receipt:
+        """Reject the message as `nack` does, and return the receipt by which the broker will confirm the NACK."""
+        receipt = self._delivery.acker.acknowledge(self, "NACK", receipt=True, requeue=requeue)
+        assert receipt is not None
+        return receipt
 
     def __enter__(self) -> Message:
         return self

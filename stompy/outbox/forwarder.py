@@ -32,6 +32,7 @@ from stompy.backoff import Backoff
 from stompy.connection.connection import Connection
 from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.deadline import Deadline
+from stompy.dialects.dialect import Dialect
 from stompy.errors import ConnectionLostError, OutboxDamagedError, OutboxError, OutboxFullError, StompError
 from stompy.outbox.delivery import Delivery, RefusedRow, Verdict
 from stompy.outbox.record import Row
@@ -129,6 +130,8 @@ class Forwarder(DaemonThread):
         self._unremoved: dict[int, None] = {}
         self._remove_at = 0.0
         self._abandoned = False
+        self.dialect: Dialect | None = None
+        """Of the broker of the last session."""
         self.sent = 0
         """Number of messages confirmed."""
         self.last_error: StompError | None = None
@@ -239,7 +242,7 @@ class Forwarder(DaemonThread):
                 suspect.losses = 0
             return False
         delivery = Delivery(connection, alone=self._alone_up_to > 0, on_done=self.wake)
-        self._delivery = delivery
+        self._delivery, self.dialect = delivery, delivery.dialect
         lost = known = False
         try:
             self._send_all(delivery)

@@ -17,28 +17,28 @@ from typing import TYPE_CHECKING, Any
 from stompy.backoff import DEFAULT_BACKOFF, Backoff, check_attempts, check_backoff
 from stompy.connection.codec import Body, encode_body, user_headers
 from stompy.connection.config import addresses_of, check_credentials
-from stompy.connection.connecting import connect
+from stompy.connection.connecting import ConnectOptions, connect
 from stompy.connection.connection import Connection
 from stompy.connection.encoding import check_destination
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listeners import Listener
 from stompy.deadline import Deadline, check_seconds
-from stompy.default import DEFAULT, Default, given
+from stompy.default import DEFAULT, Default, check_names, given
+from stompy.dialects.brokers import dialect_named
+from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import ConfigurationError, OutboxError, StompError, StompTimeoutError
 from stompy.forks import Owner
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import Version, grammar_of
 from stompy.locks import make_condition
 from stompy.outbox.forwarder import Forwarder, Forwarding
-from stompy.outbox.record import Ledger, Row, headers_json
+from stompy.outbox.record import Ledger, Row, as_json
 from stompy.outbox.stats import DeadLetter, OutboxStats
 from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
 from stompy.secret import Secret, as_secret, without_traceback
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from stompy.connection.connecting import ConnectOptions
 
 _LOG = logging.getLogger("stompy.outbox")
 
@@ -52,7 +52,6 @@ _POLL_INTERVAL = 0.2
 _NUMBERS = count(1)
 _GRAMMAR = grammar_of(Version.V1_2)
 _CONNECT = inspect.signature(connect).parameters
-_OWN_OPTIONS = ("url", "reconnect", "resend_unconfirmed", "startup_timeout", "listeners", "name")
 _open: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 
@@ -102,6 +101,7 @@ class Outbox:
         # From here on, no local variable shows a credential in a traceback.
         arguments, url = Secret((url, {**connect_options})), ""
         self._telemetry = connect_options.get("telemetry")
+        dialect = connect_options.get("dialect")
         del connect_options
         check_attempts(attempts)
         check_backoff(backoff)
@@ -116,6 +116,7 @@ class Outbox:
             # The forwarder must know which session confirmed what, so it reconnects itself.
             return _connected(arguments, listener, name)
 
+        self._dialect = None if dialect is None else dialect_named(dialect)
         self._path = os.path.realpath(_path_of(path))
         self._owner = Owner("outbox", "only that process may use its file")
         self._changes = _Changes()
@@ -131,9 +132,7 @@ class Outbox:
         self,
         destination: str,
         body: Body = b"",
-        *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
+        **options: Unpack[SendOptions],
     ) -> str:
         """Write a message to disk; return its id when the message would survive a power cut.
 
@@ -142,29 +141,39 @@ class Outbox:
         Args:
             destination: as in `Connection.send`.
             body: as in `Connection.send`.
-            content_type: as in `Connection.send`.
-            headers: as in `Connection.send`; a dedupe header given here replaces that of the outbox.
+            options: see `SendOptions`; stored with the message. By default it is persistent, and its dedupe id is the
+                returned one. `expires` and `delay` count from this call.
 
         Returns:
-            The id for `retry` and `discard`, which is also the value of the dedupe header.
+            The id for `retry` and `discard`.
 
         Raises:
             LocalProtocolError: the message cannot be sent in STOMP 1.2; nothing was written.
+            ConfigurationError: an option is wrong, or known not to be supported by the broker: the one given by
+                `dialect=`, or that of the last session; nothing was written. If it turns out later, the message becomes
+                a dead letter.
             OutboxFullError: a limit is reached, or the disk is full; nothing was written.
             OutboxError: the outbox is closed or corrupt, or the disk failed.
             ConcurrencyError: called in a forked child.
         """
         self._owner.check()
         check_destination(destination)
-        encoded, kind = encode_body(body, content_type)
+        check_send_options(options)
+        encoded, kind = encode_body(body, options.pop("content_type", None))
+        headers = options.pop("headers", None)
         if self._telemetry is not None:
             headers = self._telemetry._inject(headers)
         fields = {"content-type": kind} if kind is not None else {}
         fields.update(user_headers(headers))
+        given = {name: value for name, value in options.items() if value is not None}
+        dialect = self._forwarder.dialect or self._dialect
+        if given and dialect is not None:
+            dialect.send_headers({**given, "dedupe_id": None}, fields)  # the outbox has a header for any broker
         # A message that cannot be encoded must fail here, in the caller.
         encode("SEND", [("destination", destination), *fields.items()], grammar=_GRAMMAR)
         identity = secrets.token_hex(16)
-        self._store.put(Row(0, identity, destination, headers_json(fields), encoded, now_ms()))
+        stored = as_json(given) if given else ""
+        self._store.put(Row(0, identity, destination, as_json(fields), encoded, now_ms(), options=stored))
         return identity
 
     def stats(self) -> OutboxStats:
@@ -362,9 +371,8 @@ def _check_connecting(arguments: _ConnectArguments) -> tuple[float, float]:
 def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> tuple[float, float]:
     addresses_of(parse_failover(url).urls if isinstance(url, str) and is_failover(url) else url)
     check_credentials(Secret(options.get("login")), as_secret(options.get("passcode")))
+    check_names("an outbox", options, ConnectOptions.__annotations__, inspect.signature(Outbox).parameters)
     for name in options:
-        if name not in _CONNECT or name in _OWN_OPTIONS:
-            raise ConfigurationError(f"an outbox has no setting {name!r}")
         if name.endswith("_timeout"):
             check_seconds(options[name], name, positive=True, finite=True, optional=False)
     receipt, close = (options.get(name, _CONNECT[name].default) for name in ("receipt_timeout", "close_timeout"))

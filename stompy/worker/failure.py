@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
-from stompy.connection.sending import MessageArguments
 from stompy.deadline import check_seconds
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
+from stompy.dialects.options import SendOptions
 from stompy.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -370,15 +370,15 @@ def _settle(connection: Connection, dialect: Dialect, pairs: Sequence[tuple[Mess
         options = _options(dialect, copy)
         if dialect.supports("dedupe_id") and copy.identity:
             options["dedupe_id"] = copy.identity
-        receipts.append(connection.send(copy.destination, copy.body, receipt=True, **options))
+        receipts.append(connection.send_async(copy.destination, copy.body, **options))
     for receipt in receipts:
         receipt.wait()
     for message, _ in pairs:
         message.ack()
 
 
-def _options(dialect: Dialect, copy: Copy) -> MessageArguments:
-    options: MessageArguments = {"headers": copy.headers, "content_type": copy.content_type}
+def _options(dialect: Dialect, copy: Copy) -> SendOptions:
+    options: SendOptions = {"headers": copy.headers, "content_type": copy.content_type}
     if dialect.supports("persistent"):
         options["persistent"] = copy.persistent
     if copy.delay > 0:

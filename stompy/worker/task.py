@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import tenacity
     from typing_extensions import Unpack
 
-    from stompy.connection.sending import MessageArguments
+    from stompy.dialects.options import SendOptions
 
 Decode = Callable[[Message], Any] | Literal["json", "arguments"]
 """How a message becomes the arguments of a task; see `Worker.task`."""
@@ -116,7 +116,7 @@ class TaskContext:
         *,
         confirm: bool = False,
         timeout: float | Default | None = DEFAULT,
-        **arguments: Unpack[MessageArguments],
+        **options: Unpack[SendOptions],
     ) -> None:
         """Send a message, in the transaction if the task is transactional.
 
@@ -125,17 +125,17 @@ class TaskContext:
             body: as for `Connection.send`.
             confirm: as for `Connection.send`; what is in a transaction is confirmed by its commit.
             timeout: as for `Connection.send`; not of what is in a transaction.
-            arguments: as for `Connection.send`. By default the message is persistent if the task's message is.
+            options: see `SendOptions`. By default the message is persistent if the task's message is.
 
         Raises:
             StompError: as `Connection.send` and `Transaction.send`.
         """
-        if arguments.get("persistent") is None:
-            arguments["persistent"] = persistence(self.connection, self.message)
+        if options.get("persistent") is None and "persistent" not in (options.get("headers") or ()):
+            options["persistent"] = persistence(self.connection, self.message)
         if self.transaction is None:
-            self.connection.send(destination, body, confirm=confirm, timeout=timeout, **arguments)
+            self.connection.send(destination, body, confirm=confirm, timeout=timeout, **options)
         else:
-            self.transaction.send(destination, body, **arguments)
+            self.transaction.send(destination, body, **options)
 
 
 def persistence(connection: Connection, message: Message) -> bool | None:

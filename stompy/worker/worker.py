@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,10 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stompy.connection.codec import Body
-from stompy.connection.connecting import DEFAULT_URL
+from stompy.connection.connecting import DEFAULT_URL, ConnectOptions
 from stompy.connection.reconnect import Reconnect
 from stompy.deadline import check_seconds
-from stompy.default import DEFAULT, Default, given
+from stompy.default import DEFAULT, Default, check_names, given
 from stompy.errors import ConcurrencyError, ConfigurationError, NotConnectedError, StompError
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
 from stompy.worker.once import RanOnce, run_once
@@ -25,8 +26,6 @@ from stompy.worker.task import Task, TaskArguments, TaskListener, check_count, t
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from stompy.connection.connecting import ConnectOptions
 
 _LOG = logging.getLogger("stompy.worker")
 
@@ -54,6 +53,9 @@ class Worker:
         http: `host:port`, or a port of this machine, on which `run` serves `/live`, `/ready` and `/metrics`.
         name: part of thread names and log lines.
         options: further arguments of `connect`.
+
+    Raises:
+        ConfigurationError: an option is unknown or invalid.
     """
 
     def __init__(
@@ -73,6 +75,8 @@ class Worker:
         name: str = "worker",
         **options: Unpack[ConnectOptions],
     ) -> None:
+        own = inspect.signature(Worker).parameters
+        check_names("a worker", options, ConnectOptions.__annotations__, own)
         check_count(concurrency, "concurrency")
         check_seconds(stop_timeout, "stop_timeout", optional=False)
         check_seconds(startup_timeout, "startup_timeout", positive=True)
@@ -175,7 +179,7 @@ class Worker:
                 - `selector`, `durable`, `exclusive`, `headers`: as for `Connection.subscribe`.
 
         Raises:
-            ConfigurationError: an option is invalid.
+            ConfigurationError: an option is unknown or invalid.
         """
 
         def decorate(function: Function) -> Function:
@@ -190,11 +194,12 @@ class Worker:
         """Add a function or a `TaskListener` as a task; for the arguments see `task`.
 
         Raises:
-            ConfigurationError: an option is invalid, or there is a task of this name.
+            ConfigurationError: an option is unknown or invalid, or there is a task of this name.
             ConcurrencyError: the worker is running.
         """
         if self._engine is not None:
             raise ConcurrencyError("tasks cannot be added to a running worker")
+        check_names("a task", arguments, TaskArguments.__annotations__)
         if isinstance(task, TaskListener):
             own, arguments = task_of_listener(task, arguments)
             made = Task(task.on_message, destinations or own, **arguments)

@@ -109,7 +109,7 @@ def test_another_login_does_not_get_the_passcode_of_the_address(guarded: Broker)
 def test_the_end_is_confirmed_also_after_many_receipts(broker: Broker) -> None:
     with session.session(arguments("--url", broker.url)) as conn:
         for _ in range(500):
-            conn.send("/queue/a", b"", receipt=True)
+            conn.send_async("/queue/a", b"")
         conn.flush()
     assert broker.stats().sessions == 0
 

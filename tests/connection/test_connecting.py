@@ -131,7 +131,7 @@ def test_a_handler_that_never_returns_does_not_keep_the_program_from_ending() ->
     [
         ("max_subscriptions", lambda conn: conn.subscribe("/queue/a")),
         ("max_transactions", lambda conn: conn.transaction().__enter__()),
-        ("max_receipts", lambda conn: conn.send("/queue/a", "x", receipt=True)),
+        ("max_receipts", lambda conn: conn.send_async("/queue/a", "x")),
     ],
 )
 def test_a_limit_of_our_own_is_named_before_anything_leaves(name: str, act: Any, talking: Talking) -> None:

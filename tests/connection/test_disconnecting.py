@@ -115,7 +115,7 @@ def test_an_error_that_comes_while_disconnecting_is_reported(talking: Talking) -
 
 def test_disconnect_waits_for_the_receipts_in_flight(talking: Talking) -> None:
     talk = talking()
-    receipt = talk.conn.send("/queue/a", "x", receipt=True)
+    receipt = talk.conn.send_async("/queue/a", "x")
     leaving = talk.leave()
     frame = talk.peer.expect("SEND")
     leaving.until_blocked()
@@ -129,7 +129,7 @@ def test_disconnect_waits_for_the_receipts_in_flight(talking: Talking) -> None:
 
 def test_from_the_moment_of_disconnect_on_nothing_new_is_sent(talking: Talking) -> None:
     talk = talking()
-    talk.conn.send("/queue/a", "x", receipt=True)
+    talk.conn.send_async("/queue/a", "x")
     leaving = talk.leave()
     frame = talk.peer.expect("SEND")
     leaving.until_blocked()  # on the receipt; DISCONNECT has not gone out yet

@@ -212,7 +212,7 @@ def test_receipts_in_flight_end_as_unknown() -> None:
     server.start()
     connection = stompy.connect(f"stomp://{host}:{port}", reconnect=stompy.Reconnect(attempts=1), heartbeat=(0, 0))
     server.join()
-    receipt = connection.send("/queue/a", "x", receipt=True)
+    receipt = connection.send_async("/queue/a", "x")
     assert receipt is not None
     peer.close()
     sessions.get(timeout=SOON).close()

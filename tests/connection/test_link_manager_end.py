@@ -209,7 +209,7 @@ def test_a_link_that_was_of_use_is_replaced_without_a_pause(sessions: Sessions) 
     waits = FirstWaits()
     conn, peer = sessions.connect(listeners=[waits])
     for _ in range(6):
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         peer.expect_and_confirm("SEND")
         receipt.wait(SOON)
@@ -258,7 +258,7 @@ def test_a_durable_subscription_comes_back_under_the_same_client_id(sessions: Se
 def test_counters_are_those_of_all_links_together(sessions: Sessions) -> None:
     conn, peer = sessions.connect()
     for number in range(1, 4):
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         peer.expect_and_confirm("SEND")
         receipt.wait(SOON)

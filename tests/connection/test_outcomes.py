@@ -167,14 +167,12 @@ class Author:
     def _send(self) -> str:
         number = self._new()
         with self._claiming("send", lambda: [number]):
-            receipt = self._conn.send(
-                "/queue/a",
-                self._body(),
-                headers={"n": number},
-                receipt=self._draw.random() < 0.5,
-                timeout=self._timeout(),
-            )
-            if receipt is not None:
+            if self._draw.random() < 0.5:
+                self._conn.send("/queue/a", self._body(), headers={"n": number}, timeout=self._timeout())
+            else:
+                receipt = self._conn.send_async(
+                    "/queue/a", self._body(), headers={"n": number}, timeout=self._timeout()
+                )
                 self.receipts.append((number, receipt))
                 if self._draw.random() < 0.3:
                     receipt.wait(self._timeout())

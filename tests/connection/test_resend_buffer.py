@@ -24,8 +24,7 @@ def connected(sessions: Sessions, *arguments: Any, **options: Any) -> tuple[stom
 
 def sent(conn: stompy.Connection, *bodies: str, **options: Any) -> list[stompy.Receipt]:
     """Send with receipts, and return them."""
-    receipts = [conn.send("/queue/a", body, receipt=True, **options) for body in bodies]
-    return [receipt for receipt in receipts if receipt is not None]
+    return [conn.send_async("/queue/a", body, **options) for body in bodies]
 
 
 def expect_sends(peer: Peer, *bodies: str) -> list[Frame]:
@@ -171,8 +170,7 @@ def test_a_confirmed_send_returns_when_its_copy_is_confirmed(sessions: Sessions,
     (frame,) = expect_sends(second, "1")
     sending.until_blocked()
     second.receipt(frame)
-    receipt = sending.result()
-    assert receipt.outcome == "confirmed"
+    sending.result()
 
 
 def test_without_it_nothing_is_sent_again(sessions: Sessions) -> None:
@@ -197,7 +195,7 @@ def test_sends_without_receipt_acks_and_transactions_are_not_sent_again(sessions
     first.deliver("in", subscription=frame.headers["id"], ack="a-1")
     message = subscription.receive(timeout=WITHIN)
     conn.send("/queue/a", "plain")
-    ack = message.ack(receipt=True)
+    ack = message.ack_async()
     assert ack is not None
     assert DEDUPE not in first.expect("SEND").headers
     first.expect("ACK")

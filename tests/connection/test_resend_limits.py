@@ -259,7 +259,7 @@ def test_many_threads_over_many_cuts_lose_nothing_and_keep_each_threads_order(ca
         for start in range(0, each, 10):
             with conn.batch() if start % 20 else contextlib.nullcontext():
                 for number in range(start, start + 10):
-                    receipts.append(conn.send(queue, str(number), receipt=True, timeout=WITHIN))
+                    receipts.append(conn.send_async(queue, str(number), timeout=WITHIN))
         return receipts
 
     with Broker() as broker, FaultProxy(broker.url) as proxy, stompy.connect(broker.url) as direct:

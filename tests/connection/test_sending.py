@@ -61,7 +61,7 @@ def test_the_wait_for_a_link_is_taken_off_the_time_for_the_write(
 
 def test_connections_have_names_ids_and_receipts_of_their_own(talking: Talking) -> None:
     one, two = talking(), talking()
-    receipts = [talk.conn.send("/queue/a", "x", receipt=True) for talk in (one, two)]
+    receipts = [talk.conn.send_async("/queue/a", "x") for talk in (one, two)]
     transactions = [talk.conn.transaction().id for talk in (one, two, one)]
     assert len({receipt.id for receipt in receipts}) == 2
     assert len(set(transactions)) == 3
@@ -71,7 +71,7 @@ def test_except_connection_error_does_not_send_again_what_the_broker_refuses(
     sessions: Sessions, calling: Calling
 ) -> None:
     conn, peer = sessions.connect()
-    others = [conn.send("/queue/b", "good", receipt=True)]
+    others = [conn.send_async("/queue/b", "good")]
     peer.expect("SEND")
     sends = 0
 

@@ -117,7 +117,9 @@ def test_a_send_is_one_frame_with_the_headers_it_was_given(
 ) -> None:
     frames = said(
         taps,
-        lambda: taps.conn.send(destination, body, headers=headers, content_type=content_type, receipt=receipt),
+        lambda: (taps.conn.send_async if receipt else taps.conn.send)(
+            destination, body, headers=headers, content_type=content_type
+        ),
         "SEND",
     )
     for frame in frames:

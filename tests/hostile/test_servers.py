@@ -67,7 +67,7 @@ class Victim:
 
     def many(self) -> None:
         for _ in range(1000):
-            self._conn.send("/queue/a", "x", receipt=True)
+            self._conn.send_async("/queue/a", "x")
 
     def subscribe(self) -> None:
         self._conn.subscribe("/queue/b")

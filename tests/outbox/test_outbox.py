@@ -5,6 +5,7 @@ import gc
 import os
 import pickle
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,52 @@ def test_a_message_arrives_as_it_was_put(outbox_to: MakesOutbox, broker: Broker)
     assert first.headers[DEDUPE] == text
     assert (second.json(), second.headers["content-type"]) == ({"n": 1}, "application/json")
     assert (third.body, third.headers["content-type"]) == (b"\x00\xff", "image/png")
+
+
+def test_a_message_is_put_with_every_option_of_send_and_keeps_them_on_disk(
+    outbox_to: MakesOutbox, broker: Broker
+) -> None:
+    with outbox_to(NOBODY) as outbox:
+        outbox.put("/queue/a", "x", priority=7, group="g", content_length=False, persistent=False, expires=60)
+        outbox.put("/queue/a", "y", dedupe_id="mine", delay=0.001)
+    outbox_to(broker.url).flush()
+    with connect(broker.url) as connection:
+        subscription = connection.subscribe("/queue/a")
+        first, second = (subscription.receive(timeout=10) for _ in range(2))
+    found = {name: first.headers.get(name) for name in ("priority", "JMSXGroupID", "persistent")}
+    assert found == {"priority": "7", "JMSXGroupID": "g", "persistent": "false"}
+    assert 0 < int(first.headers["expires"]) / 1000 - time.time() < 60
+    assert (second.headers[DEDUPE], second.headers["persistent"]) == ("mine", "true")
+
+
+@pytest.mark.parametrize("wrong", [{"priority": 10}, {"prioritty": 1}, {"content_length": 1}])
+def test_a_wrong_option_is_refused_and_nothing_stored(outbox_to: MakesOutbox, wrong: dict[str, Any]) -> None:
+    outbox = outbox_to(NOBODY)
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        outbox.put("/queue/a", "x", **wrong)
+    assert outbox.stats().waiting == 0
+
+
+def test_an_option_that_the_broker_does_not_support_is_refused_once_the_broker_is_known(
+    outbox_to: MakesOutbox,
+) -> None:
+    with Broker(like="rabbitmq") as rabbitmq:
+        outbox = outbox_to(NOBODY, dialect="rabbitmq")
+        with pytest.raises(ConfigurationError, match="delay"):
+            outbox.put("/queue/a", "x", delay=1)
+        outbox.close()
+        outbox = outbox_to(NOBODY)
+        outbox.put("/queue/a", "x", delay=1)
+        outbox.put("/queue/a", "y")
+        outbox.close()
+        outbox = outbox_to(rabbitmq.url)
+        outbox.flush()
+        (letter,) = outbox.dead_letters()
+        assert (letter.body, "delay" in letter.error_message) == (b"x", True)
+        with pytest.raises(ConfigurationError, match="delay"):
+            outbox.put("/queue/a", "x", delay=1)
+        with pytest.raises(ConfigurationError, match="priority= and header 'priority'"):
+            outbox.put("/queue/a", "x", priority=1, headers={"priority": 2})
 
 
 def test_put_returns_without_a_broker_and_the_message_is_there_the_next_time(
@@ -104,7 +151,7 @@ def test_what_can_never_be_sent_is_refused_at_once(
     outbox_to: MakesOutbox, arguments: dict[str, Any], words: str
 ) -> None:
     outbox = outbox_to(NOBODY)
-    with pytest.raises(LocalProtocolError, match=words):
+    with pytest.raises((LocalProtocolError, ConfigurationError), match=words):
         outbox.put(**{"destination": "/queue/a", **arguments})
     assert outbox.stats().waiting == 0
 
@@ -286,9 +333,9 @@ def test_one_outbox_at_a_time_has_the_file(outbox_to: MakesOutbox, path: str) ->
         ({"keep_free": -1}, "keep_free"),
         ({"backoff": (2, 1)}, "backoff"),
         ({"receipt_timeout": 0}, "receipt_timeout"),
-        ({"listeners": []}, "no setting 'listeners'"),
-        ({"reconnect": True}, "no setting 'reconnect'"),
-        ({"pascode": "x"}, "no setting 'pascode'"),
+        ({"listeners": []}, "no option 'listeners'"),
+        ({"reconnect": True}, "no option 'reconnect'"),
+        ({"pascode": "x"}, "no option 'pascode'; did you mean 'passcode'"),
         ({"url": "http://localhost"}, "http"),
         ({"url": "failover:(stomp://a:1)?none=1"}, "none"),
         ({"path": ""}, "path"),

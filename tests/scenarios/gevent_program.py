@@ -62,13 +62,13 @@ def messages(connect: Connect, url: str) -> None:
         def send(sender: int) -> None:
             for number in range(EACH):
                 connection.send("/queue/handled", f"{sender} {number}", confirm=True)
-                connection.send("/queue/inbox", "x" * 20_000, receipt=True)
+                connection.send_async("/queue/inbox", "x" * 20_000)
 
         senders = [gevent.spawn(send, sender) for sender in range(GREENLETS)]
         for _ in range(GREENLETS * EACH):
             message = inbox.receive(timeout=WITHIN)
             assert len(message.body) == 20_000
-        message.ack(receipt=True)
+        message.ack_async()
         gevent.joinall(senders, raise_error=True)
         connection.flush()
         until(lambda: len(handled) == GREENLETS * EACH)
@@ -127,7 +127,7 @@ def outages(connect: Connect, url: str) -> None:
 
         def send(cut: int) -> None:
             for number in range(50):
-                connection.send("/queue/outages", f"{cut} {number}", receipt=True)  # others may be lost with a session
+                connection.send_async("/queue/outages", f"{cut} {number}")  # others may be lost with a session
 
         for cut in range(3):
             sender = gevent.spawn(send, cut)

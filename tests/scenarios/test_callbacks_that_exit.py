@@ -55,7 +55,7 @@ def test_a_handler_a_listener_and_a_receipt_callback_may_raise_anything(
             connection.subscribe("/queue/a", handle, own_thread=own_thread)
             for number in range(3):
                 called.clear()
-                receipt = connection.send("/queue/a", str(number), receipt=True)
+                receipt = connection.send_async("/queue/a", str(number))
                 assert receipt is not None
                 receipt.add_done_callback(confirmed)
                 assert called.wait(WITHIN)

@@ -129,7 +129,7 @@ def refused_send(url: str, version: str) -> tuple[str, stompy.StompError | None]
     """Send a message that fits and one that does not; return what became of the second."""
     with stompy.connect(url, versions=version, heartbeat=(0, 0), name=NAME) as conn:
         conn.send(WAYS.outward, b"a", confirm=True)
-        receipt = conn.send(WAYS.outward, b"b", receipt=True)
+        receipt = conn.send_async(WAYS.outward, b"b")
         with pytest.raises(stompy.ConnectionLostError):
             receipt.wait()
         return receipt.outcome, receipt.error

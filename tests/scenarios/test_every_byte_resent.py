@@ -57,7 +57,7 @@ def program(url: str, version: str) -> Report:
         conn.send(WAYS.inward, b"one", confirm=True)
         report.consumed.append(consume(subscription))
         conn.send(WAYS.outward, b"a", confirm=True)
-        receipts = [conn.send(WAYS.outward, body, receipt=True) for body in (b"b", b"c")]
+        receipts = [conn.send_async(WAYS.outward, body) for body in (b"b", b"c")]
         for receipt in receipts:
             receipt.wait()
         report.committed = again(lambda: commit(conn))
@@ -77,7 +77,7 @@ def consume(subscription: stompy.Subscription) -> str:
     while True:
         message = subscription.receive(timeout=WITHIN)
         try:
-            receipt = message.ack(receipt=True)
+            receipt = message.ack_async()
             receipt.wait()
         except stompy.AckError:
             continue  # its link is gone, and so it comes again

@@ -80,7 +80,7 @@ def test_a_paused_broker_misses_its_beats(candidate: Candidate, connect: Connect
     quiet = connect()
     candidate.broker.pause()
     try:
-        receipt = quiet.send(queue, "x", receipt=True)
+        receipt = quiet.send_async(queue, "x")
         with pytest.raises(stompy.ReceiptTimeoutError):
             receipt.wait(0.5)
         assert heard.over.wait(SOON)

@@ -320,7 +320,7 @@ def test_a_connection_comes_back_when_the_network_does(
     with FaultProxy(broker.url) as proxy, stompy.connect(proxy.url, **options) as conn:
         subscription = conn.subscribe(queue, ack="client-individual")
         conn.send(queue, b"before", confirm=True)
-        subscription.receive(timeout=SOON).ack(receipt=True)
+        subscription.receive(timeout=SOON).ack_async()
         fault(proxy)
         until(lambda: not conn.connected)
         proxy.heal()

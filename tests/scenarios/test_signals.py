@@ -68,7 +68,7 @@ class Room:
         """Acknowledge the message that was taken, unless it is, or its link is over."""
         message = self.taken
         if message is not None and message._link.alive and message.settled is None:
-            message.ack(receipt=True)
+            message.ack_async()
 
     def abort(self) -> None:
         """Abort the transaction: a signal as the block ends may leave it open, as nothing in Python could prevent."""
@@ -127,7 +127,7 @@ def send(room: Room) -> None:
 
 
 def send_receipt(room: Room) -> None:
-    room.connection.send("/queue/a", {"a": 1}, receipt=True)
+    room.connection.send_async("/queue/a", {"a": 1})
 
 
 def confirm(room: Room) -> None:
@@ -135,13 +135,13 @@ def confirm(room: Room) -> None:
 
 
 def flush(room: Room) -> None:
-    room.connection.send("/queue/a", "body", receipt=True)
+    room.connection.send_async("/queue/a", "body")
     room.connection.flush()
 
 
 def batch(room: Room) -> None:
     with room.connection.batch():
-        room.connection.send("/queue/a", "1", receipt=True)
+        room.connection.send_async("/queue/a", "1")
         room.connection.send("/queue/a", "2")
 
 
@@ -345,7 +345,7 @@ def test_a_signal_handler_may_disconnect_in_the_middle_of_a_send(room: Room) -> 
         return KeyboardInterrupt()
 
     def work() -> None:
-        made[-1].send("/queue/a", "body", receipt=True)
+        made[-1].send_async("/queue/a", "body")
 
     places = Strike(None)
     made.append(room.connect())

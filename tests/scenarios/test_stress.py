@@ -100,7 +100,7 @@ def test_subscribing_and_unsubscribing_beside_a_flood(broker: Broker, calling: C
 
         def flood() -> None:
             while not done.is_set():
-                conn.send("/topic/flood", "x", receipt=True)
+                conn.send_async("/topic/flood", "x")
                 conn.flush(timeout=20)
 
         flooding = calling(flood)

@@ -61,7 +61,7 @@ def test_every_method_with_a_timeout_is_tried_here() -> None:
 def test_a_call_refuses_it_and_has_done_nothing(call: str) -> None:
     with Broker() as broker, stompy.connect(broker.url, heartbeat=(0, 0)) as connection:
         subscription = connection.subscribe("/queue/c")
-        receipt = connection.send("/queue/a", receipt=True)
+        receipt = connection.send_async("/queue/a")
         assert receipt is not None
         receipt.wait()
         before, sent = connection.stats().subscriptions, broker.stats().messages_in

@@ -185,7 +185,7 @@ class Soak:
         while True:
             try:
                 body = b"%d %d" % (producer, number)
-                receipt = conn.send(self.plan.destination, body, headers=headers, receipt=True)
+                receipt = conn.send_async(self.plan.destination, body, headers=headers)
             except stompy.SessionError:
                 if self.plan.resending == "connection" or self._stop.is_set():
                     raise

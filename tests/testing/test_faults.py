@@ -246,7 +246,7 @@ def test_the_end_of_the_proxy_ends_a_delay() -> None:
     with Broker() as broker, connected(broker) as other:
         with FaultProxy(broker.url, faults=plan) as proxy:
             conn = connected(proxy)
-            receipt = conn.send("/queue/a", "x", receipt=True)
+            receipt = conn.send_async("/queue/a", "x")
             assert receipt is not None
             plan.await_strikes(timeout=WITHIN)
         with pytest.raises(ConnectionLostError):
@@ -280,7 +280,7 @@ def test_a_client_whose_receipt_is_dropped_times_out() -> None:
 def test_a_client_waits_out_a_delay() -> None:
     plan = FaultPlan(Delay("RECEIPT", nth=1))
     with Broker() as broker, FaultProxy(broker.url, faults=plan) as proxy, connected(proxy) as conn:
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         plan.await_strikes(timeout=WITHIN)
         assert not receipt.done

@@ -28,7 +28,7 @@ def real(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
 def receive(url: str, queue: str, within: float = WITHIN) -> stompy.Message:
     with stompy.connect(url) as conn:
         message = conn.subscribe(queue, ack="client-individual").receive(timeout=within)
-        message.ack(receipt=True).wait()
+        message.ack_async().wait()
         return message
 
 
@@ -120,7 +120,7 @@ def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: 
 
     with stompy.connect(real.url()) as conn:
         for number in range(300):
-            conn.send("/queue/keyed", number, headers={"key": f"k{number % 3}"}, persistent=True, receipt=True)
+            conn.send_async("/queue/keyed", number, headers={"key": f"k{number % 3}"}, persistent=True)
         conn.flush()
     with worker:
         seen.wait(100)
@@ -142,7 +142,7 @@ def test_dead_letters_outlive_a_crash_of_the_broker(real: RunningBroker) -> None
 
     with stompy.connect(real.url()) as conn:
         for number in range(100):
-            conn.send("/queue/crash", number, persistent=True, receipt=True)
+            conn.send_async("/queue/crash", number, persistent=True)
         conn.flush()
     with worker:
         wait_until(lambda: worker.health().tasks["handle"].counts.get("dead_lettered") == 100)
@@ -202,7 +202,7 @@ def test_a_retry_comes_in_time_though_1_200_wait_for_longer(real: RunningBroker,
 
     with worker, stompy.connect(real.url()) as conn:
         for _ in range(1_200):
-            conn.send("/queue/waits", "long", persistent=True, receipt=True)
+            conn.send_async("/queue/waits", "long", persistent=True)
         conn.flush()
         wait_until(lambda: worker.health().tasks["handle"].counts.get("deferred") == 1_200, within=90)
         for number in range(20):
@@ -225,7 +225,7 @@ def test_what_a_task_makes_of_persistent_messages_survives_a_restart(real: Runni
         if transactional and conn.dialect == "artemis":
             return
         for number in range(300):
-            conn.send(queue, number, headers={"reply-to": f"{queue}.replies"}, persistent=True, receipt=True)
+            conn.send_async(queue, number, headers={"reply-to": f"{queue}.replies"}, persistent=True)
         conn.flush()
     with worker:
         wait_until(lambda: worker.health().tasks["handle"].counts.get("processed") == 300, within=60)
@@ -298,7 +298,7 @@ def test_a_delay_waits_behind_no_longer_one_of_its_parking_queue(real: RunningBr
     with worker, stompy.connect(real.url()) as conn:
         for kind, count in (("long", 600), ("short", 20)):
             for number in range(count):
-                conn.send("/queue/behind", f"{kind} {number}", persistent=True, receipt=True)
+                conn.send_async("/queue/behind", f"{kind} {number}", persistent=True)
             conn.flush()
         wait_until(lambda: len(seen.items) >= 20, within=70)
     assert all(text.startswith("short") for text in seen.items[:20])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.sending import MessageArguments
+from stompy.dialects.options import SEND_OPTIONS
 from stompy.testing.proxy import FaultProxy
 from tests.transport.conftest import GIVE_UP, Calling
 from tests.transport.conftest import calling as calling
@@ -301,11 +301,21 @@ def test_a_topic_task_retries_without_sending_to_other_subscribers(
         ({"backoff": (1, 2)}, "backoff"),
         ({"decode": "xml"}, "decode"),
         ({"retry_in_place": 3}, "tenacity"),
+        ({"atempts": 3}, "no option 'atempts'; did you mean 'attempts'"),
     ],
 )
 def test_an_invalid_option_is_refused_at_once(make_worker: Make, options: dict[str, Any], message: str) -> None:
     with pytest.raises(stompy.ConfigurationError, match=message):
         make_worker().add(print, "/queue/a", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("recieve", ""), ("heartbeet", "heartbeat"), ("concurency", "concurrency"), ("listeners", "")]
+)
+def test_an_unknown_option_of_a_worker_is_refused_where_it_is_written(name: str, meant: str) -> None:
+    hint = f"; did you mean {meant!r}" if meant else ""
+    with pytest.raises(stompy.ConfigurationError, match=re.escape(f"a worker has no option {name!r}{hint}")):
+        stompy.Worker("stomp://127.0.0.1:1", **{name: 3})
 
 
 def test_invalid_tasks_are_refused_at_once(make_worker: Make) -> None:
@@ -416,7 +426,7 @@ OF_EACH = (
 def test_a_task_sends_with_every_option_of_a_connection(
     each_broker: Broker, make_worker: Make, transactional: bool
 ) -> None:
-    assert set(OPTIONS) == set(MessageArguments.__annotations__)
+    assert set(OPTIONS) == set(SEND_OPTIONS)
     worker = make_worker(each_broker.url)
 
     @worker.task("/queue/a", transactional=transactional, attempts=1)
@@ -478,8 +488,3 @@ def test_a_task_can_wait_until_what_it_sent_is_confirmed(broker: Broker, make_wo
     with worker:
         send(broker, "/queue/a", "1")
         assert seen.wait(1) == [1]
-
-
-def test_a_transaction_takes_every_option_of_a_message() -> None:
-    parameters = inspect.signature(stompy.Transaction.send).parameters
-    assert set(parameters) - {"self", "destination", "body"} == set(MessageArguments.__annotations__)

@@ -68,7 +68,7 @@ def test_a_kill_ends_the_links_of_its_clients(broker: EmbeddedBroker) -> None:
 def test_while_paused_nothing_is_answered_and_then_all_of_it(broker: EmbeddedBroker) -> None:
     with stompy.connect(broker.url(login="ann"), heartbeat=(0, 0)) as conn:
         broker.pause()
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         with pytest.raises(StompTimeoutError):
             receipt.wait(timeout=0.2)
