@@ -356,7 +356,7 @@ class Connection:
             ReceiveTimeoutError: no message in time.
             ConnectionLostError: the connection was lost.
         """
-        seconds = given(timeout, self._config.receipt_timeout)
+        seconds = given(timeout, self._config.timeouts.receipt)
         check_seconds(seconds)
         options = SubscribeOptions(selector=selector, browse=True)
         link, client = self._links.link, self._config.client
