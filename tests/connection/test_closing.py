@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
+import textwrap
 import threading
 import warnings
 from typing import Any
@@ -177,6 +180,42 @@ def test_a_callback_cannot_wait_for_the_end_that_waits_for_it(serving: Serving, 
     served.peer.deliver("x")
     with pytest.raises(stompy.ConcurrencyError, match="a callback"):
         acting.finished()
+
+
+def test_waiting_for_the_end_is_interrupted_by_ctrl_c() -> None:
+    program = """
+        import signal, sys, threading, time, traceback
+        import stompy
+
+        waiting = threading.Event()
+
+        def strike():
+            waiting.wait()
+            while True:  # the first may come before the wait
+                time.sleep(0.05)
+                signal.raise_signal(signal.SIGINT)
+
+        def once(*_):
+            if any(frame.name == "wait_closed" for frame in traceback.extract_stack()):
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                raise KeyboardInterrupt
+
+        signal.signal(signal.SIGINT, once)
+        try:
+            with stompy.connect(sys.argv[1]) as conn:
+                conn.subscribe("/queue/a", print)
+                threading.Thread(target=strike, daemon=True).start()
+                waiting.set()
+                conn.wait_closed()
+        except KeyboardInterrupt:
+            print(conn.closed, [thread.name for thread in threading.enumerate() if "stompy" in thread.name])
+    """
+    with Broker() as broker:
+        ended = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), broker.url],
+            capture_output=True, text=True, timeout=WITHIN, check=True,
+        )  # fmt: skip
+    assert ended.stdout == "True []\n", ended.stderr
 
 
 # The end of a subscription
