@@ -111,9 +111,7 @@ def test_a_connection_that_never_came_about_is_not_heard_to_be_closed(sessions: 
 
 
 @pytest.mark.parametrize("drain", [False, True])
-def test_whoever_waits_for_the_end_hears_of_it_after_the_last_callback(
-    serving: Serving, calling: Calling, drain: bool
-) -> None:
+def test_waiting_for_the_end_returns_after_the_last_callback(serving: Serving, calling: Calling, drain: bool) -> None:
     listener = Recorder()
     conn, _ = serving(listeners=[listener])
     waiting = [calling(conn.wait_closed) for _ in range(2)]
