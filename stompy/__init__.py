@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+__version__ = "0.1.0"
+__distribution__ = "stompy-client"  # first, see `stompy.installed`
+
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -81,8 +84,6 @@ if TYPE_CHECKING:
     from stompy.worker.service import TaskHealth, WorkerHealth
     from stompy.worker.task import Defer, Reject, Retry, TaskContext, TaskListener
     from stompy.worker.worker import Worker
-
-__version__ = "0.1.0"
 
 __all__ = [
     "DEFAULT",

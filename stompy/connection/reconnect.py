@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
     from stompy.connection.link_manager import LinkManager
-
-_LOG = logging.getLogger("stompy.connection")
 
 
 Order = Literal["given", "random", "priority"]
@@ -221,7 +218,7 @@ class ReconnectThread(DaemonThread):
     def _give_up(self, error: StompError) -> None:
         closed = self._links.closing.is_set()
         if not closed:
-            _LOG.warning("gave up reconnecting: %s", error)
+            self._links.warn("gave up reconnecting: %s", error)
         self._links.finish(None if closed else error, failed=not closed)
 
     def _attempt(self) -> None:

@@ -158,7 +158,7 @@ def test_what_arrived_is_handled_before_its_loss_is_raised(serving: Serving, cal
         seen.append(message.text)
 
     conn, served = serving()
-    conn.subscribe("/queue/a", handle, id="1")
+    conn.subscribe("/queue/a", handle, id="1", ack="auto")
     for text in "abc":
         served.peer.deliver(text)
     served.peer.hang_up()

@@ -128,7 +128,7 @@ class FirstWaits(stompy.Listener):
 def test_a_broker_that_ends_every_link_at_once_is_asked_with_growing_pauses(
     sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch, last_words: bool
 ) -> None:
-    monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
+    monkeypatch.setattr("stompy.backoff.random.uniform", lambda least, most: most)
     waits = FirstWaits()
     policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.003))
     conn, peer = sessions.connect(listeners=[waits], reconnect=policy)
@@ -150,7 +150,7 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
     sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The broker delivers the same message again on each session."""
-    monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
+    monkeypatch.setattr("stompy.backoff.random.uniform", lambda least, most: most)
     read = Parser.read
 
     def read_or_fail(self: Parser, data: bytes) -> object:

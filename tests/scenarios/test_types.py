@@ -32,6 +32,9 @@ class Order(TypedDict):
     items: list[str]
 
 
+OWN_OPTIONS = ("url", "reconnect", "listeners", "name")
+
+
 @pytest.fixture
 def url() -> Iterator[str]:
     with Broker() as broker:

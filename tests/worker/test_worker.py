@@ -241,7 +241,7 @@ def test_attempts_of_an_ordered_task_begin_anew_in_a_new_session(broker: Broker,
     assert seen.items == [1, 1, 2]
 
 
-KEYS = {
+KEYS: dict[str, Any] = {
     "header": "customer",
     "function": lambda message: message.headers["customer"],
     "unhashable": lambda message: message.headers.get("customer") or [],
@@ -316,7 +316,7 @@ def test_an_invalid_option_is_refused_at_once(make_worker: Make, options: dict[s
 def test_an_unknown_option_of_a_worker_is_refused_where_it_is_written(name: str, meant: str) -> None:
     hint = f"; did you mean {meant!r}" if meant else ""
     with pytest.raises(stompy.ConfigurationError, match=re.escape(f"a worker has no option {name!r}{hint}")):
-        stompy.Worker("stomp://127.0.0.1:1", **{name: 3})
+        stompy.Worker("stomp://127.0.0.1:1", **{name: 3})  # type: ignore[arg-type]
 
 
 def test_invalid_tasks_are_refused_at_once(make_worker: Make) -> None:
