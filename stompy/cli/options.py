@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import getpass
 import logging
 import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +17,7 @@ from stompy.cli.console import report_error
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.files import first_line
 from stompy.cli.tls import add_tls_options
+from stompy.printable import did_you_mean
 from stompy.transport.address import masked
 
 _MAY_HOLD_A_PASSCODE = re.compile(r"\S*(?:://|@)\S*")
@@ -55,12 +55,6 @@ class CommandParser(argparse.ArgumentParser):
         shown = _MAY_HOLD_A_PASSCODE.sub(lambda found: masked(found.group()), message)
         report_error(f"{shown} (see '{self.prog} --help')")
         sys.exit(Exit.USAGE)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint for the end of an error message; empty if nothing is like `word`."""
-    found = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def _is_word(argument: str) -> bool:

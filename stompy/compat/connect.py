@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
@@ -114,107 +115,72 @@ def _set_old_ssl(transport: Transport, old: dict[str, Any]) -> None:
         transport.set_ssl(transport.hosts, **options)
 
 
+_FIRST = (
+    "host_and_ports prefer_localhost try_loopback_connect reconnect_sleep_initial reconnect_sleep_increase "
+    "reconnect_sleep_jitter reconnect_sleep_max reconnect_attempts_max timeout"
+)
+ARGUMENTS = (
+    f"{_FIRST} heartbeats keepalive vhost auto_decode encoding auto_content_length heart_beat_receive_scale "
+    "bind_host_port"
+)
+
+
+def constructor(transport: type[Transport], protocol: type[Protocol10 | Protocol11], arguments: str) -> Any:
+    """Return the `__init__` of a connection.
+
+    Args:
+        transport: gets the arguments that it takes.
+        protocol: gets the arguments that it takes.
+        arguments: in the order of stomp.py. Their defaults are those of `transport` and `protocol`; an argument that
+            neither takes is ignored.
+    """
+    to_transport, to_protocol = (inspect.signature(each.__init__).parameters for each in (transport, protocol))
+    known = {**to_transport, **to_protocol}
+    signature = inspect.Signature(
+        [
+            inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            *(
+                known.get(name) or inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
+                for name in arguments.split()
+            ),
+            inspect.Parameter("old", inspect.Parameter.VAR_KEYWORD),
+        ]
+    )
+
+    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(self, *args, **kwargs).arguments
+        del given["self"]
+        old = given.pop("old", {})
+        made = transport(**{name: value for name, value in given.items() if name in to_transport})
+        BaseConnection.__init__(self, made)
+        protocol.__init__(self, made, **{name: value for name, value in given.items() if name in to_protocol})
+        _set_old_ssl(made, old)
+
+    initialize.__signature__ = signature  # type: ignore[attr-defined]
+    return initialize
+
+
 class StompConnection10(_Connection, Protocol10):
     """A STOMP 1.0 connection; the arguments are those of `Transport`."""
 
     _protocol = Protocol10
-
-    def __init__(
-        self,
-        host_and_ports: list[HostAndPort] | None = None,
-        prefer_localhost: bool = True,
-        try_loopback_connect: bool = True,
-        reconnect_sleep_initial: float = 0.1,
-        reconnect_sleep_increase: float = 0.5,
-        reconnect_sleep_jitter: float = 0.1,
-        reconnect_sleep_max: float = 60.0,
-        reconnect_attempts_max: int = 3,
-        timeout: float | None = None,
-        keepalive: Any = None,
-        auto_decode: bool = True,
-        encoding: str = "utf-8",
-        auto_content_length: bool = True,
-        bind_host_port: HostAndPort | None = None,
-        **old: Any,
-    ) -> None:
-        transport = Transport(
-            host_and_ports,
-            prefer_localhost,
-            try_loopback_connect,
-            reconnect_sleep_initial,
-            reconnect_sleep_increase,
-            reconnect_sleep_jitter,
-            reconnect_sleep_max,
-            reconnect_attempts_max,
-            timeout,
-            keepalive,
-            None,
-            auto_decode,
-            encoding,
-            bind_host_port=bind_host_port,
-        )
-        BaseConnection.__init__(self, transport)
-        Protocol10.__init__(self, transport, auto_content_length)
-        _set_old_ssl(transport, old)
+    __init__ = constructor(
+        Transport, Protocol10, f"{_FIRST} keepalive auto_decode encoding auto_content_length bind_host_port"
+    )
 
 
-class _HeartbeatConnection(_Connection):
-    """A connection of 1.1 or 1.2."""
-
-    _protocol: type[Protocol11]
-
-    def __init__(
-        self,
-        host_and_ports: list[HostAndPort] | None = None,
-        prefer_localhost: bool = True,
-        try_loopback_connect: bool = True,
-        reconnect_sleep_initial: float = 0.1,
-        reconnect_sleep_increase: float = 0.5,
-        reconnect_sleep_jitter: float = 0.1,
-        reconnect_sleep_max: float = 60.0,
-        reconnect_attempts_max: int = 3,
-        timeout: float | None = None,
-        heartbeats: tuple[int, int] = (0, 0),
-        keepalive: Any = None,
-        vhost: str | None = None,
-        auto_decode: bool = True,
-        encoding: str = "utf-8",
-        auto_content_length: bool = True,
-        heart_beat_receive_scale: float = 1.5,
-        bind_host_port: HostAndPort | None = None,
-        **old: Any,
-    ) -> None:
-        transport = Transport(
-            host_and_ports,
-            prefer_localhost,
-            try_loopback_connect,
-            reconnect_sleep_initial,
-            reconnect_sleep_increase,
-            reconnect_sleep_jitter,
-            reconnect_sleep_max,
-            reconnect_attempts_max,
-            timeout,
-            keepalive,
-            vhost,
-            auto_decode,
-            encoding,
-            bind_host_port=bind_host_port,
-        )
-        BaseConnection.__init__(self, transport)
-        self._protocol.__init__(self, transport, heartbeats, auto_content_length, heart_beat_receive_scale)  # type: ignore[arg-type]
-        _set_old_ssl(transport, old)
-
-
-class StompConnection11(_HeartbeatConnection, Protocol11):
+class StompConnection11(_Connection, Protocol11):
     """A STOMP 1.1 connection; the arguments are those of `Transport` and `Protocol11`."""
 
     _protocol = Protocol11
+    __init__ = constructor(Transport, Protocol11, ARGUMENTS)
 
 
-class StompConnection12(_HeartbeatConnection, Protocol12):
+class StompConnection12(_Connection, Protocol12):
     """A STOMP 1.2 connection; the arguments are those of `Transport` and `Protocol11`."""
 
     _protocol = Protocol12
+    __init__ = constructor(Transport, Protocol12, ARGUMENTS)
 
     @staticmethod
     def is_eol(c: bytes) -> bool:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from stompy.connection.codec import decode_json, decode_text
 from stompy.errors import StompError
@@ -107,12 +107,17 @@ class Message:
     It can only be acknowledged in the session that delivered it.
 
     Attributes:
-        size: bytes of the body and, approximately, the headers, as counted by `InboxLimits`.
+        size: bytes of the body and, approximately, the headers, as counted by `Limits`.
     """
 
-    __slots__ = ("_body", "_claimant", "_counted", "_delivery", "_failed", "_headers", "_order", "_settled", "size")
+    __slots__ = (
+        "_body", "_claimant", "_counted", "_delivery", "_explicit", "_failed", "_headers", "_order", "_settled", "size",
+    )  # fmt: skip
 
     _failed: bool
+    """Set when its handler raised."""
+    _explicit: bool
+    """Set when an explicit ACK or NACK of it failed, or its transaction was aborted."""
 
     def __init__(self, delivery: Delivery, headers: bytes | Headers, body: bytes) -> None:
         self._delivery = delivery
@@ -138,7 +143,7 @@ class Message:
 
     @property
     def ack_mode(self) -> str:
-        """The mode of its subscription: `"auto"`, `"client"` or `"client-individual"`."""
+        """The mode of its subscription: `"handled"`, `"auto"`, `"client"` or `"client-individual"`."""
         return self._delivery.ack_mode
 
     @property
@@ -235,22 +240,36 @@ class Message:
         try:
             self._delivery.acker.refuse(self)
         except StompError as error:
-            if not self._link.alive or self._unsubscribed:
-                _LOG.info(
-                    "sent no NACK for message %.200r, as the broker redelivers it: %s",
-                    self.message_id,
-                    error,
-                    extra=log_fields(self),
-                )
-                return
-            _LOG.warning(
-                "sent no NACK for message %.200r from %.200r, which stays unacknowledged and counts towards the "
-                "prefetch: %s",
+            self._log_unsettled("NACK", error)
+
+    def _handled(self) -> None:
+        """Acknowledge it in mode `handled`, unless its handler raised, or the user has settled it or tried to."""
+        if self.settled is not None or hasattr(self, "_failed") or hasattr(self, "_explicit"):
+            return
+        try:
+            self._delivery.acker.acknowledge(self, "ACK")
+        except StompError as error:
+            if self.settled is None:  # else another thread was faster
+                self._log_unsettled("ACK", error)
+
+    def _log_unsettled(self, command: str, error: StompError) -> None:
+        if not self._link.alive or self._unsubscribed:
+            _LOG.info(
+                "sent no %s for message %.200r, as the broker redelivers it: %s",
+                command,
                 self.message_id,
-                self.destination,
                 error,
                 extra=log_fields(self),
             )
+            return
+        _LOG.warning(
+            "sent no %s for message %.200r from %.200r, which stays unacknowledged and counts towards the prefetch: %s",
+            command,
+            self.message_id,
+            self.destination,
+            error,
+            extra=log_fields(self),
+        )
 
     def _claim(self, command: str | None, claimant: object) -> None:
         """Record the command that settles the message, and who may undo that."""
@@ -263,27 +282,29 @@ class Message:
             with self._delivery.acker.claims:
                 self._delivery.cover(self._order, self._settled)
 
-    @overload
-    def ack(self, *, receipt: Literal[True]) -> Receipt: ...
-    @overload
-    def ack(self, *, receipt: bool = False) -> Receipt | None: ...
-    def ack(self, *, receipt: bool = False) -> Receipt | None:
+    def ack(self, *, confirm: bool = False) -> None:
         """Acknowledge the message; in mode `client`, and all earlier ones of the subscription (STOMP 1.2, ACK).
 
         Args:
-            receipt: request a receipt and return it.
+            confirm: wait until the broker has confirmed the ACK by a receipt.
 
         Raises:
             AckError: the mode is `auto`, the message is already settled, or its session or (for most brokers) its
                 subscription has ended, so that the broker redelivers it.
+            ConnectionLostError: the connection was lost.
+            ReceiptTimeoutError: with `confirm`, the broker did not confirm within the receipt timeout.
         """
-        return self._delivery.acker.acknowledge(self, "ACK", receipt=receipt)
+        receipt = self._delivery.acker.acknowledge(self, "ACK", receipt=confirm)
+        if receipt is not None:
+            receipt.wait()
 
-    @overload
-    def nack(self, *, requeue: bool | None = None, receipt: Literal[True]) -> Receipt: ...
-    @overload
-    def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None: ...
-    def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None:
+    def ack_async(self) -> Receipt:
+        """Acknowledge the message as `ack` does, and return the receipt by which the broker will confirm the ACK."""
+        receipt = self._delivery.acker.acknowledge(self, "ACK", receipt=True)
+        assert receipt is not None
+        return receipt
+
+    def nack(self, *, requeue: bool | None = None, confirm: bool = False) -> None:
         """Reject the message (STOMP 1.2, NACK).
 
         RabbitMQ redelivers it immediately. ActiveMQ dead-letters it, or drops it if not persistent. Artemis drops it.
@@ -291,14 +312,24 @@ class Message:
         Args:
             requeue: `True`: only if the broker then redelivers the message; `False`: only if it does not; `None`: what
                 the broker does by default, unless that is to drop every message.
-            receipt: request a receipt and return it.
+            confirm: wait until the broker has confirmed the NACK by a receipt.
 
         Raises:
             AckError: as `ack`.
             LocalProtocolError: STOMP 1.0 has no NACK.
             ConfigurationError: the broker does not do what `requeue` requires; nothing was sent.
+            ConnectionLostError: the connection was lost.
+            ReceiptTimeoutError: with `confirm`, the broker did not confirm within the receipt timeout.
         """
-        return self._delivery.acker.acknowledge(self, "NACK", receipt=receipt, requeue=requeue)
+        receipt = self._delivery.acker.acknowledge(self, "NACK", receipt=confirm, requeue=requeue)
+        if receipt is not None:
+            receipt.wait()
+
+    def nack_async(self, *, requeue: bool | None = None) -> Receipt:
+        """Reject the message as `nack` does, and return the receipt by which the broker will confirm the NACK."""
+        receipt = self._delivery.acker.acknowledge(self, "NACK", receipt=True, requeue=requeue)
+        assert receipt is not None
+        return receipt
 
     def __enter__(self) -> Message:
         return self

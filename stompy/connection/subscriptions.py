@@ -46,7 +46,7 @@ class SubscriptionTable:
     def __init__(self, config: Config, callbacks: Callbacks) -> None:
         self._config = config
         self._callbacks = callbacks
-        self.receive_timeout = config.receipt_timeout
+        self.receive_timeout = config.timeouts.receipt
         """Default timeout of `Subscription.receive`, in seconds."""
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
         self._subscriptions: dict[str, Subscription] = {}
@@ -169,6 +169,11 @@ class SubscriptionTable:
             # Only now, as messages may arrive until the receipt.
             if self.forget(subscription):
                 subscription._end(None)
+
+    def acknowledge_held(self) -> None:
+        """Acknowledge what the current thread has received in mode `handled`: its block has ended."""
+        for subscription in self.all():
+            subscription._acknowledge_held(at_end=True)
 
     def close(self, subscription: Subscription, *, timeout: float | Default | None, drain: bool) -> None:
         """End a subscription, after its messages were handled if `drain` is true; see `Subscription.close`."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import socket
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from stompy.errors import ConfigurationError
+from stompy.testing.fault_injector import End, FaultInjector, Pass, Wait
 
 Direction: TypeAlias = Literal["up", "down"]
 """`"up"` is from the client to the broker."""
@@ -141,9 +143,18 @@ class ProxyDirection:
         sink: non-blocking.
         faults: what is wrong from the start.
         record: bytes to remember of what was forwarded, the first ones.
+        injector: applies the frame faults; `None` forwards bytes without looking for frames.
     """
 
-    def __init__(self, source: socket.socket, sink: socket.socket, *, faults: DirectionFaults, record: int) -> None:
+    def __init__(
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        *,
+        faults: DirectionFaults,
+        record: int,
+        injector: FaultInjector | None = None,
+    ) -> None:
         self.source = source
         self.sink = sink
         self.faults = faults
@@ -153,7 +164,10 @@ class ProxyDirection:
         self.finished = False
         """Whether the end of the source's stream was passed on."""
         self._record = record
-        self._chunks: deque[tuple[float, memoryview]] = deque()
+        self._injector = injector
+        self._chunks: deque[tuple[float, memoryview] | Wait | End] = deque()
+        self._delayed_until: float | None = None  # by the Wait at the head; None until a release
+        self._releases = 0  # of the plan, when that Wait began
         self._held = 0
         self._next_write = -math.inf
         self._counted_from = 0
@@ -180,14 +194,37 @@ class ProxyDirection:
         """Return when the next write may be done; `None` if there is nothing to write, or a stall."""
         if self.faults.stalled or self.finished:
             return None
-        if self._chunks:
-            return max(self._chunks[0][0], self._next_write)
-        return -math.inf if self.source_ended else None
+        if not self._chunks:
+            return -math.inf if self.source_ended else None
+        head = self._chunks[0]
+        if isinstance(head, End):
+            return None
+        if isinstance(head, Wait):
+            return -math.inf if self._released else self._delayed_until
+        return max(head[0], self._next_write)
+
+    @property
+    def _released(self) -> bool:
+        return self._injector is not None and self._injector.releases > self._releases
 
     @property
     def is_cut(self) -> bool:
         """Whether all bytes that may be forwarded were forwarded."""
-        return self._left() == 0
+        return self._left() == 0 or self._ends
+
+    @property
+    def _ends(self) -> bool:
+        return bool(self._chunks) and isinstance(self._chunks[0], End)
+
+    @property
+    def ending(self) -> Ending:
+        """How the connection ends when it is cut."""
+        return "fin" if self._ends else self.faults.ending
+
+    def note_cut(self) -> None:
+        """Report to the plan that the connection was ended, if one of its faults was the cause."""
+        if self._injector is not None and self._chunks and isinstance(end := self._chunks[0], End):
+            self._injector.struck(end.fault)
 
     def read(self, now: float) -> None:
         """Read from the source.
@@ -196,11 +233,31 @@ class ProxyDirection:
             OSError: the source is broken; `BlockingIOError` if it has nothing yet.
         """
         data = self.source.recv(HELD - self._held)
-        if data:
-            self._chunks.append((now + self.faults.latency, memoryview(data)))
-            self._held += len(data)
-        else:
+        if not data:
             self.source_ended = True
+        for step in (Pass(data),) if self._injector is None else self._injector.feed(data):
+            if not isinstance(step, Pass):
+                self._append(step)
+            elif step.data:
+                self._append((now + self.faults.latency, memoryview(step.data)))
+                self._held += len(step.data)
+
+    def _append(self, chunk: tuple[float, memoryview] | Wait | End) -> None:
+        self._chunks.append(chunk)
+        if len(self._chunks) == 1:
+            self._begin_delay()
+
+    def _pop(self) -> None:
+        self._chunks.popleft()
+        self._begin_delay()
+
+    def _begin_delay(self) -> None:
+        """Start the time of the delay that is next."""
+        if self._injector is not None and self._chunks and isinstance(wait := self._chunks[0], Wait):
+            seconds = wait.fault.seconds
+            self._delayed_until = None if seconds is None else time.monotonic() + seconds
+            self._releases = self._injector.releases
+            self._injector.struck(wait.fault)
 
     def write(self, now: float) -> None:
         """Write the bytes that are due to the sink, in one write, and the end of the stream after the last ones.
@@ -212,11 +269,15 @@ class ProxyDirection:
             self.sink.shutdown(socket.SHUT_WR)
             self.finished = True
             return
-        due, chunk = self._chunks[0]
+        head = self._chunks[0]
+        if not isinstance(head, tuple):
+            self._pop()  # a delay that is over
+            return
+        due, chunk = head
         sent = self.sink.send(chunk[: self._portion(len(chunk))], _NO_SIGNAL)
         self._note(chunk[:sent], now)
         if sent == len(chunk):
-            self._chunks.popleft()
+            self._pop()
         else:
             self._chunks[0] = (due, chunk[sent:])
 

@@ -20,6 +20,8 @@ from stompy.testing.directions import (
     ProxyDirection,
     check_ending,
 )
+from stompy.testing.fault_injector import FaultInjector
+from stompy.testing.faults import RECEIVED, SENT, FaultPlan
 from stompy.testing.proxy_loop import READ, WRITE, ProxyEventLoop
 from stompy.transport.tcp import Endpoint
 
@@ -40,7 +42,8 @@ class ProxyLink(FaultControls):
         client: the client's socket, owned by the link from here on.
         number: from 1, in the order of acceptance.
         target: the broker; `None` for a black hole.
-        faults: what is wrong from the start, by direction.
+        faults: the faults from the start, by direction.
+        plan: the frame faults; `None` forwards bytes without looking for frames.
         record: bytes of each direction to remember.
         window: bytes of the kernel's receive buffer; `None` leaves it to the system.
         loop: what serves it.
@@ -53,6 +56,7 @@ class ProxyLink(FaultControls):
         number: int,
         target: Endpoint | None,
         faults: Mapping[Direction, DirectionFaults],
+        plan: FaultPlan | None,
         record: int,
         window: int | None,
         loop: ProxyEventLoop,
@@ -70,8 +74,12 @@ class ProxyLink(FaultControls):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if window is not None:
             self._broker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
-        up = ProxyDirection(client, self._broker, faults=faults["up"], record=record)
-        down = ProxyDirection(self._broker, client, faults=faults["down"], record=record)
+        up_frames, down_frames = (
+            None if plan is None else FaultInjector(plan, link=number, direction=direction)
+            for direction in (RECEIVED, SENT)
+        )
+        up = ProxyDirection(client, self._broker, faults=faults["up"], record=record, injector=up_frames)
+        down = ProxyDirection(self._broker, client, faults=faults["down"], record=record, injector=down_frames)
         self._directions: dict[Direction, ProxyDirection] = {"up": up, "down": down}
         self._give_up_at: float | None = None
 
@@ -125,7 +133,7 @@ class ProxyLink(FaultControls):
 
     def dial(self) -> None:
         """Start to connect to the broker, if the proxy has one."""
-        if self._target is None or self.closed:
+        if self._target is None or self._state != "dialing":
             return
         code = self._broker.connect_ex(self._target.sockaddr)
         if code and code not in _SOON:
@@ -222,7 +230,8 @@ class ProxyLink(FaultControls):
         for direction in DIRECTIONS:
             flow = self._directions[direction]
             if self._state == "open" and flow.is_cut:
-                self.end(flow.faults.ending)
+                self.end(flow.ending)
+                flow.note_cut()
 
     def _discard(self, sock: socket.socket) -> None:
         if not sock.recv(_DISCARD_SIZE):

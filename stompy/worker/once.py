@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from stompy.connection.codec import Body, encode_body, user_headers
+from stompy.connection.encoding import check_destination
 from stompy.connection.message import Message
+from stompy.default import DEFAULT, Default
+from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import NotConnectedError
 from stompy.frames.frame import Headers
 from stompy.worker.failure import ATTEMPT, decide
 from stompy.worker.task import Task, TaskContext
+from stompy.worker.task_queue import key_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +29,12 @@ class SentMessage:
     Attributes:
         destination: as given.
         body: as given.
-        content_type: as given.
-        headers: as given.
-        options: the other arguments that were given, such as `persistent`.
+        options: those that were given, such as `headers` and `persistent`.
     """
 
     destination: str
-    body: Any
-    content_type: str | None = None
-    headers: Mapping[str, object] | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
+    body: Body
+    options: SendOptions = field(default_factory=SendOptions)
 
 
 @dataclass(slots=True)
@@ -64,14 +67,18 @@ class _Recorder:
     def send(
         self,
         destination: str,
-        body: Any = b"",
+        body: Body = b"",
         *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
-        **options: object,
+        confirm: bool = False,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
     ) -> None:
-        given = {name: value for name, value in options.items() if value not in (None, False)}
-        self.sent.append(SentMessage(destination, body, content_type, headers, given))
+        check_destination(destination)
+        check_send_options(options)
+        encode_body(body, options.get("content_type"))
+        user_headers(options.get("headers"))
+        given = cast("SendOptions", {name: value for name, value in options.items() if value is not None})
+        self.sent.append(SentMessage(destination, body, given))
 
     def __getattr__(self, name: str) -> Any:
         raise NotConnectedError(f"run_once has no connection, so it has no {name!r}")
@@ -95,8 +102,16 @@ def run_once(
     message = Message(cast("Any", delivery), Headers(fields), data)
     recorder = _Recorder()
     transaction = cast("Any", recorder) if task.transactional else None
-    context = TaskContext(message, attempt, task.name, cast("Any", recorder), transaction)
+    context = TaskContext(
+        message=message,
+        attempt=attempt,
+        task=task.name,
+        connection=cast("Any", recorder),
+        transaction=transaction,
+    )
     try:
+        if task.key is not None:
+            key_of(task, message)
         value = task.call(message, context)
     except BaseException as error:
         decision = decide(task, attempt, error)

@@ -9,7 +9,7 @@ import pytest
 from stompy.broker.settings import Settings
 from stompy.broker.users import Users
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Limits, Version
+from stompy.frames.grammar import Version
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from stompy.frames.grammar import Limits, Version
         ("max_outbox_bytes", 1.5),
         ("max_outbox_frames", True),
         ("prefetch", 0),
-        ("max_redeliveries", -1),
+        ("attempts", 0),
         ("connect_timeout", -1.0),
         ("linger", float("inf")),
         ("connect_timeout", float("nan")),
@@ -40,7 +40,7 @@ def test_a_senseless_setting_is_refused(name: str, value: Any) -> None:
 
 
 def test_zero_redeliveries_make_sense() -> None:
-    assert Settings(max_redeliveries=0).max_redeliveries == 0
+    assert Settings(attempts=1).attempts == 1
 
 
 def test_repr_shows_no_passcode() -> None:
@@ -49,7 +49,7 @@ def test_repr_shows_no_passcode() -> None:
 
 def test_the_limits_of_state_leave_room_for_the_largest_bodies() -> None:
     mib = 1024 * 1024
-    usual, large = Settings(), Settings(limits=Limits(max_body=500 * mib))
+    usual, large = Settings(), Settings(max_body=500 * mib)
     assert (usual.state_bytes, usual.session_state_bytes) == (256 * mib, 160 * mib)
     assert (large.state_bytes, large.session_state_bytes) == (1_000 * mib, 532 * mib)
     given = Settings(max_state_bytes=7, max_session_state_bytes=5)

@@ -16,7 +16,21 @@ from typing import TypeGuard
 
 PACKAGE = "stompy"
 
-SHARED = frozenset({"errors", "types", "deadline", "secret", "printable", "forks", "locks", "threads"})
+SHARED = frozenset(
+    {
+        "errors",
+        "types",
+        "backoff",
+        "deadline",
+        "default",
+        "secret",
+        "printable",
+        "forks",
+        "installed",
+        "locks",
+        "threads",
+    }
+)
 """What everybody may import."""
 
 CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "transport"})
@@ -24,10 +38,13 @@ CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "trans
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     "types": frozenset(),
+    "backoff": frozenset(),
     "deadline": frozenset(),
+    "default": frozenset(),
     "secret": frozenset(),
     "printable": frozenset(),
     "forks": frozenset(),
+    "installed": frozenset(),
     "locks": frozenset(),
     "threads": frozenset(),
     "frames": frozenset(),

@@ -269,7 +269,7 @@ class _Talk:
         return "done"
 
     def _receipt(self) -> str:
-        receipt = self._conn.send(self._ways.outward, b"b", receipt=True)
+        receipt = self._conn.send_async(self._ways.outward, b"b")
         assert receipt is not None
 
         def wait() -> str:

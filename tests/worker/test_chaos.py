@@ -39,7 +39,7 @@ def fill(url: str, count: int) -> None:
             body = {"n": number, "kind": kind_of(number)}
             headers = {"customer": f"c{number % CUSTOMERS}"}
             for queue in QUEUES:
-                conn.send(queue, body, headers=headers, persistent=True, receipt=True)
+                conn.send_async(queue, body, headers=headers, persistent=True)
         conn.flush(timeout=300)
 
 
