@@ -163,7 +163,7 @@ class LinkManager:
             return link
         if self._config.reconnect is None:
             link.check_open()
-        seconds = given(timeout, self._config.send_timeout)
+        seconds = given(timeout, self._config.timeouts.send)
         deadline = Deadline(seconds)
         with self._changed:
             self._changed.wait_for(
@@ -200,17 +200,17 @@ class LinkManager:
     # Opening.
 
     def open(self) -> None:
-        """Open the first link, in the caller's thread, with one attempt or as `startup_timeout` allows.
+        """Open the first link, in the caller's thread, with one attempt or as `Timeouts.start` allows.
 
         Raises:
             ConnectError: no link could be opened, or it ended immediately.
         """
-        seconds = self._config.startup_timeout
-        if seconds is None:
+        seconds = self._config.start_timeout
+        if seconds == 0:
             self._open(Deadline(None))
             return
         deadline, policy = Deadline(seconds), self._config.reconnect or Reconnect()
-        last = seconds - min(_LAST_ATTEMPT, seconds / 10)
+        last = None if seconds is None else seconds - min(_LAST_ATTEMPT, seconds / 10)
         reconnect.retry(
             lambda: self._open(deadline),
             replace(policy, attempts=None, total=last),

@@ -26,7 +26,7 @@ def supervising(connection: stompy.Connection) -> list[threading.Thread]:
 
 
 def test_disconnect_ends_a_handshake_that_nobody_answers(sessions: Sessions) -> None:
-    conn, first = sessions.connect(connect_timeout=1000.0, close_timeout=1000.0)
+    conn, first = sessions.connect(timeouts=stompy.Timeouts(connect=1000.0, close=1000.0))
     first.close()
     sessions.accept().take_connect()
     conn.close()
@@ -34,7 +34,7 @@ def test_disconnect_ends_a_handshake_that_nobody_answers(sessions: Sessions) -> 
 
 
 def test_disconnect_ends_a_replay_that_nobody_answers(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect(receipt_timeout=1000.0, close_timeout=1000.0)
+    conn, first = sessions.connect(timeouts=stompy.Timeouts(receipt=1000.0, close=1000.0))
     subscribing = calling(lambda: conn.subscribe("/queue/a"))
     first.expect_and_confirm("SUBSCRIBE")
     subscribing.result()
