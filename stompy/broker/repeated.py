@@ -125,7 +125,7 @@ class RepeatedFrames:
                 break
             token = found[1].decode("ascii")
             try:
-                if not profile.ack_after_unsubscribe and session.ledger.find(token).item.consumer.over:
+                if session.ledger.find(token).item.consumer.over:
                     break
                 entries = session.take(token, subscription=None, whole=profile.ack_reaches_connection)
             except ProtocolError:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import stompy
+from stompy.broker import Broker
 from stompy.errors import (
     BrokerError,
     ConfigurationError,
@@ -376,3 +377,22 @@ def test_receiving_without_a_limit_waits_longer_than_the_receipt_timeout(talking
         subscription.receive()  # meanwhile the default has passed once more
     talk.peer.deliver("x", subscription="1")
     assert receiving.result().text == "x"
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_a_timeout_names_the_messages_that_were_not_acknowledged(prefetch: int) -> None:
+    with Broker() as broker, stompy.connect(broker.url) as conn:
+        for number in range(prefetch + 2):
+            conn.send("/queue/p", str(number), confirm=True)
+        with conn.subscribe("/queue/p", ack="client-individual", prefetch=prefetch) as subscription:
+            messages = [subscription.receive(timeout=WITHIN) for _ in range(prefetch)]
+            with pytest.raises(
+                stompy.ReceiveTimeoutError, match=f"in time: {prefetch} unacknowledged, prefetch={prefetch};"
+            ):
+                subscription.receive(timeout=0)
+            for message in messages:
+                message.ack()
+            for _ in range(2):
+                subscription.receive(timeout=WITHIN).ack(confirm=True)
+            with pytest.raises(stompy.ReceiveTimeoutError, match=r"in time$"):
+                subscription.receive(timeout=0)
