@@ -210,7 +210,7 @@ class Connection:
             ConnectionLostError: the connection was lost before a receipt arrived.
         """
         check_seconds(given(timeout, None))
-        self._sender.flush(given(timeout, self._config.receipt_timeout))
+        self._sender.flush(given(timeout, self._config.timeouts.receipt))
 
     def request(
         self,
@@ -235,7 +235,7 @@ class Connection:
             ReceiveTimeoutError: no reply in time.
             ConnectionLostError: the connection was lost first.
         """
-        seconds = given(timeout, self._config.receipt_timeout)
+        seconds = given(timeout, self._config.timeouts.receipt)
         return self._replies.request(destination, body, options, timeout=seconds)
 
     def transaction(self) -> Transaction:
@@ -356,7 +356,7 @@ class Connection:
             ReceiveTimeoutError: no message in time.
             ConnectionLostError: the connection was lost.
         """
-        seconds = given(timeout, self._config.receipt_timeout)
+        seconds = given(timeout, self._config.timeouts.receipt)
         check_seconds(seconds)
         options = SubscribeOptions(selector=selector, browse=True)
         link, client = self._links.link, self._config.client

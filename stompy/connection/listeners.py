@@ -147,7 +147,7 @@ class Listener:
     def on_reconnecting(self, event: ReconnectingEvent) -> None:
         """Called when a further attempt to open a session follows.
 
-        This includes the first session, with `connect(startup_timeout=...)`.
+        This includes the first session, with `Timeouts.start`.
         """
 
     def on_closed(self, event: ClosedEvent) -> None:

@@ -70,8 +70,8 @@ def options_to_forward(message: Message, dialect: Dialect, options: SendOptions)
     taken = dialect.headers_of(options).values()
     own = {name: value for name, value in headers_to_copy(message).items() if name not in taken}
     made: SendOptions = {"content_type": message.headers.get("content-type"), **options}
-    made["headers"] = {**own, **(options.get("headers") or {})}
-    if made.get("persistent") is None and "persistent" not in made["headers"]:
+    made["headers"] = headers = {**own, **(options.get("headers") or {})}
+    if made.get("persistent") is None and "persistent" not in headers:
         made["persistent"] = persistent_option(message, dialect)
     return made
 
@@ -148,7 +148,7 @@ class Message:
     It can only be acknowledged in the session that delivered it.
 
     Attributes:
-        size: bytes of the body and, approximately, the headers, as counted by `InboxLimits`.
+        size: bytes of the body and, approximately, the headers, as counted by `Limits`.
     """
 
     __slots__ = (

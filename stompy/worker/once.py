@@ -103,7 +103,13 @@ def run_once(
         sender=recorder,
     )
     transaction = cast("Any", recorder) if task.transactional else None
-    context = TaskContext(message, attempt, task.name, cast("Any", recorder), transaction)
+    context = TaskContext(
+        message=message,
+        attempt=attempt,
+        task=task.name,
+        connection=cast("Any", recorder),
+        transaction=transaction,
+    )
     try:
         if task.key is not None:
             key_of(task, message)
