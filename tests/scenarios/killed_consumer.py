@@ -34,7 +34,7 @@ class Consumer(stompy.Listener):
     """Handles messages."""
 
     def __init__(self, handle: Handle) -> None:
-        self.on_message = handle  # type: ignore[method-assign]
+        self.on_message = handle  # type: ignore[method-assign,assignment]
 
 
 def forever() -> None:
