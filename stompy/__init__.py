@@ -75,9 +75,9 @@ if TYPE_CHECKING:
     from stompy.dialects.brokers import DialectName
     from stompy.dialects.options import SendOptions
     from stompy.frames.frame import Frame, Headers, Pairs
-    from stompy.frames.grammar import Leniency, Limits, Version
-    from stompy.link.flow import InboxLimits
+    from stompy.frames.grammar import Leniency, Version
     from stompy.link.receipts import Receipt, ReceiptOutcome
+    from stompy.link.settings import Limits, Timeouts
     from stompy.outbox.outbox import Outbox
     from stompy.outbox.stats import DeadLetter, OutboxStats
     from stompy.secret import Secret
@@ -126,7 +126,6 @@ __all__ = [
     "Headers",
     "HeartbeatTimeoutError",
     "HeartbeatTimeoutEvent",
-    "InboxLimits",
     "InsecureTlsWarning",
     "Leniency",
     "LimitExceededError",
@@ -176,6 +175,7 @@ __all__ = [
     "TaskListener",
     "TcpOptions",
     "Telemetry",
+    "Timeouts",
     "Tls",
     "TlsError",
     "TlsVersion",
@@ -226,8 +226,8 @@ _LAZY = {
     "Frame": "stompy.frames.frame",
     "Headers": "stompy.frames.frame",
     "Leniency": "stompy.frames.grammar",
-    "Limits": "stompy.frames.grammar",
-    "InboxLimits": "stompy.link.flow",
+    "Limits": "stompy.link.settings",
+    "Timeouts": "stompy.link.settings",
     "Message": "stompy.connection.message",
     "OpenTelemetry": "stompy.telemetry.otel",
     "Outbox": "stompy.outbox.outbox",

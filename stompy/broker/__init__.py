@@ -8,6 +8,7 @@ from stompy.broker.management import FrameHook as FrameHook
 from stompy.broker.management import QueuedMessage as QueuedMessage
 from stompy.broker.profiles.known import Like as Like
 from stompy.broker.schedule import Clock as Clock
+from stompy.broker.settings import BrokerLimits as BrokerLimits
 from stompy.broker.stats import BrokerStats as BrokerStats
 from stompy.broker.stats import QueueDepth as QueueDepth
 from stompy.broker.users import User as User
@@ -15,6 +16,7 @@ from stompy.broker.users import hash_passcode as hash_passcode
 
 __all__ = [
     "Broker",
+    "BrokerLimits",
     "BrokerStats",
     "ClientConnection",
     "Clock",

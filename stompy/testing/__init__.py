@@ -13,11 +13,8 @@ if TYPE_CHECKING:
     from stompy.testing.containers import ArtemisContainer as ArtemisContainer
     from stompy.testing.containers import BrokerOptions as BrokerOptions
     from stompy.testing.containers import RabbitMQStompContainer as RabbitMQStompContainer
+    from stompy.testing.containers import broker_or_skip as broker_or_skip
     from stompy.testing.containers import start_broker as start_broker
-    from stompy.testing.directions import Direction as Direction
-    from stompy.testing.directions import Ending as Ending
-    from stompy.testing.directions import FaultControls as FaultControls
-    from stompy.testing.directions import Which as Which
     from stompy.testing.faults import GARBAGE as GARBAGE
     from stompy.testing.faults import STRAY_MESSAGE as STRAY_MESSAGE
     from stompy.testing.faults import Cut as Cut
@@ -36,11 +33,14 @@ if TYPE_CHECKING:
     from stompy.testing.listener import Event as Event
     from stompy.testing.listener import EventName as EventName
     from stompy.testing.listener import RecordingListener as RecordingListener
+    from stompy.testing.proxied import Direction as Direction
+    from stompy.testing.proxied import Ending as Ending
+    from stompy.testing.proxied import FaultControls as FaultControls
     from stompy.testing.proxied import ProxyLink as ProxyLink
     from stompy.testing.proxied import State as State
+    from stompy.testing.proxied import Which as Which
     from stompy.testing.proxy import FaultProxy as FaultProxy
     from stompy.testing.proxy import ProxyStats as ProxyStats
-    from stompy.testing.required import broker_or_skip as broker_or_skip
     from stompy.testing.worker import RunningWorker as RunningWorker
 
 __all__ = [
@@ -87,10 +87,10 @@ _LAZY = {
     "State": "stompy.testing.proxied",
     "BrokerOptions": "stompy.testing.containers",
     "Range": "stompy.testing.faults",
-    "FaultControls": "stompy.testing.directions",
-    "Which": "stompy.testing.directions",
-    "Ending": "stompy.testing.directions",
-    "Direction": "stompy.testing.directions",
+    "FaultControls": "stompy.testing.proxied",
+    "Which": "stompy.testing.proxied",
+    "Ending": "stompy.testing.proxied",
+    "Direction": "stompy.testing.proxied",
     "ActiveMQContainer": "stompy.testing.containers",
     "ArtemisContainer": "stompy.testing.containers",
     "BrokerSettings": "stompy.testing.brokers.settings",
@@ -119,7 +119,7 @@ _LAZY = {
     "RunningWorker": "stompy.testing.worker",
     "STRAY_MESSAGE": "stompy.testing.faults",
     "Strike": "stompy.testing.faults",
-    "broker_or_skip": "stompy.testing.required",
+    "broker_or_skip": "stompy.testing.containers",
     "start_broker": "stompy.testing.containers",
 }
 """Imported on first use; type checkers read the imports above."""

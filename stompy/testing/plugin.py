@@ -58,11 +58,12 @@ def stomp_connection(
     `stomp_faults`, it goes through `stomp_proxy`.
     """
     from stompy.connection.connecting import connect
+    from stompy.link.settings import Timeouts
 
     login, user = next(iter((stomp_broker_options.get("users") or {}).items()), (None, None))
     passcode = getattr(user, "passcode", user)  # a `User` holds it
     end = request.getfixturevalue("stomp_proxy") if "stomp_faults" in request.fixturenames else stomp_broker
-    with connect(end.url, login=login, passcode=passcode, close_timeout=1.0) as connection:
+    with connect(end.url, login=login, passcode=passcode, timeouts=Timeouts(close=1.0)) as connection:
         yield connection
 
 
@@ -101,7 +102,7 @@ def stomp_activemq_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def stomp_activemq(stomp_activemq_options: dict[str, Any]) -> Iterator[RunningBroker]:
     """ActiveMQ Classic, for the whole session: `stompy.connect(stomp_activemq.url())`."""
-    from stompy.testing.required import broker_or_skip
+    from stompy.testing.containers import broker_or_skip
 
     with broker_or_skip("activemq", **stomp_activemq_options) as broker:
         yield broker
@@ -116,7 +117,7 @@ def stomp_artemis_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def stomp_artemis(stomp_artemis_options: dict[str, Any]) -> Iterator[RunningBroker]:
     """Artemis, for the whole session: `stompy.connect(stomp_artemis.url())`."""
-    from stompy.testing.required import broker_or_skip
+    from stompy.testing.containers import broker_or_skip
 
     with broker_or_skip("artemis", **stomp_artemis_options) as broker:
         yield broker
@@ -131,7 +132,7 @@ def stomp_rabbitmq_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def stomp_rabbitmq(stomp_rabbitmq_options: dict[str, Any]) -> Iterator[RunningBroker]:
     """RabbitMQ with its STOMP plugins, for the whole session: `stompy.connect(stomp_rabbitmq.url())`."""
-    from stompy.testing.required import broker_or_skip
+    from stompy.testing.containers import broker_or_skip
 
     with broker_or_skip("rabbitmq4", **stomp_rabbitmq_options) as broker:
         yield broker

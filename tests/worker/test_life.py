@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from tests.worker.conftest import WITHIN, Start, get, left, send, wait_until
 
 
@@ -22,6 +23,14 @@ def redelivered(url: str, count: int) -> dict[str, bool]:
         subscription = conn.subscribe("/queue/a", ack="client-individual")
         messages = [subscription.receive(timeout=WITHIN) for _ in range(count)]
         return {message.text: message.redelivered for message in messages}
+
+
+def line_of(process: subprocess.Popen[bytes]) -> bytes:
+    """Return the next line that a worker logs; it is alive."""
+    assert process.stderr is not None
+    line: bytes = process.stderr.readline()
+    assert line, "the worker has ended"
+    return line
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -145,13 +154,13 @@ def test_a_refused_subscription_ends_the_worker(broker: Broker, start: Start) ->
 
 
 def test_a_wrong_login_ends_the_worker(start: Start) -> None:
-    with Broker(users={"ann": "right"}, login_delay=0.0) as broker:
+    with Broker(users={"ann": "right"}, limits=BrokerLimits(login_delay=0.0)) as broker:
         url = broker.url.replace("stomp://", "stomp://ann:wrong@")
         assert start("slow", url=url).wait(WITHIN) == stompy.WorkerExit.BROKER
 
 
 def test_a_lost_login_ends_the_parent_of_children_too(start: Start) -> None:
-    with Broker(users={"ann": "right"}, login_delay=0.0) as broker:
+    with Broker(users={"ann": "right"}, limits=BrokerLimits(login_delay=0.0)) as broker:
         url = broker.url.replace("stomp://", "stomp://ann:wrong@")
         assert start("children", "--processes", "2", url=url).wait(WITHIN) == stompy.WorkerExit.BROKER
 
@@ -270,9 +279,8 @@ def test_a_signal_that_is_sent_twice_is_one(
     send(broker.url, "x")
     wait_until(lambda: noted() == ["begin x"])
     process.terminate()
-    assert process.stderr is not None
     if not processes:
-        wait_until(lambda: b"received SIG" in process.stderr.readline())
+        wait_until(lambda: b"received SIG" in line_of(process))
     process.terminate()
     (tmp_path / "release").touch()
     assert process.wait(WITHIN) == 0
@@ -286,8 +294,7 @@ def test_a_terminal_that_hangs_up_stops_it_in_order(
     send(broker.url, "x")
     wait_until(lambda: noted() == ["begin x"])
     process.send_signal(signal.SIGHUP)
-    assert process.stderr is not None
-    wait_until(lambda: b"received SIGHUP" in (process.stderr.readline() if process.stderr else b""))
+    wait_until(lambda: b"received SIGHUP" in line_of(process))
     (tmp_path / "release").touch()
     assert process.wait(WITHIN) == 0
     assert noted() == ["begin x", "end x"]
@@ -304,7 +311,8 @@ def test_it_writes_the_stacks_of_all_threads_when_asked(
     wait_until(lambda: get(port, "/ready")[0] == 200 and noted() == ["begin x"])
     process.send_signal(signal.SIGUSR1)
     lines: list[bytes] = []
-    wait_until(lambda: lines.append(process.stderr.readline()) or b"in until_released" in lines[-1])  # type: ignore[func-returns-value,union-attr]
+    while not lines or b"in until_released" not in lines[-1]:
+        lines.append(line_of(process))
     assert any(b"File" in line and b"in run" in line for line in lines)
     (tmp_path / "release").touch()
     process.terminate()

@@ -240,7 +240,7 @@ def test_attempts_of_an_ordered_task_begin_anew_in_a_new_session(broker: Broker,
     assert seen.items == [1, 1, 2]
 
 
-KEYS = {
+KEYS: dict[str, Any] = {
     "header": "customer",
     "function": lambda message: message.headers["customer"],
     "unhashable": lambda message: message.headers.get("customer") or [],
@@ -315,7 +315,7 @@ def test_an_invalid_option_is_refused_at_once(make_worker: Make, options: dict[s
 def test_an_unknown_option_of_a_worker_is_refused_where_it_is_written(name: str, meant: str) -> None:
     hint = f"; did you mean {meant!r}" if meant else ""
     with pytest.raises(stompy.ConfigurationError, match=re.escape(f"a worker has no option {name!r}{hint}")):
-        stompy.Worker("stomp://127.0.0.1:1", **{name: 3})
+        stompy.Worker("stomp://127.0.0.1:1", **{name: 3})  # type: ignore[arg-type]
 
 
 def test_invalid_tasks_are_refused_at_once(make_worker: Make) -> None:
@@ -351,7 +351,7 @@ def test_a_worker_starts_once(make_worker: Make) -> None:
 
 
 def test_an_unknown_broker_is_waited_for(make_worker: Make, seen: Seen) -> None:
-    worker = make_worker("stomp://127.0.0.1:1", startup_timeout=0.1)
+    worker = make_worker("stomp://127.0.0.1:1", timeouts=stompy.Timeouts(start=0.1))
     worker.add(print, "/queue/a")
     with pytest.raises(stompy.ConnectError):
         worker.start()
@@ -387,7 +387,10 @@ def test_messages_whose_acknowledgements_were_not_written_in_time_are_delivered_
 ) -> None:
     with FaultProxy(broker.url) as proxy:
         worker = make_worker(
-            proxy.url, concurrency=3, send_timeout=0.1, reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01))
+            proxy.url,
+            concurrency=3,
+            timeouts=stompy.Timeouts(send=0.1),
+            reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)),
         )
 
         @worker.task("/queue/a", prefetch=20)
