@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from stompy.testing.listener import Event as Event
     from stompy.testing.listener import EventName as EventName
     from stompy.testing.listener import RecordingListener as RecordingListener
+    from stompy.testing.messages import message as message
     from stompy.testing.proxied import Direction as Direction
     from stompy.testing.proxied import Ending as Ending
     from stompy.testing.proxied import FaultControls as FaultControls
@@ -80,10 +81,12 @@ __all__ = [
     "Strike",
     "Which",
     "broker_or_skip",
+    "message",
     "start_broker",
 ]
 
 _LAZY = {
+    "message": "stompy.testing.messages",
     "State": "stompy.testing.proxied",
     "BrokerOptions": "stompy.testing.containers",
     "Range": "stompy.testing.faults",
