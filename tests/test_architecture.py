@@ -219,7 +219,7 @@ def test_an_init_file_with_more_than_its_docstring_is_found(plant: Plant, file: 
         ("attic/__init__.py", '"""A folder."""\n\nfrom __future__ import annotations'),
         ("__init__.py", "from stompy.connection.planted import x\n__all__ = ['x']"),
         ("__init__.py", "if TYPE_CHECKING:\n    from stompy.connection.planted import x\n_LAZY = {'x': 'y'}"),
-        ("__init__.py", "if not TYPE_CHECKING:\n    def __getattr__(name): ...\n    def __dir__(): ..."),
+        ("__init__.py", "if not TYPE_CHECKING:\n    __getattr__, __dir__ = late(__name__, {})"),
     ],
 )
 def test_an_init_file_as_it_should_be_is_let_through(plant: Plant, file: str, source: str) -> None:

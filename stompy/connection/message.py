@@ -143,7 +143,7 @@ class Delivery:
 
 
 class Message:
-    """A received MESSAGE frame. Thread-safe.
+    """A received MESSAGE frame, made by `Connection.subscribe` and its like. Thread-safe.
 
     It can only be acknowledged in the session that delivered it.
 

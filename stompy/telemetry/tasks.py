@@ -12,10 +12,11 @@ from stompy.telemetry import names
 from stompy.telemetry.recorder import Observation, Recorder
 from stompy.telemetry.traced import TracedConnection
 from stompy.worker.failure import Attempt
+from stompy.worker.middleware import Middleware
 from stompy.worker.task import Task
 
 
-class WorkerTelemetry:
+class WorkerTelemetry(Middleware):
     """Middleware for which each attempt at a message is a `process` span, until the message is settled.
 
     Args:

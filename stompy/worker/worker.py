@@ -19,6 +19,7 @@ from stompy.default import DEFAULT, Default, check_names, given
 from stompy.errors import ConcurrencyError, ConfigurationError, NotConnectedError, StompError
 from stompy.link.settings import Timeouts
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
+from stompy.worker.middleware import Middleware
 from stompy.worker.once import RanOnce, run_once
 from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
 from stompy.worker.signals import Interrupted, Signals, stacks_on_request
@@ -46,7 +47,7 @@ class Worker:
         max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`.
         max_messages: stop in order after this number of messages; with `processes`, each child does and is replaced.
         max_seconds: stop in order after this time; with `processes`, each child does and is replaced.
-        middleware: objects whose methods are called when something happens; see the guide.
+        middleware: called when something happens to a message.
         processes: run the tasks in this number of supervised child processes, each with its own threads; `run` then
             starts the program's command line again in each. `None` runs them in this process.
         http: `host:port`, or a port of this machine, on which `run` serves `/live`, `/ready` and `/metrics`.
@@ -67,7 +68,7 @@ class Worker:
         max_stuck: int | None = None,
         max_messages: int | None = None,
         max_seconds: float | None = None,
-        middleware: Sequence[object] = (),
+        middleware: Sequence[Middleware] = (),
         processes: int | None = None,
         http: str | int | None = None,
         name: str = "worker",
@@ -99,7 +100,7 @@ class Worker:
             name=name,
             options=options,
         )
-        self._middleware = tuple(middleware)
+        self._middleware: tuple[object, ...] = tuple(middleware)
         telemetry = options.get("telemetry")
         if telemetry is not None:
             options["telemetry"] = telemetry = telemetry._for_worker()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import stompy
+import stompy.worker
 from stompy.broker import Broker
 from stompy.broker.profiles import known
 from stompy.broker.profiles.rabbitmq import RABBITMQ
@@ -257,7 +258,7 @@ def test_forgotten_ids_are_removed(tmp_path: Path) -> None:
 def test_middleware_is_called_and_cannot_do_harm(broker: Broker, make_worker: Make) -> None:
     called = Seen()
 
-    class Middleware:
+    class Middleware(stompy.worker.Middleware):
         def __getattr__(self, name: str) -> Callable[..., None]:
             def call(*arguments: Any) -> None:
                 called.add(name)
