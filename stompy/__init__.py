@@ -47,6 +47,7 @@ from stompy.errors import (
 )
 
 if TYPE_CHECKING:
+    from stompy.backoff import Backoff
     from stompy.connection.connecting import connect
     from stompy.connection.connection import Connection
     from stompy.connection.listeners import (
@@ -85,6 +86,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AckError",
     "AllBrokersFailedError",
+    "Backoff",
     "BodyDecodeError",
     "BrokerError",
     "ClientCertificateRefusedError",
@@ -165,6 +167,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Backoff": "stompy.backoff",
     "Connection": "stompy.connection.connection",
     "ClosedEvent": "stompy.connection.listeners",
     "ConnectedEvent": "stompy.connection.listeners",

@@ -81,13 +81,13 @@ class Broker(Management):
     - **Message ids.** Each copy of a message has an id that no other copy has, also over a restart, and keeps it when
       it is delivered again.
     - **NACK.** The message goes back to its place in the queue and is delivered again with `redelivered:true`, up to
-      `max_redeliveries` times; the next NACK moves it to the queue `dead_letter`, with the headers
+      `attempts` deliveries in all; the next NACK moves it to the queue `dead_letter`, with the headers
       `original-destination`, `delivery-count` and `dead-letter-reason`. Each time it is delivered again,
       `redelivery-count` says how often it was before. A refused message of a topic goes there at once, as a topic keeps
       nothing to deliver again. A message that is refused as often in the dead-letter queue itself is given up, with a
       warning in the log.
     - **Lost connections.** What was not acknowledged goes back to its place with `redelivered:true`; that does not
-      count towards `max_redeliveries`. So does what was not yet written to the connection, whatever the mode. For a
+      count as one of its `attempts`. So does what was not yet written to the connection, whatever the mode. For a
       topic, which keeps nothing, it is gone.
     - **Slow consumers.** A subscription of a queue gets nothing more while its session's write queue is full. A topic
       waits for nobody: when the backlog of a subscription is full, its session is ended with an ERROR that says so.
@@ -121,7 +121,7 @@ class Broker(Management):
         leniency: deviations of clients to tolerate; by default the one that ActiveMQ and RabbitMQ tolerate too.
         require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
         prefetch: see above.
-        max_redeliveries: see above.
+        attempts: see above.
         dead_letter: see above.
         expired: the queue to which expired messages go, with the headers of dead letters; `None` drops them.
         max_queue_messages: ready messages in one queue.
@@ -179,7 +179,7 @@ class Broker(Management):
         leniency: Leniency = Leniency.NUL_BETWEEN_FRAMES,
         require_host: bool = False,
         prefetch: int = 1_000,
-        max_redeliveries: int = 6,
+        attempts: int = 7,
         dead_letter: str = "/queue/DLQ",
         expired: str | None = None,
         max_queue_messages: int = 1_000_000,
@@ -221,7 +221,7 @@ class Broker(Management):
             leniency=leniency,
             require_host=require_host,
             prefetch=prefetch,
-            max_redeliveries=max_redeliveries,
+            attempts=attempts,
             dead_letter=dead_letter,
             expired=expired,
             max_queue_messages=max_queue_messages,

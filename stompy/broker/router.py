@@ -420,7 +420,7 @@ class Router:
                 self.counters.discarded += 1
             elif nack == "requeued" and not delivery.transient:
                 again.append(delivery)
-            elif nack == "dead letter" or delivery.transient or item.nacks > self._settings.max_redeliveries:
+            elif nack == "dead letter" or delivery.transient or item.nacks >= self._settings.attempts:
                 self.publisher.dead_letter(item, "refused by its consumer")
             else:
                 again.append(delivery)

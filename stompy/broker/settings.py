@@ -36,7 +36,7 @@ class Settings:
     leniency: Leniency = Leniency.NUL_BETWEEN_FRAMES
     require_host: bool = False
     prefetch: int = 1_000
-    max_redeliveries: int = 6
+    attempts: int = 7
     dead_letter: str = "/queue/DLQ"
     expired: str | None = None
     max_queue_messages: int = 1_000_000
@@ -89,10 +89,8 @@ class Settings:
             value = getattr(self, setting.name)
             if value is None:
                 continue
-            if setting.name == "max_redeliveries":
-                _check_number(setting.name, value, least=0)
-            elif setting.name.startswith("max_") or setting.name == "prefetch":
-                _check_number(setting.name, value, least=1)
+            if setting.name.startswith("max_") or setting.name in ("attempts", "prefetch"):
+                _check_number(setting.name, value)
         for name in ("connect_timeout", "login_delay", "send_timeout", "linger"):
             check_seconds(getattr(self, name), name, finite=True, optional=False)
         if not 1 <= self.heartbeat_tolerance < math.inf:
@@ -110,6 +108,6 @@ def _is_queue(destination: str) -> bool:
     return bool(destination) and not others and target.kind == "queue" and not target.pattern and target.owner is None
 
 
-def _check_number(name: str, value: object, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from stompy.backoff import Backoff, check_attempts, check_backoff
 from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError, is_passing
 from stompy.locks import Event
@@ -26,39 +26,28 @@ _LOG = logging.getLogger("stompy.connection")
 class Reconnect:
     """Policy for replacing a lost session; durations in seconds.
 
-    One attempt is one pass over all addresses. The first starts immediately. The delay before each later one is random,
-    between 0 and a bound that doubles each time (full jitter). If several sessions in a row end as soon as they are
-    open, the first attempt is delayed too.
+    One attempt is one pass over all addresses. The first starts immediately. `backoff` is before each later one. If
+    several sessions in a row end as soon as they are open, the first attempt is delayed too.
 
     Attributes:
         attempts: attempts before giving up; `None` for no limit.
-        first_delay: upper bound of the delay before the second attempt.
-        max_delay: upper bound of all delays.
+        backoff: the delays between attempts.
         total: seconds after which no new attempt starts; `None` for no limit.
     """
 
     attempts: int | None = None
-    first_delay: float = 0.1
-    max_delay: float = 30.0
+    backoff: Backoff = field(default_factory=Backoff)
     total: float | None = None
 
     def __post_init__(self) -> None:
-        attempts: object = self.attempts
-        if attempts is not None and (not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1):
-            raise ConfigurationError(f"attempts must be 1 or more, or None, not {self.attempts!r}")
-        check_seconds(self.first_delay, "first_delay", positive=True, finite=True, optional=False)
-        check_seconds(self.max_delay, "max_delay", positive=True, finite=True, optional=False)
+        check_attempts(self.attempts)
+        check_backoff(self.backoff)
         check_seconds(self.total, "total", positive=True, finite=True)
-        if self.first_delay > self.max_delay:
-            raise ConfigurationError(f"first_delay must not be larger than max_delay: {self}")
 
 
 def first_wait(policy: Reconnect, failures: int) -> float:
     """Return the seconds before the first attempt, after `failures` links in a row that were of no use."""
-    if failures < 2:
-        return 0.0
-    most = min(policy.max_delay, policy.first_delay * 2 ** min(failures - 2, 60))
-    return random.uniform(0, most)  # noqa: S311 - a pause
+    return 0.0 if failures < 2 else policy.backoff(failures - 1)
 
 
 def reconnect_of(value: bool | Reconnect | None) -> Reconnect | None:
@@ -87,11 +76,11 @@ def retry(
     import tenacity
 
     closed: Any = closing  # has the methods of `threading.Event` that tenacity uses
-    drawn = tenacity.wait_random_exponential(multiplier=policy.first_delay, max=policy.max_delay)
 
     def wait(state: RetryCallState) -> float:
         remaining = math.inf if policy.total is None else policy.total - (state.seconds_since_start or 0.0)
-        return max(0.0, min(drawn(state), remaining))  # so that the last attempt fits into `total`
+        # So that the last attempt fits into `total`.
+        return max(0.0, min(policy.backoff(state.attempt_number), remaining))
 
     def report_next(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None

@@ -14,6 +14,7 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from stompy.backoff import DEFAULT_BACKOFF, Backoff, check_attempts, check_backoff
 from stompy.connection.codec import Body, encode_body, user_headers
 from stompy.connection.config import addresses_of, check_credentials
 from stompy.connection.connecting import connect
@@ -71,13 +72,12 @@ class Outbox:
     Args:
         path: the file, on a local disk; `<path>-lock` and `<path>-wal` next to it belong to it.
         url: as for `stompy.connect`.
-        max_tries: number of rejections by ERROR after which a message becomes a dead letter; `None` for no limit.
+        attempts: how often a message may be rejected by ERROR, after which it is a dead letter; `None` for no limit.
         max_messages: limit of stored messages, including dead letters; `None` for no limit.
         max_bytes: limit of stored bytes of bodies, headers and destinations; `None` for no limit.
         keep_free: bytes of the disk that must stay free; a `put` that would need them raises `OutboxFullError`.
         batch: limit of messages in flight.
-        retry_delay: bounds in seconds of the delay between connections while nothing is confirmed: random, between 0
-            and a bound that starts at the first number and doubles each time, up to the second number.
+        backoff: the delays between connections while nothing is confirmed.
         connect_options: settings of `stompy.connect`, such as `login`, `passcode` and `receipt_timeout`; neither they
             nor the address are written to the file.
 
@@ -93,12 +93,12 @@ class Outbox:
         path: str | os.PathLike[str],
         url: str | Sequence[str],
         *,
-        max_tries: int | None = 5,
+        attempts: int | None = 5,
         max_messages: int | None = None,
         max_bytes: int | None = None,
         keep_free: int = KEEP_FREE,
         batch: int = 200,
-        retry_delay: tuple[float, float] = (0.1, 30.0),
+        backoff: Backoff = DEFAULT_BACKOFF,
         **connect_options: Unpack[ConnectOptions],
     ) -> None:
         # From here on, no local variable shows a credential in a traceback.
@@ -106,11 +106,12 @@ class Outbox:
         self._telemetry = connect_options.get("telemetry")
         dialect = connect_options.get("dialect")
         del connect_options
-        bounds = {"max_tries": max_tries, "max_messages": max_messages, "max_bytes": max_bytes}
+        check_attempts(attempts)
+        check_backoff(backoff)
+        bounds = {"max_messages": max_messages, "max_bytes": max_bytes}
         _check_numbers({name: value for name, value in bounds.items() if value is not None}, least=1)
         _check_numbers({"batch": batch}, least=1)
         _check_numbers({"keep_free": keep_free}, least=0)
-        _check_delays(retry_delay)
         self._receipt_timeout, self._close_timeout = _check_connecting(arguments)
         name = f"outbox-{next(_NUMBERS)}"
 
@@ -124,7 +125,7 @@ class Outbox:
         self._changes = _Changes()
         room = Room(max_messages, max_bytes, keep_free)
         self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.notify)
-        how = Forwarding(open_connection, batch, max_tries, retry_delay, receipt_timeout=self._receipt_timeout)
+        how = Forwarding(open_connection, batch, attempts, backoff, receipt_timeout=self._receipt_timeout)
         self._forwarder = self._changes.forwarder = Forwarder(self._store, how, name=f"stompy-{name}")
         self._forwarder.start()
         self._closed = False
@@ -350,15 +351,6 @@ def _check_numbers(numbers: Mapping[str, object], *, least: int) -> None:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
-
-
-def _check_delays(delays: tuple[float, float]) -> None:
-    if len(delays) != 2:
-        raise ConfigurationError(f"retry_delay must be two numbers of seconds, not {delays!r}")
-    for delay in delays:
-        check_seconds(delay, "retry_delay", positive=True, finite=True, optional=False)
-    if delays[0] > delays[1]:
-        raise ConfigurationError(f"retry_delay must have the smaller number first, not {delays!r}")
 
 
 _ConnectArguments = Secret[tuple[str | Sequence[str], dict[str, Any]]]

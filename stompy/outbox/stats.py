@@ -43,7 +43,7 @@ class DeadLetter:
         headers: as given to `put`, and the content type.
         body: the encoded body.
         age: seconds since `put` or `retry`, by the wall clock.
-        tries: how often it was rejected.
+        attempts: how often it was rejected.
         error_message: the last error message, usually the broker's.
     """
 
@@ -52,5 +52,5 @@ class DeadLetter:
     headers: Mapping[str, str]
     body: bytes
     age: float
-    tries: int
+    attempts: int
     error_message: str

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stompy.backoff import Backoff
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover
@@ -230,7 +231,7 @@ class Engine:
         Raises:
             StompError: the broker refused, or was not reached within `startup_timeout`; everything is closed.
         """
-        policy = Reconnect(max_delay=10.0, total=self.settings.startup_timeout)
+        policy = Reconnect(backoff=Backoff(longest=10.0), total=self.settings.startup_timeout)
         try:
             self._monitor.start()
             retry(self._open, policy, closing=self.stopping, report=self._report_retry)

@@ -8,9 +8,8 @@ by its id.
 from __future__ import annotations
 
 import hashlib
-import random
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Literal
@@ -98,30 +97,25 @@ class Decision:
     reason: str = ""
 
 
-def decide(task: Task, attempt: int, error: BaseException, jitter: Callable[[], float] = random.random) -> Decision:
+def decide(task: Task, attempt: int, error: BaseException) -> Decision:
     """Return what is done about a failed attempt.
 
     Args:
         task: of the message.
         attempt: the number of the attempt that failed.
         error: what the task raised.
-        jitter: returns a number from 0 to 1.
     """
     if isinstance(error, Defer):
         return Decision("defer", min(error.seconds, _LONGEST_DELAY))
     if isinstance(error, Reject):
         return Decision("dead-letter", reason="rejected")
-    if attempt > task.retries:
+    if task.attempts is not None and attempt >= task.attempts:
         return Decision("dead-letter", reason=f"failed {attempt} times")
     if isinstance(error, Retry) and error.delay is not None:
         return Decision("retry", min(error.delay, _LONGEST_DELAY))
-    if callable(task.retry_delay):
-        delay = max(0.0, task.retry_delay(attempt))
-        check_seconds(delay, "retry_delay", finite=True, optional=False)
-        return Decision("retry", min(delay, _LONGEST_DELAY))
-    first, largest = task.retry_delay
-    bound = min(largest, first * 2 ** min(attempt - 1, 60))
-    return Decision("retry", bound * (0.5 + 0.5 * jitter()))
+    delay = max(0.0, task.backoff(attempt))
+    check_seconds(delay, "backoff", finite=True, optional=False)
+    return Decision("retry", min(delay, _LONGEST_DELAY))
 
 
 def retry_queue(task: Task, message: Message) -> str:

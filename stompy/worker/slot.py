@@ -412,8 +412,8 @@ class Slot(DaemonThread):
         attempt = job.attempts()
         try:
             decision = decide(task, attempt.number, error)
-        except BaseException as bug:  # of the user's retry_delay
-            error, decision = bug, Decision("dead-letter", reason="retry_delay failed")
+        except BaseException as bug:  # of the user's backoff
+            error, decision = bug, Decision("dead-letter", reason="backoff failed")
         counts = decision.action == "retry"
         level = logging.INFO if decision.action == "defer" else logging.WARNING
         expected = decision.action != "dead-letter" or isinstance(error, (Reject, Retry))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, cast
 
+from stompy.backoff import Backoff, check_attempts
 from stompy.connection.codec import Body
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 Decode = Callable[[Message], Any] | Literal["json", "arguments"]
 """How a message becomes the arguments of a task; see `Worker.task`."""
 
-RetryDelay = tuple[float, float] | Callable[[int], float]
-"""Seconds before a retry: the first and the largest, or a function of the number of the failed attempt."""
+Delays = Backoff | Callable[[int], float]
+"""Seconds before the next attempt: a `Backoff`, or a function of the number of the failed attempt."""
+
+TASK_BACKOFF = Backoff(first=1.0, longest=60.0)
 
 
 class Retry(Exception):
@@ -35,7 +38,7 @@ class Retry(Exception):
 
     Args:
         reason: for the log and the dead letter.
-        delay: seconds; `None` uses the task's `retry_delay`.
+        delay: seconds; `None` uses the task's `backoff`.
     """
 
     def __init__(self, reason: str = "", *, delay: float | None = None) -> None:
@@ -148,8 +151,8 @@ class TaskArguments(TypedDict, total=False):
     """The keyword arguments of `Worker.task` and `Worker.add`; for their meaning see there."""
 
     name: str | None
-    retries: int
-    retry_delay: RetryDelay
+    attempts: int | None
+    backoff: Delays
     retry_in_place: tenacity.BaseRetrying | None
     dead_letter: str | None
     concurrency: int | None
@@ -174,7 +177,7 @@ class TaskListener:
 
         class Orders(stompy.TaskListener):
             destination = "/queue/orders"
-            retries = 5
+            attempts = 5
 
             def on_message(self, message):
                 ...
@@ -204,8 +207,8 @@ class Task:
         destinations: Sequence[str],
         *,
         name: str | None = None,
-        retries: int = 3,
-        retry_delay: RetryDelay = (1.0, 60.0),
+        attempts: int | None = 4,
+        backoff: Delays = TASK_BACKOFF,
         retry_in_place: tenacity.BaseRetrying | None = None,
         dead_letter: str | None = None,
         concurrency: int | None = None,
@@ -224,8 +227,8 @@ class Task:
     ) -> None:
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.destinations = tuple(destinations)
-        self.retries = retries
-        self.retry_delay = retry_delay
+        self.attempts = attempts
+        self.backoff = backoff
         self.retry_in_place = retry_in_place
         self.dead_letter = dead_letter
         self.concurrency = concurrency
@@ -246,16 +249,14 @@ class Task:
         if self.dead_letter is None and any(set(WILDCARDS) & set(each) for each in self.destinations):
             # The default, such as /queue/orders.eu.dead, may match /queue/orders.> itself.
             raise ConfigurationError(f"task {self.name!r} has a wildcard destination, so it needs a dead_letter=")
-        check_count(self.retries, "retries", least=0)
+        check_attempts(self.attempts)
         for name in ("concurrency", "prefetch"):
             if getattr(self, name) is not None:
                 check_count(getattr(self, name), name)
         check_seconds(self.time_limit, "time_limit", positive=True)
         check_seconds(self.rate, "rate", positive=True)
-        if not callable(self.retry_delay):
-            first, largest = self.retry_delay
-            check_seconds(first, "retry_delay", finite=True, optional=False)
-            check_seconds(largest, "retry_delay", finite=True, optional=False)
+        if not callable(self.backoff):
+            raise ConfigurationError(f"backoff must be a Backoff or a function, not {self.backoff!r}")
         if self.retry_in_place is not None and not hasattr(self.retry_in_place, "copy"):
             raise ConfigurationError(f"retry_in_place must be a tenacity.Retrying, not {self.retry_in_place!r}")
 

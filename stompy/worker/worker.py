@@ -150,10 +150,10 @@ class Worker:
             arguments: the options:
 
                 - `name`: for logs and threads; by default the name of the function.
-                - `retries`: number of further attempts after the first one failed (3). After that the message is a dead
-                  letter.
-                - `retry_delay`: seconds before a retry: the first and the largest of delays that double, of which a
-                  random half is taken off ((1, 60)); or a function of the number of the failed attempt.
+                - `attempts`: how often a message is tried, the first time included (4). After the last attempt it is a
+                  dead letter. `None` for no limit.
+                - `backoff`: the delays between attempts (`Backoff(first=1, longest=60)`), or a function of the number
+                  of the failed attempt that returns seconds.
                 - `retry_in_place`: a `tenacity.Retrying`, with which each attempt calls the function again at once, in
                   the same thread.
                 - `dead_letter`: where dead letters go; by default the queue `<destination>.dead`.

@@ -364,7 +364,7 @@ def test_a_client_that_is_refused_says_so() -> None:
 
 def test_a_client_that_reconnects_outlives_cuts_and_restarts() -> None:
     plan = FaultPlan(CutAfter(sent=(200, 600)), seed=1)
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
     with Broker(faults=plan) as broker:
         with connected(broker, reconnect=policy) as conn:
             sent = 0

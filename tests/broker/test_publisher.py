@@ -102,7 +102,7 @@ def test_of_two_open_transactions_with_one_dedupe_id_both_are_committed(served: 
 
 
 def test_a_dead_letter_says_why_and_where_from_and_how_often(serve: Serve) -> None:
-    served = serve(max_redeliveries=1)
+    served = serve(attempts=2)
     client = served.client()
     client.subscribe("/queue/a", "client")
     client.send("/queue/a", "x")

@@ -162,7 +162,7 @@ def test_what_was_never_written_comes_back_after_unsubscribe_too(serve: Serve) -
 
 
 def test_a_lost_link_does_not_count_as_a_nack(serve: Serve) -> None:
-    served = serve(max_redeliveries=1)
+    served = serve(attempts=2)
     for _ in range(4):
         client = served.client()
         client.subscribe("/queue/a", "client")
@@ -179,7 +179,7 @@ def test_a_lost_link_does_not_count_as_a_nack(serve: Serve) -> None:
 
 @pytest.mark.parametrize("limit", [0, 1, 6])
 def test_after_so_many_redeliveries_a_nack_moves_the_message_to_the_dead_letter_queue(serve: Serve, limit: int) -> None:
-    served = serve(max_redeliveries=limit)
+    served = serve(attempts=limit + 1)
     client = served.client()
     client.subscribe("/queue/a", "client-individual")
     client.send("/queue/a", "poison", **{"x-id": "7", "content_type": "text/plain", "original_destination": "forged"})
@@ -199,7 +199,7 @@ def test_after_so_many_redeliveries_a_nack_moves_the_message_to_the_dead_letter_
 
 
 def test_the_dead_letter_queue_can_have_another_name(serve: Serve) -> None:
-    served = serve(max_redeliveries=0, dead_letter="the dead")
+    served = serve(attempts=1, dead_letter="the dead")
     client = served.client()
     client.subscribe("/queue/a", "client")
     client.send("/queue/a", "1", "2")
@@ -219,7 +219,7 @@ def test_a_nacked_topic_message_goes_to_the_dead_letter_queue_at_once(served: Se
 def test_a_message_refused_as_a_dead_letter_is_given_up_with_a_warning(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = serve(max_redeliveries=0)
+    served = serve(attempts=1)
     client = served.client()
     client.subscribe("/queue/DLQ", "client")
     client.send("/queue/DLQ", "x")
@@ -230,7 +230,7 @@ def test_a_message_refused_as_a_dead_letter_is_given_up_with_a_warning(
 
 
 def test_a_full_dead_letter_queue_costs_the_message_and_not_the_session(serve: Serve) -> None:
-    served = serve(max_redeliveries=0, max_queue_messages=1)
+    served = serve(attempts=1, max_queue_messages=1)
     client = served.client()
     client.send("/queue/DLQ", "full")
     client.subscribe("/queue/a", "client")

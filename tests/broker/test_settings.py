@@ -20,7 +20,7 @@ from stompy.frames.grammar import Limits, Version
         ("max_outbox_bytes", 1.5),
         ("max_outbox_frames", True),
         ("prefetch", 0),
-        ("max_redeliveries", -1),
+        ("attempts", 0),
         ("connect_timeout", -1.0),
         ("linger", float("inf")),
         ("connect_timeout", float("nan")),
@@ -40,7 +40,7 @@ def test_a_senseless_setting_is_refused(name: str, value: Any) -> None:
 
 
 def test_zero_redeliveries_make_sense() -> None:
-    assert Settings(max_redeliveries=0).max_redeliveries == 0
+    assert Settings(attempts=1).attempts == 1
 
 
 def test_repr_shows_no_passcode() -> None:

@@ -47,7 +47,9 @@ def test_a_lost_connection_that_nobody_replaces_is_reported_closed(sessions: Ses
 
 def test_closing_while_a_link_is_being_replaced_is_reported_once(sessions: Sessions) -> None:
     listener = Recorder()
-    conn, peer = sessions.connect(listeners=[listener], reconnect=stompy.Reconnect(first_delay=30, max_delay=60))
+    conn, peer = sessions.connect(
+        listeners=[listener], reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=30, longest=60))
+    )
     sessions.shut()
     peer.close()
     listener.await_event("disconnected")
@@ -85,11 +87,12 @@ def test_a_forgotten_connection_is_reported_closed() -> None:
     listener = Recorder()
     with Broker() as broker:
         conn = stompy.connect(broker.url, listeners=[listener])
+        listener.await_event("connected")
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
             del conn
             gc.collect()
-        assert listener.await_event("closed") is None
+            assert listener.await_event("closed") is None
     assert listener.names == ["connected", "disconnected", "closed"]
 
 
@@ -136,7 +139,7 @@ def test_waiting_for_the_end_raises_what_ended_the_connection_for_good(
 
 
 def test_waiting_for_the_end_goes_on_over_a_reconnect(sessions: Sessions, calling: Calling) -> None:
-    conn, peer = sessions.connect(reconnect=stompy.Reconnect(first_delay=0.01))
+    conn, peer = sessions.connect(reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)))
     waiting = calling(conn.wait_closed)
     peer.close()
     sessions.next()

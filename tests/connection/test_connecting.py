@@ -153,7 +153,9 @@ def test_a_limit_of_our_own_is_named_before_anything_leaves(name: str, act: Any,
 # The first session, as long as it takes
 
 
-@pytest.mark.parametrize("reconnect", [None, QUICK, stompy.Reconnect(attempts=1, first_delay=0.001, max_delay=0.01)])
+@pytest.mark.parametrize(
+    "reconnect", [None, QUICK, stompy.Reconnect(attempts=1, backoff=stompy.Backoff(first=0.001, longest=0.01))]
+)
 def test_a_broker_that_is_not_there_yet_is_waited_for(
     sessions: Sessions, calling: Calling, reconnect: stompy.Reconnect | None
 ) -> None:
@@ -197,7 +199,7 @@ def test_when_the_time_is_over_the_last_reasons_are_told(sessions: Sessions) -> 
     before = set(threading.enumerate())
     with pytest.raises(stompy.AllBrokersFailedError, match=r"refused.*refused") as failed:
         stompy.connect([sessions.url, sessions.url], startup_timeout=0.5, reconnect=QUICK, listeners=[listener])
-    assert len(failed.value.attempts) == 2
+    assert len(failed.value.errors) == 2
     assert set(threading.enumerate()) <= before
     assert listener.names == []
 

@@ -55,7 +55,7 @@ def test_nobody_listening_names_the_address(dead: str) -> None:
 def test_nobody_anywhere_names_every_address_in_order(dead: str, silent: str) -> None:
     with pytest.raises(stompy.AllBrokersFailedError) as caught:
         stompy.connect([dead, silent], connect_timeout=0.2)
-    first, second = caught.value.attempts
+    first, second = caught.value.errors
     assert first.address == dead.removeprefix("stomp://")
     assert isinstance(second, stompy.ConnectTimeoutError)
     assert second.address == silent.removeprefix("stomp://")
@@ -193,7 +193,7 @@ def test_a_black_holed_address_costs_no_more_than_its_own_time(dead: str, broker
             assert conn.address == broker.url.removeprefix("stomp://")
         with pytest.raises(stompy.AllBrokersFailedError) as caught:
             stompy.connect([dead, hole], connect_timeout=0.5)
-    assert [type(error) for error in caught.value.attempts] == [stompy.ConnectError, stompy.ConnectTimeoutError]
+    assert [type(error) for error in caught.value.errors] == [stompy.ConnectError, stompy.ConnectTimeoutError]
 
 
 def test_of_a_name_with_several_addresses_each_is_tried(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def test_a_reconnect_asks_again() -> None:
 
     recorder = Recorder()
     with Broker(users={"ann": "token-1"}) as broker:
-        options = {**QUIET, "reconnect": stompy.Reconnect(first_delay=0.01), "listeners": [recorder]}
+        options = {**QUIET, "reconnect": stompy.Reconnect(backoff=stompy.Backoff(first=0.01)), "listeners": [recorder]}
         with stompy.connect(broker.url, login=who, **options):
             broker.restart()
             recorder.await_event("connected", 2)

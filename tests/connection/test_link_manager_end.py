@@ -130,7 +130,7 @@ def test_a_broker_that_ends_every_link_at_once_is_asked_with_growing_pauses(
 ) -> None:
     monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
     waits = FirstWaits()
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.003))
     conn, peer = sessions.connect(listeners=[waits], reconnect=policy)
     subscribing = calling(lambda: conn.subscribe("/queue/a"))
     peer.expect_and_confirm("SUBSCRIBE")
@@ -160,7 +160,7 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
 
     monkeypatch.setattr(Parser, "read", read_or_fail)
     waits, events = FirstWaits(), Events()
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.003))
     conn, peer = sessions.connect(listeners=[waits, events], reconnect=policy)
     subscribing = calling(lambda: conn.subscribe("/queue/a", id="1"))
     peer.expect_and_confirm("SUBSCRIBE")
@@ -274,7 +274,7 @@ def test_counters_are_those_of_all_links_together(sessions: Sessions) -> None:
 
 def test_messages_of_the_link_before_that_wait_are_counted(sessions: Sessions, calling: Calling) -> None:
     conn, first = sessions.connect()
-    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    subscribing = calling(lambda: conn.subscribe("/queue/a", ack="auto"))
     frame = first.expect_and_confirm("SUBSCRIBE")
     subscription = subscribing.result()
     first.deliver("1", "22", subscription=frame.headers["id"])

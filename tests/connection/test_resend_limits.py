@@ -202,7 +202,7 @@ def test_close_ends_them_as_unknown(sessions: Sessions) -> None:
 
 
 def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessions: Sessions, calling: Calling) -> None:
-    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
     heard = Recorder()
     conn, first = connected(
         sessions,
@@ -228,7 +228,7 @@ def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessio
 
 
 def test_where_the_policy_gives_up_they_end_as_unknown_with_the_reason(sessions: Sessions) -> None:
-    policy = stompy.Reconnect(attempts=1, first_delay=0.001, max_delay=0.001)
+    policy = stompy.Reconnect(attempts=1, backoff=stompy.Backoff(first=0.001, longest=0.001))
     conn, first = connected(sessions, reconnect=policy)
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")

@@ -223,7 +223,7 @@ def test_a_subscription_that_leaves_what_raised_refuses_nothing(talking: Talking
 
 def test_an_unknown_way_with_errors_is_refused_before_anything_is_sent(talking: Talking) -> None:
     talk = talking()
-    with pytest.raises(stompy.ConfigurationError, match="on_error must be 'nack' or 'leave', not 'drop'"):
+    with pytest.raises(stompy.ConfigurationError, match="on_exception must be 'nack' or 'leave', not 'drop'"):
         talk.conn.subscribe("/queue/a", print, on_exception="drop")  # type: ignore[arg-type]
     assert talk.peer.quiet()
 
@@ -350,7 +350,7 @@ def test_behind_a_message_that_always_raises_the_others_come(version: str, ack: 
 
 def test_a_handler_of_dead_letters_that_always_raises_loses_none() -> None:
     """The broker gives up a dead letter that is refused often enough."""
-    with Broker(max_redeliveries=0) as broker, stompy.connect(broker.url) as conn:
+    with Broker(attempts=1) as broker, stompy.connect(broker.url) as conn:
         for number in range(3):
             conn.send("/queue/a", str(number))
         first = Failing("0", "1", "2")

@@ -26,7 +26,7 @@ from tests.transport.conftest import Calling
 def test_one_deadline_covers_the_wait_for_a_link_and_all_that_follows(
     talking: Talking, calling: Calling, act: Callable[[stompy.Connection], object], outcome: str
 ) -> None:
-    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
     talk = talking(reconnect=policy, send_timeout=1000.0)  # its listener is closed, so there will be no other link
     talk.peer.close()
     until(lambda: not talk.conn.connected)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stompy.backoff import Backoff
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
 from stompy.errors import (
@@ -191,7 +192,7 @@ def test_drain_says_what_still_waits_and_why(outbox_to: MakesOutbox) -> None:
 
 def test_drain_does_not_wait_for_what_is_a_dead_letter(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(lambda peer, frame: peer.error("no", headers={"receipt-id": frame.headers["receipt"]}))
-    outbox = outbox_to(broker.url, max_tries=1)
+    outbox = outbox_to(broker.url, attempts=1)
     identity = outbox.put("/queue/a", "poison", headers={"a": "b"})
     outbox.flush()
     (aside,) = outbox.dead_letters()
@@ -248,7 +249,7 @@ def test_closing_is_idempotent_and_later_calls_are_refused(outbox_to: MakesOutbo
 
 
 def test_closing_ends_a_long_wait_for_the_broker_at_once(outbox_to: MakesOutbox) -> None:
-    outbox = outbox_to(NOBODY, retry_delay=(10_000.0, 10_000.0))
+    outbox = outbox_to(NOBODY, backoff=Backoff(first=10_000.0, longest=10_000.0))
     outbox.put("/queue/a")
     until(lambda: outbox.stats().last_error is not None)
     outbox.close()
@@ -325,12 +326,12 @@ def test_one_outbox_at_a_time_has_the_file(outbox_to: MakesOutbox, path: str) ->
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"max_tries": 0}, "max_tries"),
+        ({"attempts": 0}, "attempts"),
         ({"max_messages": 1.5}, "max_messages"),
         ({"max_bytes": True}, "max_bytes"),
         ({"batch": None}, "batch"),
         ({"keep_free": -1}, "keep_free"),
-        ({"retry_delay": (2, 1)}, "retry_delay"),
+        ({"backoff": (2, 1)}, "backoff"),
         ({"receipt_timeout": 0}, "receipt_timeout"),
         ({"listeners": []}, "no setting 'listeners'"),
         ({"reconnect": True}, "no setting 'reconnect'"),

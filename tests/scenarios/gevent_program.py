@@ -148,14 +148,14 @@ def work(connect: Connect, url: str, options: dict[str, Any]) -> None:
     seen: list[str] = []
     worker = stompy.Worker(url, concurrency=4, **options)
 
-    @worker.task("/queue/work", retries=1, retry_delay=(0.01, 0.02))
+    @worker.task("/queue/work", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.02))
     def task(message: stompy.Message, context: stompy.TaskContext) -> None:
         gevent.sleep(0.01)
         seen.append(message.text)
         if message.text == "dead" or (message.text == "again" and context.attempt == 1):
             raise ValueError(message.text)
 
-    @worker.task("/queue/slow", time_limit=0.2, retries=0)
+    @worker.task("/queue/slow", time_limit=0.2, attempts=1)
     def slow(message: stompy.Message) -> None:
         gevent.sleep(1)
 

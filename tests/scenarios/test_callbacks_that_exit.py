@@ -76,7 +76,7 @@ def test_a_passcode_function_may_raise_anything_while_reconnecting(error: BaseEx
         return answers.pop()() if answers else "secret"
 
     with Broker(users={"ann": "secret"}, login_delay=0) as broker:
-        policy = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+        policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
         with stompy.connect(broker.url, login="ann", passcode=ask, reconnect=policy) as connection:
             answers += [fail, fail]
             broker.restart()

@@ -28,7 +28,7 @@ def no_thread_left_behind() -> Iterator[None]:
     until(lambda: {thread.name for thread in set(threading.enumerate()) - before} <= BROKER_THREADS)
 
 
-PATIENT = stompy.Reconnect(max_delay=0.5)
+PATIENT = stompy.Reconnect(backoff=stompy.Backoff(longest=0.5))
 
 
 def stored(connect: Connect, queue: str, case: str) -> bool:

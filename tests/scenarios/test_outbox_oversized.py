@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 ABOVE_ALL_BUFFERS = 24 * MIB
 """Bytes that no pair of sockets takes while nobody reads."""
 
-QUICK: dict[str, Any] = {"retry_delay": (0.01, 0.05), "batch": 10, "receipt_timeout": 20}
+QUICK: dict[str, Any] = {"backoff": stompy.Backoff(first=0.01, longest=0.05), "batch": 10, "receipt_timeout": 20}
 
 WITH_ERROR: dict[str, Any] = {}
 WITH_RESET: dict[str, Any] = {"linger": 0}
@@ -63,7 +63,7 @@ def test_a_message_above_the_brokers_limit_becomes_a_dead_letter_and_the_rest_ar
 ) -> None:
     with (
         Broker(limits=Limits(max_body=1_000), **ending) as broker,
-        stompy.Outbox(tmp_path / "a", broker.url, max_tries=2, **QUICK) as outbox,
+        stompy.Outbox(tmp_path / "a", broker.url, attempts=2, **QUICK) as outbox,
     ):
         error = check_dead_letter(outbox, broker, b"x" * size, place)
     if ending is WITH_ERROR:
@@ -75,7 +75,7 @@ def test_a_message_above_the_brokers_limit_becomes_a_dead_letter_and_the_rest_ar
 def test_two_such_messages_in_a_row_both_become_dead_letters(tmp_path: Path) -> None:
     with (
         Broker(limits=Limits(max_body=1_000), **WITHOUT_ERROR) as broker,
-        stompy.Outbox(tmp_path / "a", broker.url, max_tries=1, **QUICK) as outbox,
+        stompy.Outbox(tmp_path / "a", broker.url, attempts=1, **QUICK) as outbox,
     ):
         for body in (b"1", b"x" * 5_000, b"y" * 5_000, b"2"):
             outbox.put("/queue/a", body)
@@ -88,6 +88,6 @@ def test_two_such_messages_in_a_row_both_become_dead_letters(tmp_path: Path) -> 
 @pytest.mark.timeout(600)
 def test_a_message_above_the_default_limit_becomes_a_dead_letter(tmp_path: Path) -> None:
     poison = b"x" * (140 * 1000 * 1000)
-    with Broker() as broker, stompy.Outbox(tmp_path / "a", broker.url, max_tries=2, **QUICK) as outbox:
+    with Broker() as broker, stompy.Outbox(tmp_path / "a", broker.url, attempts=2, **QUICK) as outbox:
         error = check_dead_letter(outbox, broker, poison, 3)
     assert "max_body=134217728" in error

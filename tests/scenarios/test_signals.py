@@ -21,7 +21,7 @@ from tests.support.peer import WITHIN, until
 from tests.support.seed import SEED_SETTING, chance
 from tests.support.strikes import Strike
 
-QUICK = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
 HANDING_OVER = (" receive", " __iter__", " _next_of_loop")
 SAMPLE = 40
 """Places that are struck of each call in the usual run; all of them where the suite is run in a long run."""

@@ -89,7 +89,14 @@ def test_so_it_does_with_heart_beats(name: str, wrong: Any) -> None:
         stompy.connect("stomp://127.0.0.1:1", **{name: value})
 
 
-@pytest.mark.parametrize("name", ["first_delay", "max_delay", "total", "attempts"])
+@pytest.mark.parametrize("name", ["first", "longest"])
+@pytest.mark.parametrize("wrong", [*ENDLESS, 0, None], ids=repr)
+def test_a_backoff_refuses_it(name: str, wrong: Any) -> None:
+    with pytest.raises(stompy.ConfigurationError, match=name):
+        stompy.Backoff(**{name: wrong})
+
+
+@pytest.mark.parametrize("name", ["total", "attempts"])
 @pytest.mark.parametrize("wrong", ENDLESS, ids=repr)
 def test_a_policy_of_reconnecting_refuses_it(name: str, wrong: Any) -> None:
     with pytest.raises(stompy.ConfigurationError, match=name):
@@ -113,8 +120,8 @@ def test_an_outbox_refuses_it_and_stays_open(wrong: Any, tmp_path: Path) -> None
             with pytest.raises(stompy.ConfigurationError, match="timeout"):
                 call(timeout=wrong)
         outbox.put("/queue/a", "still open")
-    with pytest.raises(stompy.ConfigurationError, match="retry_delay"):
-        stompy.Outbox(path, "stomp://127.0.0.1:1", retry_delay=(0.1, wrong))
+    with pytest.raises(stompy.ConfigurationError, match="longest"):
+        stompy.Outbox(path, "stomp://127.0.0.1:1", backoff=stompy.Backoff(first=0.1, longest=wrong))
     for name in ("connect_timeout", "receipt_timeout"):
         with pytest.raises(stompy.ConfigurationError, match=name):
             stompy.Outbox(path, "stomp://127.0.0.1:1", **{name: wrong}).close()

@@ -16,7 +16,9 @@ from typing import TypeGuard
 
 PACKAGE = "stompy"
 
-SHARED = frozenset({"errors", "types", "deadline", "secret", "printable", "forks", "locks", "threads"})
+SHARED = frozenset(
+    {"errors", "types", "backoff", "deadline", "default", "secret", "printable", "forks", "locks", "threads"}
+)
 """What everybody may import."""
 
 CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "transport"})
@@ -24,7 +26,9 @@ CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "trans
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     "types": frozenset(),
+    "backoff": frozenset(),
     "deadline": frozenset(),
+    "default": frozenset(),
     "secret": frozenset(),
     "printable": frozenset(),
     "forks": frozenset(),

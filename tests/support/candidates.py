@@ -63,7 +63,7 @@ _FULL_ARTEMIS = """\
 """
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "embedded": {"max_redeliveries": 2, "max_queue_bytes": 32 * 1024 * 1024},
+    "embedded": {"attempts": 3, "max_queue_bytes": 32 * 1024 * 1024},
     **{
         kind: {"max_queue_bytes": 32 * 1024 * 1024}
         for kind in ("like-activemq", "like-activemq5", "like-artemis", "like-rabbitmq")

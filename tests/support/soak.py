@@ -19,7 +19,7 @@ from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
 from tests.support.soak_plan import CUT, PAUSE, RESTART, Fault, Kind, Plan, Tally
 
-QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.5)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.5))
 
 _ID = "soak-id"
 """The producer's own name for a message, in mode `producer`."""

@@ -20,7 +20,7 @@ from stompy.testing.proxy import FaultProxy, ProxyStats
 from tests.testing.conftest import WITHIN, Upstream, descriptors, read, rest, until
 
 Dial = Callable[[int], socket.socket]
-POLICY = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+POLICY = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
 
 
 @pytest.fixture

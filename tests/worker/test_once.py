@@ -11,7 +11,7 @@ import stompy
 worker = stompy.Worker("stomp://nowhere.invalid")
 
 
-@worker.task("/queue/orders", "/queue/more", decode="json", retries=2, retry_delay=lambda attempt: 10.0 * attempt)
+@worker.task("/queue/orders", "/queue/more", decode="json", attempts=3, backoff=lambda attempt: 10.0 * attempt)
 def order(body: dict[str, int], context: stompy.TaskContext) -> str:
     """Send an invoice."""
     if body["id"] < 0:

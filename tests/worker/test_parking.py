@@ -209,7 +209,7 @@ def test_a_subscription_to_many_queues_does_not_take_what_is_parked(destination:
     with Broker(like="activemq") as broker:
         worker = stompy.Worker(broker.url, concurrency=1, stop_timeout=WITHIN)
 
-        @worker.task(destination, dead_letter="/topic/dead", retry_delay=lambda attempt: 3_600)
+        @worker.task(destination, dead_letter="/topic/dead", backoff=lambda attempt: 3_600)
         def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
             seen.add((message.text, context.attempt))
             if message.text == "bad":

@@ -43,7 +43,7 @@ def assert_empty(url: str, *queues: str) -> None:
 def test_each_failure_ends_as_it_should(real: RunningBroker, seen: Seen) -> None:
     worker = stompy.Worker(real.url(), concurrency=4, stop_timeout=WITHIN)
 
-    @worker.task("/queue/orders", decode="json", retries=2, retry_delay=(0.1, 0.2))
+    @worker.task("/queue/orders", decode="json", attempts=3, backoff=stompy.Backoff(first=0.1, longest=0.2))
     def handle(order: dict[str, str], context: stompy.TaskContext) -> None:
         kind = order["kind"]
         seen.add((kind, context.attempt))
@@ -76,7 +76,9 @@ def test_each_failure_ends_as_it_should(real: RunningBroker, seen: Seen) -> None
 
 
 def test_a_request_is_answered_and_one_without_a_requester_ends(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN, reconnect=stompy.Reconnect(first_delay=0.1, max_delay=0.2))
+    worker = stompy.Worker(
+        real.url(), stop_timeout=WITHIN, reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.1, longest=0.2))
+    )
 
     @worker.task("/queue/double", decode="json")
     def double(number: int) -> int:
@@ -98,10 +100,18 @@ def test_a_request_is_answered_and_one_without_a_requester_ends(real: RunningBro
 
 def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: Seen) -> None:
     worker = stompy.Worker(
-        real.url(), concurrency=4, stop_timeout=WITHIN, reconnect=stompy.Reconnect(first_delay=0.1, max_delay=0.5)
+        real.url(),
+        concurrency=4,
+        stop_timeout=WITHIN,
+        reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.1, longest=0.5)),
     )
 
-    @worker.task("/queue/keyed", decode="json", key=lambda message: message.headers["key"], retry_delay=(0.01, 0.01))
+    @worker.task(
+        "/queue/keyed",
+        decode="json",
+        key=lambda message: message.headers["key"],
+        backoff=stompy.Backoff(first=0.01, longest=0.01),
+    )
     def handle(number: int, context: stompy.TaskContext) -> None:
         if number % 20 == 10 and context.attempt == 1:
             raise ValueError
@@ -126,7 +136,7 @@ def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: 
 def test_dead_letters_outlive_a_crash_of_the_broker(real: RunningBroker) -> None:
     worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
 
-    @worker.task("/queue/crash", retries=0)
+    @worker.task("/queue/crash", attempts=1)
     def handle(message: stompy.Message) -> None:
         raise ValueError
 
@@ -161,7 +171,7 @@ def test_an_order_whose_output_is_refused_becomes_a_dead_letter(real: RunningBro
 def test_a_transactional_task_does_all_or_nothing(real: RunningBroker, outcome: str) -> None:
     worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
 
-    @worker.task(f"/queue/tx-{outcome}", transactional=True, retries=0)
+    @worker.task(f"/queue/tx-{outcome}", transactional=True, attempts=1)
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         context.send(f"/queue/tx-{outcome}.out", message.body)
         if outcome == "abort":
@@ -236,7 +246,7 @@ def test_a_transactional_task_past_its_time_limit_is_settled_once(real: RunningB
     worker = stompy.Worker(real.url(), concurrency=2, max_stuck=100, stop_timeout=WITHIN)
     release = threading.Event()
 
-    @worker.task("/queue/overdue", transactional=True, retries=0, time_limit=0.3)
+    @worker.task("/queue/overdue", transactional=True, attempts=1, time_limit=0.3)
     def handle(message: stompy.Message) -> None:
         release.wait(2 * WITHIN)
 

@@ -45,7 +45,7 @@ def test_a_listener_class_is_a_task(broker: Broker, make_worker: Make) -> None:
 
     class Orders(stompy.TaskListener):
         destination = ("/queue/a", "/queue/b")
-        retries = 0
+        attempts = 1
         decode = "json"
 
         def __init__(self) -> None:
@@ -108,7 +108,7 @@ def test_the_argument_is_what_decode_makes_of_the_message(
 @pytest.mark.parametrize("decode", ["json", "arguments"])
 def test_a_body_that_does_not_decode_is_a_failure_of_the_task(broker: Broker, make_worker: Make, decode: Any) -> None:
     worker = make_worker()
-    worker.add(lambda n: None, "/queue/a", name="t", decode=decode, retries=0)
+    worker.add(lambda n: None, "/queue/a", name="t", decode=decode, attempts=1)
     with worker:
         send(broker, "/queue/a", "[no")
         wait_until(lambda: broker.depth("/queue/a.dead") == 1)
@@ -119,7 +119,7 @@ def test_a_body_that_does_not_decode_is_a_failure_of_the_task(broker: Broker, ma
 def test_arguments_that_do_not_fit_are_a_failure_of_the_task(broker: Broker, make_worker: Make) -> None:
     worker = make_worker()
 
-    @worker.task("/queue/a", decode="arguments", retries=0)
+    @worker.task("/queue/a", decode="arguments", attempts=1)
     def ship(order: int, *, express: bool = False) -> None: ...
 
     with worker:
@@ -131,7 +131,7 @@ def test_arguments_that_do_not_fit_are_a_failure_of_the_task(broker: Broker, mak
 def test_the_context_says_which_attempt_it_is(broker: Broker, make_worker: Make, seen: Seen) -> None:
     worker = make_worker()
 
-    @worker.task("/queue/a", retry_delay=(0.01, 0.01))
+    @worker.task("/queue/a", backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         seen.add((context.task, context.attempt))
         if context.attempt < 3:
@@ -147,7 +147,7 @@ def test_the_context_says_which_attempt_it_is(broker: Broker, make_worker: Make,
 def test_threads_run_messages_side_by_side(broker: Broker, make_worker: Make) -> None:
     worker = make_worker()
     together = threading.Barrier(3, timeout=WITHIN)
-    worker.add(lambda message: together.wait(), "/queue/a", name="meet", concurrency=3, retries=0)
+    worker.add(lambda message: together.wait(), "/queue/a", name="meet", concurrency=3, attempts=1)
     with worker:
         send(broker, "/queue/a", *"123")
         wait_until(lambda: left(broker) == 0)
@@ -177,7 +177,9 @@ def test_messages_of_a_key_run_one_at_a_time_and_in_order(broker: Broker, make_w
     worker = make_worker(concurrency=4)
     busy: dict[str, int] = {}
 
-    @worker.task("/queue/a", key=lambda message: message.headers["customer"], retry_delay=(0.01, 0.01))
+    @worker.task(
+        "/queue/a", key=lambda message: message.headers["customer"], backoff=stompy.Backoff(first=0.01, longest=0.01)
+    )
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         customer, number = message.headers["customer"], message.json()
         assert busy.setdefault(customer, 0) == 0
@@ -219,9 +221,9 @@ def test_one_worker_at_a_time_has_an_ordered_queue(like: Any, make_worker: Make,
 
 
 def test_attempts_of_an_ordered_task_begin_anew_in_a_new_session(broker: Broker, make_worker: Make, seen: Seen) -> None:
-    worker = make_worker(reconnect=stompy.Reconnect(first_delay=0.01))
+    worker = make_worker(reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)))
 
-    @worker.task("/queue/a", key=lambda message: 1, retries=1, retry_delay=(0.01, 0.01))
+    @worker.task("/queue/a", key=lambda message: 1, attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         seen.add(context.attempt)
         if len(seen.items) == 1:
@@ -250,7 +252,7 @@ def test_a_topic_task_retries_without_sending_to_other_subscribers(
 ) -> None:
     worker = make_worker()
 
-    @worker.task("/topic/news", retries=1, retry_delay=(0.01, 0.01))
+    @worker.task("/topic/news", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         seen.add(context.attempt)
         raise ValueError
@@ -270,10 +272,10 @@ def test_a_topic_task_retries_without_sending_to_other_subscribers(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"retries": -1}, "retries"),
+        ({"attempts": 0}, "attempts"),
         ({"concurrency": 0}, "concurrency"),
         ({"time_limit": 0}, "time_limit"),
-        ({"retry_delay": (-1, 2)}, "retry_delay"),
+        ({"backoff": (1, 2)}, "backoff"),
         ({"decode": "xml"}, "decode"),
         ({"retry_in_place": 3}, "tenacity"),
     ],
@@ -351,7 +353,9 @@ def test_messages_whose_acknowledgements_were_not_written_in_time_are_delivered_
     broker: Broker, make_worker: Make, seen: Seen, calling: Calling
 ) -> None:
     with FaultProxy(broker.url) as proxy:
-        worker = make_worker(proxy.url, concurrency=3, send_timeout=0.1, reconnect=stompy.Reconnect(first_delay=0.01))
+        worker = make_worker(
+            proxy.url, concurrency=3, send_timeout=0.1, reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01))
+        )
 
         @worker.task("/queue/a", prefetch=20)
         def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
@@ -392,7 +396,7 @@ def test_a_task_sends_with_every_option_of_a_connection(
     assert set(OPTIONS) == set(SEND_OPTIONS)
     worker = make_worker(each_broker.url)
 
-    @worker.task("/queue/a", transactional=transactional, retries=0)
+    @worker.task("/queue/a", transactional=transactional, attempts=1)
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         context.send("/queue/b", "x", **{message.text: OPTIONS[message.text]})
 
@@ -422,7 +426,7 @@ def test_what_a_task_sends_is_as_persistent_as_its_message(
 ) -> None:
     worker = make_worker(each_broker.url)
 
-    @worker.task("/queue/a", transactional=transactional, retries=0)
+    @worker.task("/queue/a", transactional=transactional, attempts=1)
     def handle(message: stompy.Message, context: stompy.TaskContext) -> str:
         context.send("/queue/b", "x")
         if message.text == "bad":

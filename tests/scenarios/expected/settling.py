@@ -123,7 +123,7 @@ SETTLING: tuple[Fact, ...] = (
         on(
             EMBEDDED,
             "3, /queue/DLQ",
-            "`max_redeliveries` times more (2 here), then it is in `dead_letter`",
+            "`attempts` times (3 here), then it is in `dead_letter`",
             "MESSAGE\ndestination:/queue/DLQ\noriginal-destination:/queue/*\ndelivery-count:3",
             versions=ESCAPING,
         ),
@@ -180,7 +180,7 @@ SETTLING: tuple[Fact, ...] = (
         on(
             EMBEDDED,
             "3, a dead letter",
-            "`max_redeliveries` times more (2 here), then it is in `dead_letter`",
+            "`attempts` times (3 here), then it is in `dead_letter`",
             versions=ESCAPING,
         ),
         on(CLASSIC, "1, a dead letter", "once: stompy sends a NACK, and it is in `ActiveMQ.DLQ`", versions=ESCAPING),

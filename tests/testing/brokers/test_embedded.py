@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(BrokerSettings(users={"ann": "secret"}), max_redeliveries=1) as made:
+    with EmbeddedBroker(BrokerSettings(users={"ann": "secret"}), attempts=2) as made:
         yield made
 
 
