@@ -328,9 +328,9 @@ def test_a_client_waits_out_a_delay() -> None:
         receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         plan.await_strikes(timeout=WITHIN)
-        assert not receipt.done
+        assert not receipt.done()
         plan.release()
-        receipt.wait(timeout=WITHIN)
+        receipt.result(timeout=WITHIN)
 
 
 @pytest.mark.parametrize("fault", [Cut("SEND"), Cut("RECEIPT", keep=0), Cut("RECEIPT", keep=5), CutAfter(received=150)])

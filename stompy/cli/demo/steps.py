@@ -95,10 +95,10 @@ def receipt(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
         started = time.perf_counter()
         receipts = [conn.send_async("/queue/sure", str(number)) for number in range(100)]
         for one in receipts:
-            one.wait(_PATIENCE)
+            one.result(_PATIENCE)
         elapsed = time.perf_counter() - started
         printer.happened("waited for", f"{len(receipts)} receipts, {elapsed * 1000:.0f} ms for all of them")
-        printer.happened("the last", f"{receipts[-1].id} {receipts[-1].outcome}")
+        printer.happened("the last", f"{receipts[-1].id} confirmed")
         printer.check("the queue has all 100", holds=broker.depth("/queue/sure") == 100)
 
 
@@ -153,7 +153,7 @@ def dead_letters(printer: DemoPrinter, broker: Broker, conn: Connection) -> None
         conn.send("/queue/poison", "a job that nobody can do", confirm=True)
         refusals = 0
         while not broker.depth(_DEAD_LETTERS) and refusals < _MOST_REFUSALS:
-            subscription.receive(timeout=_PATIENCE).nack_async().wait(_PATIENCE)
+            subscription.receive(timeout=_PATIENCE).nack_async().result(_PATIENCE)
             refusals += 1
         subscription.close()
         printer.happened("refused", f"{refusals} times, then it was in {_DEAD_LETTERS}")
