@@ -66,24 +66,22 @@ class Receipt(Future[None]):
         id: the `receipt` header of the frame.
     """
 
-    # `Future.__init__` has not run: what it sets costs more than all the rest of a receipt, and most are never waited
-    # for but by `result`. `__getattr__` makes it when somebody asks for it. So these are the values of every receipt.
-    _store: ResendStore | None = None
-    _before_wait: Callable[[float | None], object] | None = None
-    """Called before a wait, with its seconds, to write a frame that is still in a batch."""
-    _deferred = False
-    """Whether the broker may confirm it after a later COMMIT only, so that nobody else may wait for it now."""
-    _failed: FailedFrames | None = None
-    """Counts the frame if it fails; `None` for frames whose caller always waits."""
-    _account: _Account | _Failure | None = None
-    """Of the thread that sent the frame; once it failed, what counts it until its error was raised."""
-    _resolved = False
-    _error: StompError | None = None
-    _event: Event | None = None
-    """Made by the first wait."""
-    _callbacks: tuple[Callable[[Receipt], object], ...] = ()
-    _is_future = False
-    """Whether somebody has asked for the state of a `Future`, or is about to."""
+    __slots__ = (
+        "_account",
+        "_before_wait",
+        "_callbacks",
+        "_deferred",
+        "_error",
+        "_event",
+        "_failed",
+        "_is_future",
+        "_line",
+        "_link",
+        "_lock",
+        "_resolved",
+        "_store",
+        "id",
+    )
 
     def __init__(
         self,
@@ -92,16 +90,29 @@ class Receipt(Future[None]):
         lock: AbstractContextManager[object],
         store: ResendStore | None = None,
     ) -> None:
+        # `Future.__init__` does not run: what it makes costs more than all the rest, and most receipts are never waited
+        # for but by `result`. `_FutureState` makes it at its first use.
         self.id = receipt_id
+        self._line = b"receipt:%b\n" % receipt_id.encode("ascii")
+        """The header line that requests it."""
         self._link = link
         self._lock = lock
-        if store is not None:
-            self._store = store
-
-    @property
-    def _line(self) -> bytes:
-        """The header line that requests it."""
-        return b"receipt:%b\n" % self.id.encode("ascii")
+        self._store = store
+        self._before_wait: Callable[[float | None], object] | None = None
+        """Called before a wait, with its seconds, to write a frame that is still in a batch."""
+        self._deferred = False
+        """Whether the broker may confirm it after a later COMMIT only, so that nobody else may wait for it now."""
+        self._failed: FailedFrames | None = None
+        """Counts the frame if it fails; `None` for frames whose caller always waits."""
+        self._account: _Account | _Failure | None = None
+        """Of the thread that sent the frame; once it failed, what counts it until its error was raised."""
+        self._resolved = False
+        self._error: StompError | None = None
+        self._event: Event | None = None
+        """Made by the first wait."""
+        self._callbacks: list[Callable[[Receipt], object]] | None = None
+        self._is_future = False
+        """Whether the state of a `Future` has been made, or is about to be."""
 
     def done(self) -> bool:
         """Return whether the broker has confirmed the frame, or it is known that it will not."""
@@ -132,30 +143,33 @@ class Receipt(Future[None]):
             BrokerError: the broker answered with an ERROR that names this receipt.
             ConnectionLostError: the connection was lost first; the broker may or may not have the frame.
         """
-        error = self.exception(timeout)
-        if error is not None:
-            raise error.with_traceback(None)
+        if not self._resolved:
+            self._await(timeout)
+        if self._error is not None:
+            self._report()
+            raise self._error.with_traceback(None)
 
     def exception(self, timeout: float | Default | None = DEFAULT) -> StompError | None:
         """Wait as `result` does, and return why the frame was not confirmed, or `None`.
 
-        The `outcome` of the error is `"rejected"` by the broker, or `"unknown"`.
+        The `outcome` of the error is `"rejected"` if the broker has refused the frame.
 
         Raises:
             ReceiptTimeoutError: no answer in time; it may still arrive.
         """
-        if timeout is not DEFAULT:
-            check_seconds(timeout)
         if not self._resolved:
-            seconds = given(timeout, self._link.receipt_timeout)
-            deadline = Deadline(seconds)
-            before_wait = self._before_wait
-            if before_wait is not None:
-                before_wait(deadline.remaining())
-            self._await_outcome(deadline, seconds)
+            self._await(timeout)
         if self._error is not None:
             self._report()
         return self._error
+
+    def _await(self, timeout: float | Default | None) -> None:
+        seconds = given(timeout, self._link.receipt_timeout)
+        check_seconds(seconds)
+        deadline = Deadline(seconds)
+        if self._before_wait is not None:
+            self._before_wait(deadline.remaining())
+        self._await_outcome(deadline, seconds)
 
     def _await_outcome(self, deadline: Deadline, seconds: float | None) -> None:
         """Wait until the outcome is known.
@@ -187,7 +201,7 @@ class Receipt(Future[None]):
         """Call `callback(receipt)` on the dispatcher thread when the outcome is known, or soon if it already is."""
         with self._lock:
             if not self._resolved:
-                self._callbacks += (callback,)
+                self._callbacks = [*(self._callbacks or ()), callback]
                 return
         self._call_soon(callback)
 
@@ -196,14 +210,6 @@ class Receipt(Future[None]):
             callback(self)
 
         self._link.owner.call_soon(call)
-
-    if not TYPE_CHECKING:  # as type checkers would accept every name
-
-        def __getattr__(self, name: str) -> object:
-            if name not in _FUTURE_STATE:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            self._become_future()
-            return getattr(self, name)
 
     def _become_future(self) -> None:
         """Make the state of a `Future`, for the functions of `concurrent.futures` and `asyncio`, which wait by it."""
@@ -253,13 +259,13 @@ class Receipt(Future[None]):
             self._error = error
             self._resolved = True
             callbacks, event, is_future = self._callbacks, self._event, self._is_future
-            self._callbacks = ()
+            self._callbacks = None
         if event is not None:
             event.set()
         if is_future:
             self._link.flow.holders.discard(self)
             _set(self, error)
-        for callback in callbacks:
+        for callback in callbacks or ():
             self._call_soon(callback)
         account = self._account
         if error is not None and self._failed is not None and isinstance(account, _Account):
@@ -275,6 +281,21 @@ class Receipt(Future[None]):
     def __repr__(self) -> str:
         state = "pending" if not self._resolved else "confirmed" if self._error is None else type(self._error).__name__
         return f"<Receipt {self.id!r} {state}>"
+
+
+class _FutureState:
+    """One value that `Future` keeps, of a receipt that has none yet; an instance's own, once made, goes before this."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, receipt: Receipt, owner: type[Receipt]) -> object:
+        receipt._become_future()
+        return vars(receipt)[self._name]
+
+
+for _name in _FUTURE_STATE:
+    setattr(Receipt, _name, _FutureState(_name))
 
 
 def _set(future: Future[None], error: StompError | None) -> None:
