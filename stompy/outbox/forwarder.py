@@ -488,4 +488,4 @@ class Forwarder(DaemonThread):
     def _note(self, error: StompError) -> None:
         self.last_error = error
         if not self._closing.is_set():
-            _LOG.info("forwarding stopped for now: %s", error)
+            _LOG.warning("messages are kept, not sent: %s", error)

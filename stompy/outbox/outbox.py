@@ -10,6 +10,7 @@ import secrets
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,19 +18,20 @@ from typing import TYPE_CHECKING, Any
 from stompy.backoff import DEFAULT_BACKOFF, Backoff, check_attempts, check_backoff
 from stompy.connection.codec import Body, encode_body, user_headers
 from stompy.connection.config import addresses_of, check_credentials
-from stompy.connection.connecting import connect
+from stompy.connection.connecting import ConnectOptions, connect
 from stompy.connection.connection import Connection
 from stompy.connection.encoding import check_destination
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listeners import Listener
 from stompy.deadline import Deadline, check_seconds
-from stompy.default import DEFAULT, Default, given
+from stompy.default import DEFAULT, Default, check_names, given
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import ConfigurationError, OutboxError, StompError, StompTimeoutError
 from stompy.forks import Owner
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import Version, grammar_of
+from stompy.link.settings import Timeouts
 from stompy.locks import make_condition
 from stompy.outbox.forwarder import Forwarder, Forwarding
 from stompy.outbox.record import Ledger, Row, as_json
@@ -40,11 +42,10 @@ from stompy.secret import Secret, as_secret, without_traceback
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from stompy.connection.connecting import ConnectOptions
-
 _LOG = logging.getLogger("stompy.outbox")
 
 _EXIT_TIMEOUT = 2.0
+_CLOSE_TIMEOUT = 10.0
 _GRACE = 1.0
 """Seconds after the deadline of `close` for a thread whose connection was ended."""
 
@@ -53,8 +54,6 @@ _POLL_INTERVAL = 0.2
 
 _NUMBERS = count(1)
 _GRAMMAR = grammar_of(Version.V1_2)
-_CONNECT = inspect.signature(connect).parameters
-_OWN_OPTIONS = ("url", "reconnect", "resend_unconfirmed", "startup_timeout", "listeners", "name")
 _open: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 
@@ -78,7 +77,7 @@ class Outbox:
         keep_free: bytes of the disk that must stay free; a `put` that would need them raises `OutboxFullError`.
         batch: limit of messages in flight.
         backoff: the delays between connections while nothing is confirmed.
-        connect_options: settings of `stompy.connect`, such as `login`, `passcode` and `receipt_timeout`; neither they
+        connect_options: settings of `stompy.connect`, such as `login`, `passcode` and `timeouts`; neither they
             nor the address are written to the file.
 
     Raises:
@@ -112,12 +111,12 @@ class Outbox:
         _check_numbers({name: value for name, value in bounds.items() if value is not None}, least=1)
         _check_numbers({"batch": batch}, least=1)
         _check_numbers({"keep_free": keep_free}, least=0)
-        self._receipt_timeout, self._close_timeout = _check_connecting(arguments)
+        self._timeouts = timeouts = _check_connecting(arguments)
         name = f"outbox-{next(_NUMBERS)}"
 
         def open_connection(listener: Listener) -> Connection:
             # The forwarder must know which session confirmed what, so it reconnects itself.
-            return _connected(arguments, listener, name)
+            return _connected(arguments, timeouts, listener, name)
 
         self._dialect = None if dialect is None else dialect_named(dialect)
         self._path = os.path.realpath(_path_of(path))
@@ -125,7 +124,7 @@ class Outbox:
         self._changes = _Changes()
         room = Room(max_messages, max_bytes, keep_free)
         self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.notify)
-        how = Forwarding(open_connection, batch, attempts, backoff, receipt_timeout=self._receipt_timeout)
+        how = Forwarding(open_connection, batch, attempts, backoff, receipt_timeout=timeouts.receipt)
         self._forwarder = self._changes.forwarder = Forwarder(self._store, how, name=f"stompy-{name}")
         self._forwarder.start()
         self._closed = False
@@ -208,7 +207,13 @@ class Outbox:
         self._owner.check()
         return [
             DeadLetter(
-                row.id, row.destination, row.header_map(), row.body, _age(row.put_ms), row.tries, row.error_message
+                id=row.id,
+                destination=row.destination,
+                headers=row.header_map(),
+                body=row.body,
+                age=_age(row.put_ms),
+                attempts=row.tries,
+                error_message=row.error_message,
             )
             for row in self._store.dead_letters(limit=limit)
         ]
@@ -242,7 +247,7 @@ class Outbox:
             OutboxError: the outbox is closed or corrupt, so that nothing more is sent.
         """
         self._owner.check()
-        seconds = given(timeout, self._receipt_timeout)
+        seconds = given(timeout, self._timeouts.receipt)
         store, forwarder = self._store, self._forwarder
         self._changes.wait(lambda: not self._waiting() or forwarder.ended, Deadline(seconds))
         if not self._waiting():
@@ -269,7 +274,7 @@ class Outbox:
         if self._owner.forked:
             return
         self._closed = True
-        deadline = Deadline(given(timeout, self._close_timeout))
+        deadline = Deadline(given(timeout, given(self._timeouts.close, _CLOSE_TIMEOUT)))
         self._forwarder.stop(deadline)
         if not self._forwarder.join_until(deadline):
             self._forwarder.cut()
@@ -356,31 +361,28 @@ def _check_numbers(numbers: Mapping[str, object], *, least: int) -> None:
 _ConnectArguments = Secret[tuple[str | Sequence[str], dict[str, Any]]]
 
 
-def _connected(arguments: _ConnectArguments, listener: Listener, name: str) -> Connection:
+def _connected(arguments: _ConnectArguments, timeouts: Timeouts, listener: Listener, name: str) -> Connection:
     try:
         url, options = arguments.reveal()
-        return connect(url, **options, listeners=[listener], name=name, reconnect=False)
+        return connect(url, **{**options, "timeouts": timeouts}, listeners=[listener], name=name, reconnect=False)
     except StompError as error:
         failure = error
     del url, options
     raise failure.with_traceback(None)
 
 
-def _check_connecting(arguments: _ConnectArguments) -> tuple[float, float]:
-    """Check the arguments now, not in the forwarder, where they would fail repeatedly; return two of the timeouts."""
+def _check_connecting(arguments: _ConnectArguments) -> Timeouts:
+    """Check the arguments now, not in the forwarder, where they would fail repeatedly; return the timeouts."""
     return without_traceback(lambda: _checked(*arguments.reveal()))
 
 
-def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> tuple[float, float]:
+def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> Timeouts:
     addresses_of(parse_failover(url).urls if isinstance(url, str) and is_failover(url) else url)
     check_credentials(Secret(options.get("login")), as_secret(options.get("passcode")))
-    for name in options:
-        if name not in _CONNECT or name in _OWN_OPTIONS:
-            raise ConfigurationError(f"an outbox has no setting {name!r}")
-        if name.endswith("_timeout"):
-            check_seconds(options[name], name, positive=True, finite=True, optional=False)
-    receipt, close = (options.get(name, _CONNECT[name].default) for name in ("receipt_timeout", "close_timeout"))
-    return receipt, close
+    check_names("an outbox", options, ConnectOptions.__annotations__, inspect.signature(Outbox).parameters)
+    timeouts: Timeouts | Default = options.get("timeouts", DEFAULT)
+    # The forwarder tries again by itself, and looks meanwhile whether the outbox is being closed.
+    return replace(given(timeouts, Timeouts()), start=0.0)
 
 
 @atexit.register

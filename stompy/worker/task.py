@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, cast
 
 from stompy.backoff import Backoff, check_attempts
 from stompy.connection.codec import Body
 from stompy.connection.connection import Connection
-from stompy.connection.message import Message
+from stompy.connection.message import Message, persistent_option
 from stompy.connection.transaction import Transaction
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default
@@ -91,7 +91,7 @@ class SeenStore(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TaskContext:
     """What a task may know about its message; passed to a task that has a parameter named `context`.
 
@@ -143,8 +143,7 @@ def persistence(connection: Connection, message: Message) -> bool | None:
 
     `None` leaves it to the broker.
     """
-    able = dialect_named(connection.dialect).supports("persistent")
-    return True if able and message.headers.get("persistent", "").lower() == "true" else None
+    return persistent_option(message, dialect_named(connection.dialect))
 
 
 class TaskArguments(TypedDict, total=False):
@@ -156,7 +155,7 @@ class TaskArguments(TypedDict, total=False):
     retry_in_place: tenacity.BaseRetrying | None
     dead_letter: str | None
     concurrency: int | None
-    key: Callable[[Message], object] | None
+    key: str | Callable[[Message], Hashable] | None
     prefetch: int | None
     decode: Decode | None
     time_limit: float | None
@@ -212,7 +211,7 @@ class Task:
         retry_in_place: tenacity.BaseRetrying | None = None,
         dead_letter: str | None = None,
         concurrency: int | None = None,
-        key: Callable[[Message], object] | None = None,
+        key: str | Callable[[Message], Hashable] | None = None,
         prefetch: int | None = None,
         decode: Decode | None = None,
         time_limit: float | None = None,
@@ -232,7 +231,7 @@ class Task:
         self.retry_in_place = retry_in_place
         self.dead_letter = dead_letter
         self.concurrency = concurrency
-        self.key = key
+        self.key = _of_header(key) if isinstance(key, str) else key
         self.prefetch = prefetch
         self.time_limit = time_limit
         self.rate = rate
@@ -255,6 +254,8 @@ class Task:
                 check_count(getattr(self, name), name)
         check_seconds(self.time_limit, "time_limit", positive=True)
         check_seconds(self.rate, "rate", positive=True)
+        if self.key is not None and not callable(self.key):
+            raise ConfigurationError(f"key must be the name of a header or a function of the message, not {self.key!r}")
         if not callable(self.backoff):
             raise ConfigurationError(f"backoff must be a Backoff or a function, not {self.backoff!r}")
         if self.retry_in_place is not None and not hasattr(self.retry_in_place, "copy"):
@@ -303,6 +304,16 @@ def check_count(value: object, name: str, *, least: int = 1) -> None:
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
+
+
+def _of_header(name: str) -> Callable[[Message], Hashable]:
+    def key(message: Message) -> str:
+        value = message.headers.get(name)
+        if value is None:
+            raise LookupError(f"the message has no header {name!r}")
+        return value
+
+    return key
 
 
 def _binding(

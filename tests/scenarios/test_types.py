@@ -17,11 +17,12 @@ import stompy
 from stompy.broker import Broker
 from stompy.connection.connecting import ConnectOptions, connect
 from stompy.dialects.options import SEND_OPTIONS
-from stompy.outbox.outbox import _OWN_OPTIONS
 from stompy.testing.brokers.settings import BrokerSettings
 from stompy.testing.containers import ActiveMQContainer, BrokerOptions
 
 QUIET = (0.0, 0.0)
+OWN_OPTIONS = ("url", "reconnect", "listeners", "name")
+"""What an outbox and a worker give `connect` themselves."""
 
 
 class Order(TypedDict):
@@ -29,6 +30,9 @@ class Order(TypedDict):
 
     number: int
     items: list[str]
+
+
+OWN_OPTIONS = ("url", "reconnect", "listeners", "name")
 
 
 @pytest.fixture
@@ -81,12 +85,14 @@ def test_a_body_is_what_can_be_sent(url: str) -> None:
 
 def test_options_are_known_by_name_and_type(url: str, tmp_path: Path) -> None:
     with (
-        stompy.Outbox(tmp_path / "outbox", url, receipt_timeout=5.0, heartbeat=QUIET, login="ann") as outbox,
+        stompy.Outbox(
+            tmp_path / "outbox", url, timeouts=stompy.Timeouts(receipt=5.0), heartbeat=QUIET, login="ann"
+        ) as outbox,
         pytest.raises(stompy.LocalProtocolError, match="a body cannot be None"),
     ):
         outbox.put("/queue/a", None)  # type: ignore[arg-type]
-    with pytest.raises(stompy.ConfigurationError, match="receipt_timeout"):
-        stompy.Outbox(tmp_path / "outbox", url, receipt_timeout="5")  # type: ignore[arg-type]
+    with pytest.raises(stompy.ConfigurationError, match="receipt"):
+        stompy.Outbox(tmp_path / "outbox", url, timeouts=stompy.Timeouts(receipt="5"))  # type: ignore[arg-type]
     with pytest.raises(stompy.ConfigurationError, match="no setting 'speed'"):
         stompy.Outbox(tmp_path / "outbox", url, speed=5)  # type: ignore[call-arg]
     ActiveMQContainer(users={"ann": "secret"}, memory_limit=1_000_000)
@@ -97,7 +103,7 @@ def test_options_are_known_by_name_and_type(url: str, tmp_path: Path) -> None:
 def test_the_lists_of_options_are_those_of_the_functions() -> None:
     options = inspect.signature(connect).parameters
     assert declared(ConnectOptions) == {
-        name: parameter.annotation for name, parameter in options.items() if name not in _OWN_OPTIONS
+        name: parameter.annotation for name, parameter in options.items() if name not in OWN_OPTIONS
     }
     assert list(declared(stompy.SendOptions)) == list(SEND_OPTIONS)
     assert declared(BrokerOptions) == {one.name: one.type for one in fields(BrokerSettings)}

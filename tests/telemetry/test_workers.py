@@ -17,7 +17,7 @@ from tests.telemetry.conftest import WITHIN, Make, Spans, Telemetry, attributes,
 
 TOP = Path(__file__).parents[2]
 
-QUICK = (0.01, 0.01)
+QUICK = stompy.Backoff(first=0.01, longest=0.01)
 
 
 @pytest.mark.parametrize("like", [None, "activemq", "artemis", "rabbitmq"])

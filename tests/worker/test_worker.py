@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import stompy
 from stompy.broker import Broker
 from stompy.dialects.options import SEND_OPTIONS
 from stompy.testing.proxy import FaultProxy
+from tests.support.ports import reserved_port
 from tests.transport.conftest import GIVE_UP, Calling
 from tests.transport.conftest import calling as calling
 from tests.worker.conftest import WITHIN, Seen, left, wait_until
@@ -239,12 +241,34 @@ def test_attempts_of_an_ordered_task_begin_anew_in_a_new_session(broker: Broker,
     assert seen.items == [1, 1, 2]
 
 
-def test_a_key_function_that_raises_loses_nothing(broker: Broker, make_worker: Make, seen: Seen) -> None:
-    worker = make_worker()
-    worker.add(lambda message: seen.add(message.text), "/queue/a", key=lambda message: message.headers["absent"])
+KEYS: dict[str, Any] = {
+    "header": "customer",
+    "function": lambda message: message.headers["customer"],
+    "unhashable": lambda message: message.headers.get("customer") or [],
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_message_without_its_key_is_a_dead_letter_and_the_others_stay_in_order(
+    broker: Broker, make_worker: Make, seen: Seen, kind: str
+) -> None:
+    worker = make_worker(concurrency=4)
+    worker.add(lambda message: seen.add(message.text), "/queue/a", key=KEYS[kind], attempts=5)
     with worker:
-        send(broker, "/queue/a", *"123")
-        assert seen.wait(3) == ["1", "2", "3"]
+        for number in range(20):
+            headers = {} if number % 5 == 4 else {"customer": "c"}
+            send(broker, "/queue/a", str(number), headers=headers)
+        wait_until(lambda: broker.depth("/queue/a.dead") == 4)
+        assert seen.wait(16) == [str(number) for number in range(20) if number % 5 != 4]
+    (dead, *_) = broker.browse("/queue/a.dead")
+    assert "its key failed" in dead.headers["stompy-error-message"]
+    assert worker.run_once("/queue/a", "x").outcome == "dead-letter"
+
+
+@pytest.mark.parametrize("key", [3, ("customer",), b"customer"])
+def test_a_key_that_is_neither_a_name_nor_a_function_is_refused(make_worker: Make, key: Any) -> None:
+    with pytest.raises(stompy.ConfigurationError, match="key must be the name of a header or a function"):
+        make_worker().add(print, "/queue/a", key=key)
 
 
 def test_a_topic_task_retries_without_sending_to_other_subscribers(
@@ -278,11 +302,21 @@ def test_a_topic_task_retries_without_sending_to_other_subscribers(
         ({"backoff": (1, 2)}, "backoff"),
         ({"decode": "xml"}, "decode"),
         ({"retry_in_place": 3}, "tenacity"),
+        ({"atempts": 3}, "no option 'atempts'; did you mean 'attempts'"),
     ],
 )
 def test_an_invalid_option_is_refused_at_once(make_worker: Make, options: dict[str, Any], message: str) -> None:
     with pytest.raises(stompy.ConfigurationError, match=message):
         make_worker().add(print, "/queue/a", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("recieve", ""), ("heartbeet", "heartbeat"), ("concurency", "concurrency"), ("listeners", "")]
+)
+def test_an_unknown_option_of_a_worker_is_refused_where_it_is_written(name: str, meant: str) -> None:
+    hint = f"; did you mean {meant!r}" if meant else ""
+    with pytest.raises(stompy.ConfigurationError, match=re.escape(f"a worker has no option {name!r}{hint}")):
+        stompy.Worker("stomp://127.0.0.1:1", **{name: 3})  # type: ignore[arg-type]
 
 
 def test_invalid_tasks_are_refused_at_once(make_worker: Make) -> None:
@@ -318,10 +352,30 @@ def test_a_worker_starts_once(make_worker: Make) -> None:
 
 
 def test_an_unknown_broker_is_waited_for(make_worker: Make, seen: Seen) -> None:
-    worker = make_worker("stomp://127.0.0.1:1", startup_timeout=0.1)
+    worker = make_worker("stomp://127.0.0.1:1", timeouts=stompy.Timeouts(start=0.1))
     worker.add(print, "/queue/a")
     with pytest.raises(stompy.ConnectError):
         worker.start()
+
+
+def test_a_worker_may_make_one_attempt(make_worker: Make, caplog: pytest.LogCaptureFixture) -> None:
+    worker = make_worker("stomp://127.0.0.1:1", timeouts=stompy.Timeouts(start=0))
+    worker.add(print, "/queue/a")
+    with caplog.at_level("WARNING", "stompy.worker"), pytest.raises(stompy.ConnectError):
+        worker.start()
+    assert "attempt" not in caplog.text
+
+
+def test_a_worker_with_timeouts_of_its_own_still_waits_for_its_broker(make_worker: Make, calling: Calling) -> None:
+    with reserved_port() as port:
+        worker = make_worker(f"stomp://127.0.0.1:{port}", timeouts=stompy.Timeouts(send=5, close=WITHIN))
+        worker.add(print, "/queue/a")
+        starting = calling(worker.start)
+        starting.until_blocked()
+        with Broker(port=port):
+            starting.result()
+            worker.close()
+    assert worker.closed
 
 
 def test_tasks_go_on_while_acknowledgements_wait_to_be_written(
@@ -354,7 +408,10 @@ def test_messages_whose_acknowledgements_were_not_written_in_time_are_delivered_
 ) -> None:
     with FaultProxy(broker.url) as proxy:
         worker = make_worker(
-            proxy.url, concurrency=3, send_timeout=0.1, reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01))
+            proxy.url,
+            concurrency=3,
+            timeouts=stompy.Timeouts(send=0.1),
+            reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)),
         )
 
         @worker.task("/queue/a", prefetch=20)
