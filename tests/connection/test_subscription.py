@@ -366,6 +366,19 @@ def _extra_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if "-dispatcher-" in thread.name]
 
 
+def test_receiving_without_a_limit_waits_longer_than_the_receipt_timeout(talking: Talking, calling: Calling) -> None:
+    talk = talking(timeouts=stompy.Timeouts(receipt=0.05))
+    subscription = talk.subscribe("/queue/a", id="1")
+    with pytest.raises(stompy.ReceiveTimeoutError):
+        subscription.receive()
+    receiving = calling(lambda: subscription.receive(timeout=None))
+    receiving.until_blocked()
+    with pytest.raises(stompy.ReceiveTimeoutError):
+        subscription.receive()  # meanwhile the default has passed once more
+    talk.peer.deliver("x", subscription="1")
+    assert receiving.result().text == "x"
+
+
 @pytest.mark.parametrize("prefetch", [1, 3])
 def test_a_timeout_names_the_messages_that_were_not_acknowledged(prefetch: int) -> None:
     with Broker() as broker, stompy.connect(broker.url) as conn:

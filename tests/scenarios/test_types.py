@@ -21,6 +21,8 @@ from stompy.testing.brokers.settings import BrokerSettings
 from stompy.testing.containers import ActiveMQContainer, BrokerOptions
 
 QUIET = (0.0, 0.0)
+OWN_OPTIONS = ("url", "reconnect", "listeners", "name")
+"""What an outbox and a worker give `connect` themselves."""
 
 
 class Order(TypedDict):
