@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stompy.broker.budget import MemoryBudget
-    from stompy.broker.conditions import Value
     from stompy.broker.consumer import Consumer
     from stompy.broker.options import SendOptions
     from stompy.broker.queues import Queue
+    from stompy.broker.selector import Value
     from stompy.frames.frame import Frame
     from stompy.frames.grammar import Grammar
 

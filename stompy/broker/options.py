@@ -7,9 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stompy.broker.conditions import Evaluation, SelectorError
 from stompy.broker.profile import OWN, Declaration, Profile
-from stompy.broker.selector import Selector, compiled
+from stompy.broker.selector import Evaluation, Selector, SelectorError, compiled
 from stompy.errors import RemoteProtocolError
 from stompy.protocol.rules import ACK_MODES, shown
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from stompy.broker.conditions import JMS, Evaluation
 from stompy.broker.destinations import Names
+from stompy.broker.selector import JMS, Evaluation
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.destinations import REMOTE, is_topic, targets_of
 from stompy.broker.message import Item
 from stompy.broker.profile import TOO_LONG
-from stompy.broker.queues import Queue
-from stompy.broker.ready import order_of
+from stompy.broker.queues import Queue, order_of
 from stompy.broker.work import PIECE, TOGETHER
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from stompy.broker.destinations import Target
     from stompy.broker.message import Delivery
     from stompy.broker.queues import Queue
-    from stompy.broker.session_state import SessionState
-    from stompy.broker.transactions import Transaction
+    from stompy.broker.session_state import SessionState, Transaction
     from stompy.frames.frame import Frame
     from stompy.protocol.ack import Entry
 

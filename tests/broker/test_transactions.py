@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stompy.broker.transactions import Transaction
+from stompy.broker.session_state import Transaction
 from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state, an_item
 
 

@@ -6,11 +6,10 @@ import contextlib
 
 import pytest
 
-from stompy.broker.conditions import Evaluation
 from stompy.broker.message import Message
 from stompy.broker.options import send_options
 from stompy.broker.profiles.known import profile_named
-from stompy.broker.selector import compiled
+from stompy.broker.selector import Evaluation, compiled
 from stompy.errors import StompTimeoutError
 from stompy.frames.frame import Pairs
 from stompy.frames.grammar import Version, grammar_of

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from stompy.broker.options import subscribe_options
-from stompy.broker.queues import Queue
-from stompy.broker.ready import View
+from stompy.broker.queues import Queue, View
 from stompy.broker.topology import Feed
 from stompy.frames.frame import is_secret
 

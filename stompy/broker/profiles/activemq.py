@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.broker.conditions import Evaluation
 from stompy.broker.destinations import Names, below_queue
 from stompy.broker.profile import Profile, Refusal, exact_versions
+from stompy.broker.selector import Evaluation
 from stompy.frames.grammar import NEGOTIABLE, SERVER_COMMANDS, FrameLimits, Leniency
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, fault_of

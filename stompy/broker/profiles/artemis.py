@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompy.broker.conditions import Evaluation
 from stompy.broker.destinations import Names
 from stompy.broker.profile import Profile, Refusal, exact_versions
+from stompy.broker.selector import Evaluation
 from stompy.frames.grammar import FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, fault_of
