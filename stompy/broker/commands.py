@@ -137,7 +137,7 @@ class RepeatedFrames:
                 break
             token = found[1].decode("ascii")
             try:
-                if not profile.ack_after_unsubscribe and session.ledger.find(token).item.consumer.over:
+                if session.ledger.find(token).item.consumer.over:
                     break
                 entries = session.take(token, subscription=None, whole=profile.ack_reaches_connection)
             except ProtocolError:
@@ -555,7 +555,7 @@ class Commands:
         name = header("transaction")
         if name is not None and frame.command in profile.refuses_transacted:
             raise RemoteProtocolError(profile.refuses_transacted[frame.command].format(id=token))
-        if not profile.ack_after_unsubscribe and session.ledger.find(token).item.consumer.over:
+        if session.ledger.find(token).item.consumer.over:
             raise FaultyFrame(Fault.SUBSCRIPTION_ENDED, "the subscription of this message has ended (ACK)")
         entries = session.take(
             token,

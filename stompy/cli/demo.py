@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stompy.broker.broker import Broker
-from stompy.cli.console import say
+from stompy.cli.console import say, why
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.files import why
 from stompy.cli.options import add_verbose
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection

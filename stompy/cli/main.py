@@ -19,7 +19,7 @@ from stompy.worker.signals import Repeats
 _COMMANDS = {
     "demo": ("stompy.cli.demo:add_demo", "the demo, on an embedded broker"),
     "broker": ("stompy.cli.broker:add_broker", "run the embedded broker"),
-    "hash-passcode": ("stompy.cli.users:add_hash_passcode", "hash a passcode for the embedded broker"),
+    "hash-passcode": ("stompy.cli.broker:add_hash_passcode", "hash a passcode for the embedded broker"),
     "send": ("stompy.cli.send:add_send", "send messages"),
     "subscribe": ("stompy.cli.subscribe:add_subscribe", "print messages as they arrive"),
     "ping": ("stompy.cli.ping:add_ping", "connect, and show the broker and the session"),

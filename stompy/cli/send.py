@@ -7,9 +7,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from stompy.cli.console import report, stdin_bytes, stdin_is_terminal
+from stompy.cli.console import report, stdin_bytes, stdin_is_terminal, why
 from stompy.cli.exits import Exit, Failure, code_of, interruption
-from stompy.cli.files import why
 from stompy.cli.options import add_headers, connection_options, headers_of, seconds
 from stompy.cli.session import session
 from stompy.connection.connection import Connection

@@ -8,8 +8,7 @@ import os
 from collections.abc import Iterator
 
 from stompy.cli.exits import Exit, Failure, code_of
-from stompy.cli.options import passcode_from
-from stompy.cli.tls import tls_from
+from stompy.cli.options import passcode_from, tls_from
 from stompy.connection.config import addresses_of
 from stompy.connection.connecting import DEFAULT_URL, connect
 from stompy.connection.connection import Connection

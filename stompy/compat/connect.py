@@ -75,6 +75,19 @@ class _Connection(BaseConnection):
 
     _protocol: type[Protocol10 | Protocol11]
 
+    def _initialize(self, transport: type[Transport], given: inspect.BoundArguments) -> None:
+        """Initialize the connection and its protocol, each with those arguments that it takes."""
+
+        def taken_by(function: Any) -> dict[str, Any]:
+            names = inspect.signature(function).parameters.keys() - {"self"}
+            return {name: value for name, value in given.arguments.items() if name in names}
+
+        made = transport(**taken_by(transport.__init__))
+        BaseConnection.__init__(self, made)
+        protocol: Any = self._protocol.__init__
+        protocol(self, made, **taken_by(protocol))
+        _set_old_ssl(made, given.arguments.get("old", {}))
+
     def connect(self, *args: Any, **kwargs: Any) -> None:
         """Open the network connection and send CONNECT or STOMP; the arguments are those of the protocol's `connect`.
 
@@ -109,7 +122,7 @@ def _set_old_ssl(transport: Transport, old: dict[str, Any]) -> None:
     warnings.warn(
         f"{min(old)}= is of stomp.py before 8: call connection.set_ssl([(host, port)]{shown}), which verifies",
         DeprecationWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
     if old.get("use_ssl"):
         transport.set_ssl(transport.hosts, **options)
@@ -125,62 +138,56 @@ ARGUMENTS = (
 )
 
 
-def constructor(transport: type[Transport], protocol: type[Protocol10 | Protocol11], arguments: str) -> Any:
-    """Return the `__init__` of a connection.
+def signature(transport: type[Transport], arguments: str) -> inspect.Signature:
+    """Return the signature of a connection's `__init__`.
 
     Args:
-        transport: gets the arguments that it takes.
-        protocol: gets the arguments that it takes.
-        arguments: in the order of stomp.py. Their defaults are those of `transport` and `protocol`; an argument that
-            neither takes is ignored.
+        transport: of the connection; the defaults are its own and those of `Protocol11`.
+        arguments: in the order of stomp.py; one that neither takes is ignored.
     """
-    to_transport, to_protocol = (inspect.signature(each.__init__).parameters for each in (transport, protocol))
-    known = {**to_transport, **to_protocol}
-    signature = inspect.Signature(
-        [
-            inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-            *(
-                known.get(name) or inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
-                for name in arguments.split()
-            ),
-            inspect.Parameter("old", inspect.Parameter.VAR_KEYWORD),
-        ]
-    )
+    known: dict[str, inspect.Parameter] = {}
+    for part in (Protocol11, transport):
+        known.update(inspect.signature(part.__init__).parameters)
+    plain, rest = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_KEYWORD
+    taken = [known.get(name) or inspect.Parameter(name, plain, default=None) for name in arguments.split()]
+    return inspect.Signature([known["self"], *taken, inspect.Parameter("old", rest)])
 
-    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(self, *args, **kwargs).arguments
-        del given["self"]
-        old = given.pop("old", {})
-        made = transport(**{name: value for name, value in given.items() if name in to_transport})
-        BaseConnection.__init__(self, made)
-        protocol.__init__(self, made, **{name: value for name, value in given.items() if name in to_protocol})
-        _set_old_ssl(made, old)
 
-    initialize.__signature__ = signature  # type: ignore[attr-defined]
-    return initialize
+_SIGNATURE10 = signature(Transport, f"{_FIRST} keepalive auto_decode encoding auto_content_length bind_host_port")
+_SIGNATURE = signature(Transport, ARGUMENTS)
 
 
 class StompConnection10(_Connection, Protocol10):
     """A STOMP 1.0 connection; the arguments are those of `Transport`."""
 
     _protocol = Protocol10
-    __init__ = constructor(
-        Transport, Protocol10, f"{_FIRST} keepalive auto_decode encoding auto_content_length bind_host_port"
-    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._initialize(Transport, _SIGNATURE10.bind(self, *args, **kwargs))
+
+    __init__.__signature__ = _SIGNATURE10  # type: ignore[attr-defined]
 
 
 class StompConnection11(_Connection, Protocol11):
     """A STOMP 1.1 connection; the arguments are those of `Transport` and `Protocol11`."""
 
     _protocol = Protocol11
-    __init__ = constructor(Transport, Protocol11, ARGUMENTS)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._initialize(Transport, _SIGNATURE.bind(self, *args, **kwargs))
+
+    __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
 
 
 class StompConnection12(_Connection, Protocol12):
     """A STOMP 1.2 connection; the arguments are those of `Transport` and `Protocol11`."""
 
     _protocol = Protocol12
-    __init__ = constructor(Transport, Protocol12, ARGUMENTS)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._initialize(Transport, _SIGNATURE.bind(self, *args, **kwargs))
+
+    __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
 
     @staticmethod
     def is_eol(c: bytes) -> bool:

@@ -32,9 +32,16 @@ from typing import Any, TypeVar
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, NotConnectedError, StompTimeoutError
 from stompy.forks import ChildEnds, free_when_forked
-from stompy.testing.directions import DIRECTIONS, Direction, DirectionFaults, Ending, FaultControls, check_ending
 from stompy.testing.faults import FaultPlan
-from stompy.testing.proxied import ProxyLink
+from stompy.testing.proxied import (
+    DIRECTIONS,
+    Direction,
+    DirectionFaults,
+    Ending,
+    FaultControls,
+    ProxyLink,
+    check_ending,
+)
 from stompy.testing.proxy_loop import ProxyEventLoop, ProxyListener
 from stompy.transport.address import UNIX, Address, parse_addresses
 from stompy.transport.tcp import Endpoint, resolve

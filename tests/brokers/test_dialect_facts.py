@@ -19,7 +19,7 @@ from stompy.dialects.brokers import RABBITMQ, dialect_named, dialect_of
 from stompy.dialects.dialect import Dialect
 from stompy.frames.grammar import Leniency
 from stompy.testing.brokers.running import RunningBroker
-from stompy.testing.required import broker_or_skip
+from stompy.testing.containers import broker_or_skip
 from tests.support.needs import each
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]

@@ -14,7 +14,7 @@ import stompy
 import stompy.connection.connection
 from stompy.broker import Broker, BrokerLimits
 from stompy.deadline import Deadline
-from stompy.testing.directions import Direction, Ending
+from stompy.testing.proxied import Direction, Ending
 from stompy.testing.proxy import FaultProxy
 from stompy.transport.tcp import TcpDialer
 from tests.support.conversation import NAME, Ways, converse, expected_endings, expected_messages

@@ -12,8 +12,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.testing.directions import Direction, Ending
-from stompy.testing.proxied import ProxyLink
+from stompy.testing.proxied import Direction, Ending, ProxyLink
 from stompy.testing.proxy import FaultProxy
 from tests.scenarios.test_every_byte import DIRECTIONS, ENDINGS, VERSIONS, descriptors, places, threads
 from tests.support.conversation import NAME, Ways, Wire

@@ -18,7 +18,7 @@ import pytest
 
 import stompy
 from stompy.dialects.brokers import dialect_named
-from stompy.testing.directions import Direction, Ending
+from stompy.testing.proxied import Direction, Ending
 from stompy.testing.proxy import FaultProxy
 from tests.support.conversation import Ways, converse, expected_endings, expected_messages
 from tests.support.durable import KINDS, NEWEST, SURVIVES, Durable, durable_or_skip

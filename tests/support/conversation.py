@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import stompy
-from stompy.testing.directions import Direction
-from stompy.testing.proxied import ProxyLink
+from stompy.testing.proxied import Direction, ProxyLink
 from stompy.testing.proxy import FaultProxy
 from tests.support.peer import until
 

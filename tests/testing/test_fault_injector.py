@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from stompy.testing.fault_injector import End, FaultInjector, FrameSplitter, Part, Pass, Step, Wait
 from stompy.testing.faults import (
     GARBAGE,
     HEARTBEAT,
@@ -16,10 +15,17 @@ from stompy.testing.faults import (
     Delay,
     Double,
     Drop,
+    End,
     Fault,
+    FaultInjector,
     FaultPlan,
+    FrameSplitter,
     Insert,
+    Part,
+    Pass,
     Rewrite,
+    Step,
+    Wait,
 )
 
 FIRST = b"RECEIPT\nreceipt-id:1\n\n\0"

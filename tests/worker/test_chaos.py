@@ -16,9 +16,8 @@ import pytest
 
 import stompy
 from stompy.testing.brokers.running import RunningBroker
-from stompy.testing.containers import KINDS
+from stompy.testing.containers import KINDS, broker_or_skip
 from stompy.testing.proxy import FaultProxy
-from stompy.testing.required import broker_or_skip
 from tests.support.needs import each
 
 TOP = Path(__file__).parents[2]

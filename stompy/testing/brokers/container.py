@@ -18,7 +18,7 @@ from stompy.testing.brokers.settings import BrokerSettings
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-    from stompy.testing.brokers.product import Product, Recipe
+    from stompy.testing.brokers.settings import Product, Recipe
 
 _STOP_TIMEOUT = 20
 _ATTEMPTS = 5

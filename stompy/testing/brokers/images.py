@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from stompy.deadline import Deadline
 
 if TYPE_CHECKING:
-    from stompy.testing.brokers.product import Product
+    from stompy.testing.brokers.settings import Product
 
 _LOG = logging.getLogger("stompy.testing")
 

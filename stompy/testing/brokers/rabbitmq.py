@@ -9,8 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stompy.testing.brokers.product import Product, Recipe
-from stompy.testing.brokers.settings import BrokerSettings, Place
+from stompy.testing.brokers.settings import BrokerSettings, Place, Product, Recipe
 
 if TYPE_CHECKING:
     from stompy.testing.brokers.certificates import Certificates

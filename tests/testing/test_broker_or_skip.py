@@ -6,7 +6,7 @@ import pytest
 
 from stompy.testing import containers
 from stompy.testing.brokers.settings import BrokerUnavailable
-from stompy.testing.required import REQUIRE_VARIABLE, broker_or_skip, missing
+from stompy.testing.containers import REQUIRE_VARIABLE, broker_or_skip, missing
 
 
 @pytest.mark.parametrize("named", ["", "activemq5,rabbitmq4", " "])
