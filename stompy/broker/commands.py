@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.budget import BoundedTable
 from stompy.broker.destinations import Target, is_topic, least_of, reply_target, targets_of
-from stompy.broker.message import NOT_PASSED_ON, Message, MessageHead
+from stompy.broker.message import NOT_PASSED_ON, MessageHead, StoredMessage
 from stompy.broker.options import (
     PLAIN,
     SEND_HEADERS,
@@ -25,7 +25,7 @@ from stompy.broker.options import (
     subscribe_options,
 )
 from stompy.broker.profile import OWN
-from stompy.broker.session_state import Transaction
+from stompy.broker.session_state import SessionTransaction
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 from stompy.frames.frame import Frame, Headers
 from stompy.frames.grammar import Version
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TypeAlias
 
-    from stompy.broker.options import SendOptions
-    from stompy.broker.router import Router
+    from stompy.broker.options import SendRequest
+    from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
     from stompy.broker.users import Right
@@ -87,7 +87,7 @@ class RepeatedFrames:
     """
 
     def __init__(
-        self, router: Router, settings: Settings, read: Callable[[str, SessionState], tuple[Target, ...]]
+        self, router: BrokerRouter, settings: Settings, read: Callable[[str, SessionState], tuple[Target, ...]]
     ) -> None:
         self._router = router
         self._read = read
@@ -191,7 +191,7 @@ class RepeatedFrames:
             router.budget.take(_size(contents), sum([head.excess for head, _, _ in contents]))
         except LimitExceededError:
             return 0
-        queues, budget, sharing = router.topology.queues, router.budget, Message.sharing
+        queues, budget, sharing = router.topology.queues, router.budget, StoredMessage.sharing
         for name, group in groups.items():
             router.publisher.append_all(queues[name], [sharing(head, body, budget) for head, body, _ in group])
         receipts = [_receipt(receipt) for _, _, receipt in contents if receipt is not None]
@@ -208,7 +208,7 @@ class RepeatedFrames:
             except LimitExceededError:
                 break
             try:
-                self._router.publisher.publish(Message.sharing(head, body, budget), session.name)
+                self._router.publisher.publish(StoredMessage.sharing(head, body, budget), session.name)
             except ProtocolError as error:
                 self._router.fail(session, error, run.frame(run.rows[at + done]))
                 return done + 1
@@ -275,12 +275,12 @@ class RepeatedFrames:
         )
 
     def _head_of_profile(
-        self, raw: bytes, body: bytes, grammar: Grammar, target: Target, options: SendOptions
+        self, raw: bytes, body: bytes, grammar: Grammar, target: Target, options: SendRequest
     ) -> MessageHead | None:
         headers = Headers._from_head(raw, grammar, "SEND")
         added = self._profile.added(options, self._router.clock.now())
         try:
-            head = Message.of(
+            head = StoredMessage.of(
                 Frame("SEND", headers, body),
                 grammar,
                 destination=target.shown,
@@ -371,7 +371,7 @@ class Commands:
         settings: limits.
     """
 
-    def __init__(self, router: Router, settings: Settings) -> None:
+    def __init__(self, router: BrokerRouter, settings: Settings) -> None:
         self._router = router
         self._settings = settings
         self._profile = settings.profile
@@ -453,7 +453,7 @@ class Commands:
             router.subscriptions.own(session, target)
         added = self._profile.added(options, now)
         for target in targets:
-            message = Message.of(
+            message = StoredMessage.of(
                 frame,
                 session.protocol.grammar,
                 router.budget,
@@ -587,7 +587,7 @@ class Commands:
             )
         kept = 3 * sys.getsizeof(name) + _OBJECTS  # here, in the protocol object, and what reading it leaves of holes
         session.budget.take(kept)
-        session.transactions[name] = Transaction(kept)
+        session.transactions[name] = SessionTransaction(kept)
 
     def _commit(self, session: SessionState, frame: Frame) -> None:
         self._router.commit(session, _transaction(frame))
@@ -598,7 +598,7 @@ class Commands:
     def _disconnect(self, session: SessionState, frame: Frame) -> None:
         self._router.detach(session)
 
-    def _open(self, session: SessionState, name: str, *, adding: int = 0) -> Transaction:
+    def _open(self, session: SessionState, name: str, *, adding: int = 0) -> SessionTransaction:
         """Return an open transaction that may take one more frame, with `adding` bytes."""
         transactions = session.transactions.values()
         self._router.work.left -= len(transactions) // 16

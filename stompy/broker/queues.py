@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from stompy.broker.consumer import Consumer
-    from stompy.broker.message import Item, Message
+    from stompy.broker.message import Item, StoredMessage
     from stompy.broker.profile import Declaration
     from stompy.broker.selector import Selector
 
@@ -569,15 +569,15 @@ class Snapshot(Queue):
         *,
         name: str,
         selector: Selector | None,
-        copied: Callable[[Message], Item],
-        end: Message,
+        copied: Callable[[StoredMessage], Item],
+        end: StoredMessage,
     ) -> None:
         super().__init__(name, max_messages=sys.maxsize, max_bytes=sys.maxsize, prioritized=False)
         self._source = source
         self._browsed = View(selector)
         self._browsed.waiting = waiting
         self._copied = copied
-        self._end: Message | None = end
+        self._end: StoredMessage | None = end
 
     def dispatch(self, refuse: Callable[[Item, str], None], now: float, most: int = sys.maxsize) -> int:
         """Hand out copies while there is room; see `Queue.dispatch`."""

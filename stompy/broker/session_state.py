@@ -17,7 +17,7 @@ from stompy.protocol.rules import shown
 if TYPE_CHECKING:
     from stompy.broker.budget import SessionBudget
     from stompy.broker.consumer import Consumer
-    from stompy.broker.message import Delivery, Message
+    from stompy.broker.message import OutgoingMessage, StoredMessage
     from stompy.broker.users import Right, User
     from stompy.broker.write_queue import WriteQueue
     from stompy.errors import ProtocolError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stompy.protocol.server import ServerProtocol
 
 
-class Transaction:
+class SessionTransaction:
     """SENDs and settled deliveries that take effect together at COMMIT, or not at all."""
 
     __slots__ = (
@@ -47,9 +47,9 @@ class Transaction:
     def __init__(self, kept: int = 0) -> None:
         self.kept = kept
         """Bytes that its id counts for in its session."""
-        self.messages: list[Message] = []
+        self.messages: list[StoredMessage] = []
         """In the order of their SENDs."""
-        self.settled: list[tuple[list[Entry[Delivery]], bool]] = []
+        self.settled: list[tuple[list[Entry[OutgoingMessage]], bool]] = []
         """What each ACK or NACK took out of the ledger, and whether it was a NACK."""
         self.receipts: list[bytes] = []
         """RECEIPTs of SENDs that come after that of COMMIT."""
@@ -59,11 +59,11 @@ class Transaction:
         """Whether it cannot be committed, as a frame without a receipt was refused."""
         self.failure: ProtocolError | None = None
         """What is found wrong at COMMIT, after what it holds; frames after that have no effect."""
-        self.lost: list[list[Entry[Delivery]]] = []
+        self.lost: list[list[Entry[OutgoingMessage]]] = []
         """What those of them settled."""
         self.delayed = 0
         """How many of the messages are to be delivered later."""
-        self.to_topics: list[Message] = []
+        self.to_topics: list[StoredMessage] = []
         """The messages for topics that are to be delivered at once."""
         self._needed: dict[str, tuple[int, int]] = {}
         self.size = 0
@@ -78,7 +78,7 @@ class Transaction:
         """Return how many messages and bytes are meant for each queue."""
         return self._needed
 
-    def send(self, message: Message) -> None:
+    def send(self, message: StoredMessage) -> None:
         """Hold a SEND."""
         if self.failure is not None:
             return
@@ -92,7 +92,7 @@ class Transaction:
             count, size = self._needed.get(message.target, (0, 0))
             self._needed[message.target] = (count + 1, size + message.size)
 
-    def settle(self, entries: list[Entry[Delivery]], *, refused: bool) -> None:
+    def settle(self, entries: list[Entry[OutgoingMessage]], *, refused: bool) -> None:
         """Hold an ACK or NACK."""
         if self.failure is None:
             self.settled.append((entries, refused))
@@ -157,12 +157,12 @@ class SessionState:
         """The live subscriptions by their key in the protocol."""
         self.parked: dict[Consumer, None] = {}
         """The subscriptions that wait for room."""
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions: dict[str, SessionTransaction] = {}
         self.late_receipts: list[bytes] = []
         """RECEIPTs that follow that of the current COMMIT."""
         self.failure: ProtocolError | None = None
         """What ends the session after the RECEIPT of the current COMMIT."""
-        self.ledger: Ledger[Delivery] = Ledger()
+        self.ledger: Ledger[OutgoingMessage] = Ledger()
         """What was delivered and waits for its ACK; the keys of its subscriptions are those of the consumers."""
 
     def check_right(self, right: Right, destination: str) -> None:
@@ -176,7 +176,7 @@ class SessionState:
 
     def take(
         self, token: str, *, subscription: str | None, alone: bool = False, whole: bool = False
-    ) -> list[Entry[Delivery]]:
+    ) -> list[Entry[OutgoingMessage]]:
         """Take out what an ACK or NACK settles, the named delivery last.
 
         Args:

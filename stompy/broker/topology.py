@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from stompy.broker.budget import MemoryBudget
     from stompy.broker.consumer import Consumer
-    from stompy.broker.options import SubscribeOptions
+    from stompy.broker.options import SubscribeRequest
     from stompy.broker.profile import Declaration
     from stompy.broker.selector import Lookup, Selector
     from stompy.broker.session_state import SessionState
@@ -363,7 +363,7 @@ class Topology:
 
     # Durable subscriptions
 
-    def durable(self, client: str | None, target: Target, options: SubscribeOptions, session: str) -> Feed:
+    def durable(self, client: str | None, target: Target, options: SubscribeRequest, session: str) -> Feed:
         """Return a durable subscription that nobody serves; one to another topic, or with another selector, is new.
 
         Raises:

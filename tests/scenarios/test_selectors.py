@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from stompy.broker.message import Message
+from stompy.broker.message import StoredMessage
 from stompy.broker.options import send_options
 from stompy.broker.profiles.known import profile_named
 from stompy.broker.selector import Evaluation, compiled
@@ -34,7 +34,7 @@ def selected_here(selector: str, times: Pairs, ways: Evaluation) -> set[int]:
     for number, headers in enumerate(HEADERS):
         pairs = [*headers.items(), *times]
         options = send_options(headers.get, 0.0)
-        message = Message(pairs, destination="/topic/a", body=b"", grammar=grammar, options=options)
+        message = StoredMessage(pairs, destination="/topic/a", body=b"", grammar=grammar, options=options)
         if compiled(selector, ways).matches(message.shared.lookup):
             chosen.add(number)
     return chosen
