@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from stompy.default import DEFAULT
+
 MODULES = ("stompy", "stompy.broker")
 _ASSIGNED = re.compile(r"^        self\.(\w+)\b.*? = ", re.MULTILINE)
 PINNED = Path(__file__).parents[1] / "public_api.txt"
@@ -90,6 +92,8 @@ def _signature(function: Any) -> str:
 
 def _default(value: object) -> str:
     """Return a default as text that is the same on every Python."""
+    if value is DEFAULT:
+        return repr(value)
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, tuple):
