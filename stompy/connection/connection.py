@@ -167,7 +167,7 @@ class Connection:
             NotConnectedError: the connection was closed.
             ConnectionLostError: the connection was lost; `outcome` says whether the broker may have the message.
             ReceiptTimeoutError: with `confirm`, the broker did not confirm in time.
-            UnconfirmedFullError: with `connect(resend_unconfirmed=...)`, the resend buffer is full; nothing was sent.
+            UnconfirmedFullError: with `Reconnect(resend_unconfirmed=...)`, the resend buffer is full; nothing was sent.
         """
         if timeout is not DEFAULT:
             check_seconds(timeout)

@@ -44,7 +44,8 @@ class Worker:
         url: as for `connect`; `None` uses the environment variable `STOMPY_URL`, else `stomp://localhost:61613`.
         concurrency: default number of threads for each task.
         reconnect: as for `connect`, but by default `True`.
-        max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`.
+        max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`;
+            `None` for no limit.
         max_messages: stop in order after this number of messages; with `processes`, each child does and is replaced.
         max_seconds: stop in order after this time; with `processes`, each child does and is replaced.
         middleware: called when something happens to a message.
@@ -65,7 +66,7 @@ class Worker:
         *,
         concurrency: int = 8,
         reconnect: bool | Reconnect | Default = True,
-        max_stuck: int | None = None,
+        max_stuck: int | Default | None = DEFAULT,
         max_messages: int | None = None,
         max_seconds: float | None = None,
         middleware: Sequence[Middleware] = (),
@@ -82,7 +83,7 @@ class Worker:
             check_count(max_messages, "max_messages")
         if processes is not None:
             check_count(processes, "processes")
-        if max_stuck is not None:
+        if given(max_stuck, None) is not None:
             check_count(max_stuck, "max_stuck", least=0)
         if url is None:
             url = os.environ.get("STOMPY_URL")

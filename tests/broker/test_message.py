@@ -54,4 +54,6 @@ def test_a_moved_copy_replaces_headers_of_the_same_name() -> None:
 
 
 def test_repr_shows_no_content() -> None:
-    assert repr(Item(a_message(body=b"secret"), 7)) == "<Item 7 <StoredMessage '/queue/a' 6 bytes> deliveries=0 nacks=0>"
+    assert (
+        repr(Item(a_message(body=b"secret"), 7)) == "<Item 7 <StoredMessage '/queue/a' 6 bytes> deliveries=0 nacks=0>"
+    )
