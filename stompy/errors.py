@@ -58,12 +58,15 @@ from __future__ import annotations
 import copyreg
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from stompy.installed import check_alone
 from stompy.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stompy.frames.frame import Frame
+
+check_alone()  # here, as every module of stompy imports this one first
 
 Outcome = Literal["not-sent", "rejected", "unknown"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from stompy.broker.conditions import JMS, Evaluation
 from stompy.broker.destinations import Names
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version
+from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, parse_accept_version
 
@@ -186,7 +186,7 @@ class Profile:
     server: str = "stompy-broker"
     session: str = "%s"
     leniency: Leniency = Leniency.NONE
-    limits: Limits = DEFAULT_LIMITS
+    limits: FrameLimits = DEFAULT_LIMITS
     offered: Callable[[str | None], tuple[Version, ...]] = parse_accept_version
     names: Names = field(default_factory=Names)
     heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None

@@ -88,7 +88,7 @@ class Session:
             heartbeat=profile.heartbeat or settings.heartbeat,
             server=profile.server if profile is OWN else None,
             leniency=settings.leniency | profile.leniency,
-            limits=settings.limits,
+            limits=settings.frame_limits,
             require_host=settings.require_host,
             tolerates=self._tolerates,
             offered=profile.offered,

@@ -11,11 +11,13 @@ import operator
 import os
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
 from stompy.broker.broker import Broker
 from stompy.broker.profiles.known import Like
+from stompy.broker.settings import BrokerLimits
 from stompy.broker.users import User, hash_passcode
 from stompy.cli.console import report, say, why
 from stompy.cli.exits import Exit, Failure
@@ -31,14 +33,13 @@ from stompy.cli.options import (
     seconds,
 )
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Leniency, Limits
+from stompy.frames.grammar import Leniency
 from stompy.locks import Event
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.transport.address import DEFAULT_PORT
 
 _PASSCODE = "STOMPY_BROKER_PASSCODE"
 
-_OF_FRAMES = ("max_headers", "max_header_line", "max_header_block", "max_body", "max_first_body")
 _LIMITS = {
     "max_headers": "header lines in a frame",
     "max_header_line": "bytes of one header line",
@@ -46,6 +47,7 @@ _LIMITS = {
     "max_body": "bytes of a body",
     "max_first_body": "bytes of the body of a client's first frame",
     "max_eol_rate": "bytes of line ends a second between frames",
+    "prefetch": "unacknowledged messages of a subscription that does not say itself",
     "max_sessions": "clients at one time",
     "max_handshakes": "clients that have not completed CONNECT yet",
     "max_handshakes_per_address": "the same from one address (default: half of max-handshakes)",
@@ -54,9 +56,21 @@ _LIMITS = {
     "max_queues": "queues",
     "max_queue_messages": "messages in one queue",
     "max_queue_bytes": "bytes in one queue",
+    "max_backlog_messages": "messages that wait for one subscription of a topic",
+    "max_backlog_bytes": "the same in bytes",
+    "max_outbox_bytes": "bytes that wait to be written to one client",
+    "max_transaction_frames": "frames in all open transactions of one client",
+    "max_transaction_bytes": "the same in bytes of messages",
     "max_store_bytes": "bytes of all messages",
     "max_state_bytes": "bytes of other state of clients: unfinished frames, ids, names",
     "max_session_state_bytes": "the same for one client",
+}
+"""What the limits of `BrokerLimits` mean."""
+_TIMES = {
+    "connect_timeout": "seconds within which CONNECT must arrive",
+    "login_delay": "seconds before a wrong login is answered",
+    "send_timeout": "seconds within which a client must take the next 256 KiB that wait for it",
+    "linger": "seconds in which a client may read the last frames",
 }
 
 
@@ -105,14 +119,14 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     limits = parser.add_argument_group("limits")
     for name, meaning in _LIMITS.items():
         limits.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=count, help=meaning)
-    limits.add_argument("--connect-timeout", metavar="S", type=seconds, help="seconds within which CONNECT must arrive")
+    for name, meaning in _TIMES.items():
+        limits.add_argument(f"--{name.replace('_', '-')}", metavar="S", type=seconds, help=meaning)
     limits.add_argument(
         "--heartbeat-tolerance",
         metavar="N",
         type=float,
         help=f"intervals without a byte after which a client is disconnected (default: {DEFAULT_TOLERANCE:g})",
     )
-    limits.add_argument("--login-delay", metavar="S", type=seconds, help="seconds before a wrong login is answered")
     group.add_argument(
         "--leniency",
         metavar="NAMES",
@@ -141,14 +155,12 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         tls=broker_tls_from(arguments),
         unix=arguments.unix,
         unix_mode=arguments.unix_mode,
-        ws=arguments.ws,
-        ws_port=arguments.ws_port,
+        ws=arguments.ws if arguments.ws_port is None else arguments.ws_port,
         origins=arguments.origin,
         users=_users(arguments),
         like=arguments.like,
-        console=arguments.console,
-        console_port=arguments.console_port,
-        **_limits(arguments),
+        console=arguments.console and arguments.console_port,
+        limits=_limits(arguments),
     )
     with _signals() as wait_for_signal, _ready_file(arguments.ready_file) as report_ready:
         try:
@@ -202,14 +214,10 @@ def _writing(path: Path) -> Iterator[None]:
         raise Failure(f"cannot write the ready file {str(path)!r}: {why(error)}", Exit.DATA) from error
 
 
-def _limits(arguments: argparse.Namespace) -> dict[str, Any]:
-    given = {name: value for name in _LIMITS if (value := getattr(arguments, name)) is not None}
-    of_frames = {name: given.pop(name) for name in _OF_FRAMES if name in given}
-    times = {name: getattr(arguments, name) for name in ("connect_timeout", "login_delay", "heartbeat_tolerance")}
-    given |= {name: value for name, value in times.items() if value is not None}
-    if arguments.leniency is not None:
-        given["leniency"] = arguments.leniency
-    return {**given, "limits": Limits(**of_frames) if of_frames else None}
+def _limits(arguments: argparse.Namespace) -> BrokerLimits:
+    """Return the limits that were given, and the defaults of the others."""
+    given = {each.name: getattr(arguments, each.name) for each in fields(BrokerLimits)}
+    return BrokerLimits(**{name: value for name, value in given.items() if value is not None})
 
 
 def _written(leniency: Leniency) -> str:

@@ -17,7 +17,7 @@ from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.errors import AckError, ConnectError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE
-from stompy.link.settings import DEFAULT_HEARTBEAT
+from stompy.link.settings import DEFAULT_HEARTBEAT, Timeouts
 from stompy.transport.address import Address
 
 _NO_BROKER = "'stompy broker' starts one for development; --url or STOMPY_URL names another"
@@ -29,7 +29,7 @@ _SHORT_DISCONNECT = 2.0
 class SessionObserver(Listener):
     """Notes how the session ends.
 
-    Its attributes are final once `disconnect` has returned, which joins the dispatcher.
+    Its attributes are final once `close` has returned, which joins the dispatcher.
 
     Attributes:
         receipts: the number of RECEIPT frames since it was added.
@@ -104,7 +104,7 @@ def _connected(arguments: argparse.Namespace, urls: list[str], observer: Session
         client_id=arguments.client_id,
         versions=arguments.stomp_version or NEGOTIABLE,
         heartbeat=arguments.heartbeat or DEFAULT_HEARTBEAT,
-        startup_timeout=arguments.wait,
+        timeouts=Timeouts(start=arguments.wait or 0.0),
         reconnect=False,
         listeners=[observer],
         name="cli",

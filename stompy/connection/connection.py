@@ -6,7 +6,7 @@ import itertools
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -210,7 +210,7 @@ class Connection:
             ConnectionLostError: the connection was lost before a receipt arrived.
         """
         check_seconds(given(timeout, None))
-        self._sender.flush(given(timeout, self._config.receipt_timeout))
+        self._sender.flush(given(timeout, self._config.timeouts.receipt))
 
     def request(
         self,
@@ -235,7 +235,7 @@ class Connection:
             ReceiveTimeoutError: no reply in time.
             ConnectionLostError: the connection was lost first.
         """
-        seconds = given(timeout, self._config.receipt_timeout)
+        seconds = given(timeout, self._config.timeouts.receipt)
         return self._replies.request(destination, body, options, timeout=seconds)
 
     def transaction(self) -> Transaction:
@@ -258,7 +258,6 @@ class Connection:
         prefetch: int | None = None,
         selector: str | None = None,
         durable: str | None = None,
-        browse: bool = False,
         exclusive: bool = False,
         id: str | None = None,
         headers: Mapping[str, object] | None = None,
@@ -275,7 +274,8 @@ class Connection:
                 none, iterate over the subscription or call its `receive`.
             ack: `"handled"` acknowledges each message after it was handled: when the handler or listener has returned;
                 or, for a thread that iterates or calls `receive`, when it asks for the next message, or its `with`
-                block of the connection ends without an exception. What is not acknowledged is redelivered. STOMP's own
+                block of the subscription or connection ends without an exception. Until then it may call `ack` or
+                `nack` instead. What is not acknowledged is redelivered after the session. STOMP's own
                 modes are `"auto"` (no acknowledgement: a message is consumed when the broker has sent it, and lost if
                 the program ends before it was handled), `"client"` (an ACK is cumulative) and `"client-individual"`;
                 in the latter two the program calls `ack`.
@@ -284,15 +284,14 @@ class Connection:
             durable: name of a durable topic subscription, for which the broker stores messages while there
                 is no subscriber. It requires a `client_id`, and both must be the same in every run;
                 `Subscription.unsubscribe(delete=True)` deletes it.
-            browse: read the messages of a queue without consuming them; iteration ends after the last one.
             exclusive: only one of several exclusive consumers of a queue gets messages, until it ends.
             id: of the subscription; `None` generates one.
             headers: additional headers.
-            own_thread: run the handler on a thread of its own instead of the connection's dispatcher.
+            own_thread: run the handler, which it requires, on a thread of its own instead of the connection's
+                dispatcher.
             on_exception: what to do with an unacknowledged message when its handler or listener raises, except in mode
-                `"auto"`.
-                `"nack"` sends NACK if the broker is known to redeliver or dead-letter the message, else leaves it.
-                `"leave"` leaves it unacknowledged; it still counts towards the prefetch.
+                `"auto"`. `"nack"` sends NACK if the broker is known to redeliver or dead-letter the message, else
+                leaves it. `"leave"` leaves it unacknowledged; it still counts towards the prefetch.
             timeout: seconds for the broker's confirmation; by default the receipt timeout.
 
         Raises:
@@ -306,15 +305,15 @@ class Connection:
         check_ack_mode(ack, on_exception)
         check_seconds(given(timeout, None))
         function = self._function_of(handler)
-        if browse and function is not None:
-            raise ConfigurationError("browse=True takes no handler: iterate over the subscription")
-        options = SubscribeOptions(prefetch, selector, durable, browse, exclusive)
+        if own_thread and function is None:
+            raise ConfigurationError("own_thread=True runs a handler: subscribe with one")
+        options = SubscribeOptions(prefetch, selector, durable, False, exclusive)
         link = self._links.link
         extra = headers_of_subscribe(
             link, destination, ack, options=options, headers=headers, client_id=self._config.client
         )
-        dispatcher = self._callbacks.new_dispatcher() if own_thread and function is not None else None
-        subscription = (QueueBrowser if browse else self._new_subscription)(
+        dispatcher = self._callbacks.new_dispatcher() if own_thread else None
+        subscription = self._new_subscription(
             self._subscriptions,
             id=id if id is not None else self._subscriptions.new_id(),
             destination=destination,
@@ -332,6 +331,47 @@ class Connection:
             self._subscriptions.withdraw(subscription)  # also ends its thread
             raise
         return subscription
+
+    def browse(
+        self,
+        queue: str,
+        *,
+        selector: str | None = None,
+        headers: Mapping[str, object] | None = None,
+        timeout: float | Default | None = DEFAULT,
+    ) -> Iterator[Message]:
+        """Return an iterator over the messages in a queue, which stay there; it ends after the last one.
+
+        The broker is asked when the first message is.
+
+        Args:
+            queue: to read.
+            selector: as in `subscribe`.
+            headers: additional headers.
+            timeout: seconds for each message; by default the receipt timeout.
+
+        Raises:
+            ConfigurationError: the broker cannot browse, or does not mark the end; nothing was sent.
+            BrokerError: the broker refused; this and the following are raised by the iterator.
+            ReceiveTimeoutError: no message in time.
+            ConnectionLostError: the connection was lost.
+        """
+        seconds = given(timeout, self._config.receipt_timeout)
+        check_seconds(seconds)
+        options = SubscribeOptions(selector=selector, browse=True)
+        link, client = self._links.link, self._config.client
+        extra = headers_of_subscribe(link, queue, "auto", options=options, headers=headers, client_id=client)
+        identity = self._subscriptions.new_id()
+        browser = QueueBrowser(
+            self._subscriptions,
+            id=identity,
+            destination=queue,
+            ack="auto",
+            handler=None,
+            headers=extra,
+            options=options,
+        )
+        return browser.messages(seconds)
 
     def _function_of(self, handler: Handler | MessageListener | None) -> Handler | None:
         """Return the function to call with messages; raises as `subscribe` does."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl
 
 from stompy.backoff import Backoff
-from stompy.connection.config import Order
-from stompy.connection.reconnect import Reconnect
+from stompy.connection.reconnect import Order, Reconnect
 from stompy.errors import ConfigurationError
 
 _FORM = re.compile(r"failover:(?://)?\((?P<inner>[^()]*)\)(?:\?(?P<options>.*))?")

@@ -38,6 +38,7 @@ from stompy.errors import (
 )
 from stompy.link.link import Link
 from stompy.locks import Event, Rank, make_condition
+from stompy.threads import must_propagate
 
 if TYPE_CHECKING:
     from stompy.connection.config import Config
@@ -162,7 +163,7 @@ class LinkManager:
             return link
         if self._config.reconnect is None:
             link.check_open()
-        seconds = given(timeout, self._config.send_timeout)
+        seconds = given(timeout, self._config.timeouts.send)
         deadline = Deadline(seconds)
         with self._changed:
             self._changed.wait_for(
@@ -199,17 +200,17 @@ class LinkManager:
     # Opening.
 
     def open(self) -> None:
-        """Open the first link, in the caller's thread, with one attempt or as `startup_timeout` allows.
+        """Open the first link, in the caller's thread, with one attempt or as `Timeouts.start` allows.
 
         Raises:
             ConnectError: no link could be opened, or it ended immediately.
         """
-        seconds = self._config.startup_timeout
-        if seconds is None:
+        seconds = self._config.start_timeout
+        if seconds == 0:
             self._open(Deadline(None))
             return
         deadline, policy = Deadline(seconds), self._config.reconnect or Reconnect()
-        last = seconds - min(_LAST_ATTEMPT, seconds / 10)
+        last = None if seconds is None else seconds - min(_LAST_ATTEMPT, seconds / 10)
         reconnect.retry(
             lambda: self._open(deadline),
             replace(policy, attempts=None, total=last),
@@ -302,7 +303,7 @@ class LinkManager:
             self._changed.notify_all()
         if outage is not None:
             text = "connected to %s, after %.1f s" if first else "connected again to %s, after %.1f s"
-            _LOG.warning(text, link.address, self._published - outage.since, extra={"stompy_address": link.address})
+            self.warn(text, link.address, self._published - outage.since)
 
     def _check_fresh(self, link: Link) -> None:
         try:
@@ -342,7 +343,7 @@ class LinkManager:
             try:
                 thread.start()
             except ConnectError as error:
-                _LOG.warning("reconnecting is delayed: %s", error)
+                self.warn("reconnecting is delayed: %s", error)
                 self._closing.wait(_THREAD_RETRY)
             else:
                 return
@@ -379,7 +380,15 @@ class LinkManager:
             self._outage = outage = self._outage_after(reason, attempt, delay)
             self._callbacks.reconnecting(attempt, delay, reason)
         # As text now: a handler of logging may format it after the attempt has begun.
-        _LOG.warning("%s", str(outage), extra={"stompy_address": self._address})
+        self.warn("%s", str(outage))
+
+    def warn(self, text: str, *arguments: object) -> None:
+        """Log; what a handler of logging raises does not keep a session from being replaced."""
+        try:
+            _LOG.warning(text, *arguments, extra={"stompy_address": self._address})
+        except BaseException as error:
+            if must_propagate(error):
+                raise
 
     def _outage_after(self, reason: StompError, attempt: int = 0, delay: float = 0.0) -> Outage:
         text = str(reason)

@@ -107,7 +107,7 @@ class Message:
     It can only be acknowledged in the session that delivered it.
 
     Attributes:
-        size: bytes of the body and, approximately, the headers, as counted by `InboxLimits`.
+        size: bytes of the body and, approximately, the headers, as counted by `Limits`.
     """
 
     __slots__ = (

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from stompy.backoff import Backoff, check_attempts, check_backoff
 from stompy.deadline import Deadline, check_seconds
+from stompy.default import DEFAULT, Default
 from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError, is_passing
 from stompy.locks import Event
 from stompy.threads import DaemonThread
@@ -20,10 +20,40 @@ if TYPE_CHECKING:
 
     from stompy.connection.link_manager import LinkManager
 
-_LOG = logging.getLogger("stompy.connection")
+
+Order = Literal["given", "random", "priority"]
+"""The order of addresses in one pass: as given, random, or the first address first and the others random."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendLimits:
+    """Limits of the messages that `Reconnect(resend_unconfirmed=...)` keeps until they are confirmed.
+
+    At either limit, the next send with a receipt waits, up to the send timeout.
+
+    Attributes:
+        max_messages: number of messages.
+        max_bytes: size of their bodies and headers; a larger message raises `LocalProtocolError`.
+    """
+
+    max_messages: int = 10_000
+    max_bytes: int = 64 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        for name in ("max_messages", "max_bytes"):
+            value: object = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
+
+
+def resend_of(value: bool | ResendLimits) -> ResendLimits | None:
+    """Return the limits for `resend_unconfirmed`: `True` is the default limits."""
+    if isinstance(value, ResendLimits):
+        return value
+    return ResendLimits() if value else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
     """Policy for replacing a lost session; durations in seconds.
 
@@ -34,16 +64,27 @@ class Reconnect:
         attempts: attempts before giving up; `None` for no limit.
         backoff: the delays between attempts.
         total: seconds after which no new attempt starts; `None` for no limit.
+        order: the order of several addresses in each attempt: `"given"`, `"random"`, or `"priority"`, which tries the
+            first address first and the others in random order. By default that of a `failover:` address, else
+            `"given"`. Each attempt starts over, so with `"given"` and `"priority"` a lost connection returns to the
+            first address if it is reachable.
+        resend_unconfirmed: resend what was sent with a receipt and not confirmed, in order and before any new send.
+            Every copy has the same `stompy-dedupe-id` header (and `_AMQ_DUPL_ID` for Artemis, which drops duplicates).
+            `True`, or limits.
     """
 
     attempts: int | None = None
     backoff: Backoff = field(default_factory=Backoff)
     total: float | None = None
+    order: Order | Default = DEFAULT
+    resend_unconfirmed: bool | ResendLimits = False
 
     def __post_init__(self) -> None:
         check_attempts(self.attempts)
         check_backoff(self.backoff)
         check_seconds(self.total, "total", positive=True, finite=True)
+        if self.order is not DEFAULT and self.order not in get_args(Order):
+            raise ConfigurationError(f"order must be one of {', '.join(get_args(Order))}, not {self.order!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +126,23 @@ def first_wait(policy: Reconnect, failures: int) -> float:
     return 0.0 if failures < 2 else policy.backoff(failures - 1)
 
 
-def reconnect_of(value: bool | Reconnect | None) -> Reconnect | None:
-    """Return the policy for the argument of `connect`: `True` is the default policy."""
+def reconnect_of(value: bool | Reconnect | Default, failover: Reconnect | None) -> Reconnect | None:
+    """Return the policy for the argument of `connect`.
+
+    Args:
+        value: the argument; `True` is the policy of the address or, if it has none, the default policy.
+        failover: the policy of a `failover:` address.
+
+    Raises:
+        ConfigurationError: it is neither a policy nor `True` or `False`.
+    """
     if isinstance(value, Reconnect):
         return value
-    return Reconnect() if value else None
+    if value is DEFAULT:
+        return failover
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"reconnect must be True, False or a Reconnect, not {value!r}")
+    return (failover or Reconnect()) if value else None
 
 
 def retry(
@@ -165,38 +218,10 @@ class ReconnectThread(DaemonThread):
     def _give_up(self, error: StompError) -> None:
         closed = self._links.closing.is_set()
         if not closed:
-            _LOG.warning("gave up reconnecting: %s", error)
+            self._links.warn("gave up reconnecting: %s", error)
         self._links.finish(None if closed else error, failed=not closed)
 
     def _attempt(self) -> None:
         if self._links.closing.is_set():
             raise NotConnectedError("the connection was closed")
         self._links.attempt(Deadline(None))
-
-
-@dataclass(frozen=True, slots=True)
-class ResendLimits:
-    """Limits of the messages that `connect(resend_unconfirmed=...)` keeps until they are confirmed.
-
-    At either limit, the next send with a receipt waits, up to the send timeout.
-
-    Attributes:
-        max_messages: number of messages.
-        max_bytes: size of their bodies and headers; a larger message raises `LocalProtocolError`.
-    """
-
-    max_messages: int = 10_000
-    max_bytes: int = 64 * 1024 * 1024
-
-    def __post_init__(self) -> None:
-        for name in ("max_messages", "max_bytes"):
-            value: object = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
-
-
-def resend_of(value: bool | ResendLimits) -> ResendLimits | None:
-    """Return the limits for the argument of `connect`: `True` is the default limits."""
-    if isinstance(value, ResendLimits):
-        return value
-    return ResendLimits() if value else None

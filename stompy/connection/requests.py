@@ -12,6 +12,7 @@ import itertools
 import os
 from collections.abc import Sequence
 
+from stompy.connection.encoding import check_destination
 from stompy.connection.message import Message
 from stompy.connection.sending import Sender
 from stompy.connection.subscription import Subscription
@@ -101,6 +102,7 @@ class RequestReply:
 
     def request(self, destination: str, body: object, options: SendOptions, *, timeout: float | None) -> Message:
         """Send a request and return its reply; see `Connection.request`."""
+        check_destination(destination)
         deadline = Deadline(timeout)
         link = self._sender.live_link(deadline.remaining())
         inbox = self._open_inbox(deadline)

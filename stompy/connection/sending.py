@@ -161,10 +161,10 @@ class Sender:
             left = self._remaining(began, timeout)
 
     def _deadline(self, timeout: float | Default | None) -> Deadline:
-        return Deadline(given(timeout, self._config.send_timeout))
+        return Deadline(given(timeout, self._config.timeouts.send))
 
     def _remaining(self, began: float, timeout: float | Default | None) -> float | None:
-        seconds = given(timeout, self._config.send_timeout)
+        seconds = given(timeout, self._config.timeouts.send)
         return None if seconds is None else max(0.0, began + seconds - monotonic())
 
     def flush(self, timeout: float | None) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stompy.connection.subscriptions import SubscriptionTable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionStats:
     """Counters and gauges of a connection.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from weakref import WeakSet
 
 from stompy.connection.dispatcher import Dispatcher
-from stompy.connection.listeners import hears_messages
+from stompy.connection.listeners import check_function, hears_messages
 from stompy.connection.message import Delivery, Message, log_fields
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
@@ -26,6 +26,7 @@ from stompy.dialects.options import SubscribeOptions
 from stompy.errors import ConfigurationError, LocalProtocolError, NotConnectedError, ReceiveTimeoutError, StompError
 from stompy.link.link import Link
 from stompy.locks import make_condition
+from stompy.threads import DaemonThread
 
 if TYPE_CHECKING:
     from stompy.connection.acking import Acker
@@ -477,11 +478,31 @@ class Subscription:
 
 
 class QueueBrowser(Subscription):
-    """A subscription that reads a queue without consuming it; returned by `subscribe(browse=True)`."""
+    """A subscription that reads a queue without consuming it; made by `Connection.browse`."""
 
     def __init__(self, subscriptions: SubscriptionTable, **arguments: Any) -> None:
         super().__init__(subscriptions, **arguments)
         self._has_reader = True
+
+    def messages(self, timeout: float | None) -> Iterator[Message]:
+        """Subscribe, and yield the messages; raises as `Connection.browse` does.
+
+        Args:
+            timeout: seconds for each message.
+        """
+        try:
+            self._subscriptions.add(self, timeout=DEFAULT)
+        except BaseException:
+            self._subscriptions.withdraw(self)
+            raise
+        try:
+            while (message := self._next(Deadline(timeout))) is not None:
+                yield message
+        finally:
+            if not self._closed:
+                # From a new thread, as the garbage collector may run this in one that holds any of our locks.
+                with contextlib.suppress(StompError):  # no thread can be started
+                    _CloseThread(self).start()
 
     def _is_end_marker(self, message: Message) -> bool:
         """Return whether it is ActiveMQ's end marker, which is not a message."""
@@ -501,6 +522,19 @@ class QueueBrowser(Subscription):
         return message
 
 
+class _CloseThread(DaemonThread):
+    """Ends a browser whose iteration was left before the last message."""
+
+    def __init__(self, browser: QueueBrowser) -> None:
+        super().__init__(f"stompy-browser-{browser.id}")
+        self._browser = browser
+
+    def run(self) -> None:
+        """End it."""
+        with contextlib.suppress(StompError):
+            self._browser.close()
+
+
 def _release(messages: Sequence[Message]) -> None:
     """Update flow control: the messages no longer wait for user code."""
     for message in messages:
@@ -511,13 +545,16 @@ def handler_of(consumer: Handler | MessageListener | None) -> Handler | None:
     """Return the function to call with messages: the argument, or its `on_message`.
 
     Raises:
-        ConfigurationError: it is neither a function nor an object that defines `on_message`.
+        ConfigurationError: it is neither a function nor an object that defines `on_message`, or is `async def`.
     """
-    if consumer is None or callable(consumer):
-        return consumer
-    if not hears_messages(consumer):
+    if consumer is None:
+        return None
+    is_class = isinstance(consumer, type) and hasattr(consumer, "on_message")
+    if is_class or not (callable(consumer) or hears_messages(consumer)):
         raise ConfigurationError(f"the handler must be a function or an object with on_message, not {consumer!r}")
-    return consumer.on_message
+    function: Handler = consumer if callable(consumer) else consumer.on_message
+    check_function(function, "the handler")
+    return function
 
 
 def check_ack_mode(ack: str, on_exception: str) -> None:

@@ -28,7 +28,7 @@ from stompy.default import DEFAULT, Default
 from stompy.errors import ConcurrencyError, ConnectionLostError, SendTimeoutError, StompError
 from stompy.frames.encoder import HEARTBEAT, Encoded
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Limits
+from stompy.frames.grammar import FrameLimits
 from stompy.frames.parser import Parser
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, make_lock
@@ -38,7 +38,13 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("stompy.link")
 
-_UNLIMITED = Limits(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize)
+_UNLIMITED = FrameLimits(
+    max_headers=sys.maxsize,
+    max_header_line=sys.maxsize,
+    max_header_block=sys.maxsize,
+    max_body=sys.maxsize,
+    max_first_body=sys.maxsize,
+)
 
 _INTERRUPTED = "the write of a frame was interrupted"
 

@@ -10,6 +10,7 @@ import secrets
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from stompy.errors import ConfigurationError, OutboxError, StompError, StompTime
 from stompy.forks import Owner
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import Version, grammar_of
+from stompy.link.settings import Timeouts
 from stompy.locks import make_condition
 from stompy.outbox.forwarder import Forwarder, Forwarding
 from stompy.outbox.record import Ledger, Row, as_json
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stompy.outbox")
 
 _EXIT_TIMEOUT = 2.0
+_CLOSE_TIMEOUT = 10.0
 _GRACE = 1.0
 """Seconds after the deadline of `close` for a thread whose connection was ended."""
 
@@ -51,7 +54,6 @@ _POLL_INTERVAL = 0.2
 
 _NUMBERS = count(1)
 _GRAMMAR = grammar_of(Version.V1_2)
-_CONNECT = inspect.signature(connect).parameters
 _open: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 
@@ -75,7 +77,7 @@ class Outbox:
         keep_free: bytes of the disk that must stay free; a `put` that would need them raises `OutboxFullError`.
         batch: limit of messages in flight.
         backoff: the delays between connections while nothing is confirmed.
-        connect_options: settings of `stompy.connect`, such as `login`, `passcode` and `receipt_timeout`; neither they
+        connect_options: settings of `stompy.connect`, such as `login`, `passcode` and `timeouts`; neither they
             nor the address are written to the file.
 
     Raises:
@@ -109,12 +111,12 @@ class Outbox:
         _check_numbers({name: value for name, value in bounds.items() if value is not None}, least=1)
         _check_numbers({"batch": batch}, least=1)
         _check_numbers({"keep_free": keep_free}, least=0)
-        self._receipt_timeout, self._close_timeout = _check_connecting(arguments)
+        self._timeouts = timeouts = _check_connecting(arguments)
         name = f"outbox-{next(_NUMBERS)}"
 
         def open_connection(listener: Listener) -> Connection:
             # The forwarder must know which session confirmed what, so it reconnects itself.
-            return _connected(arguments, listener, name)
+            return _connected(arguments, timeouts, listener, name)
 
         self._dialect = None if dialect is None else dialect_named(dialect)
         self._path = os.path.realpath(_path_of(path))
@@ -122,7 +124,7 @@ class Outbox:
         self._changes = _Changes()
         room = Room(max_messages, max_bytes, keep_free)
         self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.notify)
-        how = Forwarding(open_connection, batch, attempts, backoff, receipt_timeout=self._receipt_timeout)
+        how = Forwarding(open_connection, batch, attempts, backoff, receipt_timeout=timeouts.receipt)
         self._forwarder = self._changes.forwarder = Forwarder(self._store, how, name=f"stompy-{name}")
         self._forwarder.start()
         self._closed = False
@@ -205,7 +207,13 @@ class Outbox:
         self._owner.check()
         return [
             DeadLetter(
-                row.id, row.destination, row.header_map(), row.body, _age(row.put_ms), row.tries, row.error_message
+                id=row.id,
+                destination=row.destination,
+                headers=row.header_map(),
+                body=row.body,
+                age=_age(row.put_ms),
+                attempts=row.tries,
+                error_message=row.error_message,
             )
             for row in self._store.dead_letters(limit=limit)
         ]
@@ -239,7 +247,7 @@ class Outbox:
             OutboxError: the outbox is closed or corrupt, so that nothing more is sent.
         """
         self._owner.check()
-        seconds = given(timeout, self._receipt_timeout)
+        seconds = given(timeout, self._timeouts.receipt)
         store, forwarder = self._store, self._forwarder
         self._changes.wait(lambda: not self._waiting() or forwarder.ended, Deadline(seconds))
         if not self._waiting():
@@ -266,7 +274,7 @@ class Outbox:
         if self._owner.forked:
             return
         self._closed = True
-        deadline = Deadline(given(timeout, self._close_timeout))
+        deadline = Deadline(given(timeout, given(self._timeouts.close, _CLOSE_TIMEOUT)))
         self._forwarder.stop(deadline)
         if not self._forwarder.join_until(deadline):
             self._forwarder.cut()
@@ -353,30 +361,28 @@ def _check_numbers(numbers: Mapping[str, object], *, least: int) -> None:
 _ConnectArguments = Secret[tuple[str | Sequence[str], dict[str, Any]]]
 
 
-def _connected(arguments: _ConnectArguments, listener: Listener, name: str) -> Connection:
+def _connected(arguments: _ConnectArguments, timeouts: Timeouts, listener: Listener, name: str) -> Connection:
     try:
         url, options = arguments.reveal()
-        return connect(url, **options, listeners=[listener], name=name, reconnect=False)
+        return connect(url, **{**options, "timeouts": timeouts}, listeners=[listener], name=name, reconnect=False)
     except StompError as error:
         failure = error
     del url, options
     raise failure.with_traceback(None)
 
 
-def _check_connecting(arguments: _ConnectArguments) -> tuple[float, float]:
-    """Check the arguments now, not in the forwarder, where they would fail repeatedly; return two of the timeouts."""
+def _check_connecting(arguments: _ConnectArguments) -> Timeouts:
+    """Check the arguments now, not in the forwarder, where they would fail repeatedly; return the timeouts."""
     return without_traceback(lambda: _checked(*arguments.reveal()))
 
 
-def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> tuple[float, float]:
+def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> Timeouts:
     addresses_of(parse_failover(url).urls if isinstance(url, str) and is_failover(url) else url)
     check_credentials(Secret(options.get("login")), as_secret(options.get("passcode")))
     check_names("an outbox", options, ConnectOptions.__annotations__, inspect.signature(Outbox).parameters)
-    for name in options:
-        if name.endswith("_timeout"):
-            check_seconds(options[name], name, positive=True, finite=True, optional=False)
-    receipt, close = (options.get(name, _CONNECT[name].default) for name in ("receipt_timeout", "close_timeout"))
-    return receipt, close
+    timeouts: Timeouts | Default = options.get("timeouts", DEFAULT)
+    # The forwarder tries again by itself, and looks meanwhile whether the outbox is being closed.
+    return replace(given(timeouts, Timeouts()), start=0.0)
 
 
 @atexit.register

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stompy.errors import StompError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxStats:
     """Counters and gauges of an outbox.
 
@@ -33,7 +33,7 @@ class OutboxStats:
     last_error: StompError | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
     """A message that the broker rejected too often, or that cannot be sent to it at all.
 

@@ -58,11 +58,12 @@ def stomp_connection(
     `stomp_faults`, it goes through `stomp_proxy`.
     """
     from stompy.connection.connecting import connect
+    from stompy.link.settings import Timeouts
 
     login, user = next(iter((stomp_broker_options.get("users") or {}).items()), (None, None))
     passcode = getattr(user, "passcode", user)  # a `User` holds it
     end = request.getfixturevalue("stomp_proxy") if "stomp_faults" in request.fixturenames else stomp_broker
-    with connect(end.url, login=login, passcode=passcode, close_timeout=1.0) as connection:
+    with connect(end.url, login=login, passcode=passcode, timeouts=Timeouts(close=1.0)) as connection:
         yield connection
 
 

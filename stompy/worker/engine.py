@@ -15,17 +15,17 @@ import enum
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stompy.backoff import Backoff
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.connection.failover import is_failover
 from stompy.connection.listeners import ClosedEvent, Listener
 from stompy.connection.message import Message
 from stompy.connection.reconnect import Outage, Reconnect, retry
 from stompy.deadline import Deadline
+from stompy.default import Default, given
 from stompy.dialects.brokers import dialect_named, with_limits
 from stompy.errors import (
     BrokerError,
@@ -37,6 +37,7 @@ from stompy.errors import (
     VersionMismatchError,
 )
 from stompy.forks import Owner
+from stompy.link.settings import Timeouts
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread, must_propagate
 from stompy.worker.crashes import Crashes, identity
@@ -72,7 +73,7 @@ class WorkerExit(enum.IntEnum):
     BROKER = 4
     """The broker refused the login or a subscription."""
     UNFINISHED = 6
-    """Tasks did not finish within `stop_timeout`; their messages are redelivered."""
+    """Tasks did not finish within the close timeout; their messages are redelivered."""
     STUCK = 7
     """More tasks than `max_stuck` ran beyond their time limit."""
 
@@ -92,14 +93,18 @@ class Settings:
 
     url: str | Sequence[str] = field(repr=False)
     concurrency: int
-    stop_timeout: float
-    startup_timeout: float | None
-    reconnect: Reconnect | None
+    timeouts: Timeouts
+    reconnect: bool | Reconnect | Default
     max_stuck: int | None
     max_messages: int | None
     max_seconds: float | None
     name: str
     options: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def close_timeout(self) -> float:
+        """Seconds that running tasks get to finish when the worker stops."""
+        return given(self.timeouts.close, 20.0)
 
 
 class _Watch(Listener):
@@ -216,9 +221,10 @@ class Engine:
         """Connect and subscribe, as soon as the broker can be reached.
 
         Raises:
-            StompError: the broker refused, or was not reached within `startup_timeout`; everything is closed.
+            StompError: the broker refused, or was not reached within `Timeouts.start`; everything is closed.
         """
-        policy = Reconnect(backoff=Backoff(longest=10.0), total=self.settings.startup_timeout)
+        total = given(self.settings.timeouts.start, None)
+        policy = Reconnect(backoff=Backoff(longest=10.0), attempts=1 if total == 0 else None, total=total or None)
         try:
             self._monitor.start()
             retry(self._open, policy, closing=self.stopping, report=self._report_retry)
@@ -242,11 +248,13 @@ class Engine:
         if self.stopping.is_set():
             raise NotConnectedError("the worker was stopped")
         settings = self.settings
-        reconnect = settings.reconnect
-        if reconnect is None and not is_failover(settings.url):
-            reconnect = Reconnect()
         connection = connect(
-            settings.url, reconnect=reconnect, listeners=[_Watch(self)], name=settings.name, **settings.options
+            settings.url,
+            timeouts=replace(settings.timeouts, start=0.0),  # as `start` tries again
+            reconnect=settings.reconnect,
+            listeners=[_Watch(self)],
+            name=settings.name,
+            **settings.options,
         )
         try:
             self._connection = connection
@@ -344,13 +352,21 @@ class Engine:
     def health(self) -> WorkerHealth:
         """Return how the worker is doing."""
         tasks = {
-            pool.task.name: TaskHealth(pool.running, len(pool.queue), len(pool.stuck), dict(pool.counts))
+            pool.task.name: TaskHealth(
+                running=pool.running, queued=len(pool.queue), stuck=len(pool.stuck), counts=dict(pool.counts)
+            )
             for pool in self.pools
         }
         state = "stopping" if self.stopping.is_set() else "running" if self.started else "starting"
         parked, overdue = (0, 0) if self._parking is None else (len(self._parking), self._parking.overdue)
         return WorkerHealth(
-            state, self.connected, parked, tasks, self.last_error, overdue=overdue, outage=self._why_down()
+            state=state,
+            connected=self.connected,
+            parked=parked,
+            tasks=tasks,
+            last_error=self.last_error,
+            overdue=overdue,
+            outage=self._why_down(),
         )
 
     def _why_down(self) -> str | None:

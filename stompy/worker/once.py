@@ -102,7 +102,13 @@ def run_once(
     message = Message(cast("Any", delivery), Headers(fields), data)
     recorder = _Recorder()
     transaction = cast("Any", recorder) if task.transactional else None
-    context = TaskContext(message, attempt, task.name, cast("Any", recorder), transaction)
+    context = TaskContext(
+        message=message,
+        attempt=attempt,
+        task=task.name,
+        connection=cast("Any", recorder),
+        transaction=transaction,
+    )
     try:
         if task.key is not None:
             key_of(task, message)

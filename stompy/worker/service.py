@@ -18,7 +18,7 @@ from stompy.threads import DaemonThread
 _LOG = logging.getLogger("stompy.worker")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHealth:
     """How a task is doing.
 
@@ -37,7 +37,7 @@ class TaskHealth:
     counts: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHealth:
     """How a worker is doing; returned by `Worker.health`.
 

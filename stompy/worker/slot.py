@@ -344,7 +344,13 @@ class Slot(DaemonThread):
 
         if task.with_context:
             number = job.attempts().number
-            context = TaskContext(job.message, number, task.name, self._engine.connection, job.transaction)
+            context = TaskContext(
+                message=job.message,
+                attempt=number,
+                task=task.name,
+                connection=self._engine.connection,
+                transaction=job.transaction,
+            )
         if task.retry_in_place is None:
             return call(job.message, context)
         import tenacity

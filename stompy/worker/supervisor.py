@@ -41,7 +41,7 @@ _MAX_FAILED_STARTS = 5
 
 _LONGEST_DELAY = 10.0
 _GRACE = 10.0
-"""Seconds beyond `stop_timeout` after which a child is killed."""
+"""Seconds beyond `close_timeout` after which a child is killed."""
 
 _SILENT = 10.0
 """Seconds without a report after which a child counts as hung."""
@@ -219,7 +219,7 @@ class Supervisor:
     Args:
         name: of the worker.
         processes: number of children.
-        stop_timeout: seconds that the tasks of a child get to finish.
+        close_timeout: seconds that the tasks of a child get to finish.
         on_poll: called several times per second.
         hung: seconds without a report after which a child is killed and replaced.
     """
@@ -228,14 +228,14 @@ class Supervisor:
         self,
         name: str,
         processes: int,
-        stop_timeout: float,
+        close_timeout: float,
         on_poll: Callable[[], None] = lambda: None,
         *,
         hung: float = _HUNG,
     ) -> None:
         self._name = name
         self._processes = processes
-        self._stop_timeout = stop_timeout
+        self._close_timeout = close_timeout
         self._on_poll = on_poll
         self._hung = hung
         self._children: list[_Child] = []
@@ -363,7 +363,7 @@ class Supervisor:
                 self._died(child)  # before it was asked to stop
             child.order_to_stop()
         live = [child for child in self._children if child.process is not None]
-        deadline = Deadline(self._stop_timeout + _GRACE)
+        deadline = Deadline(self._close_timeout + _GRACE)
         while any(child.process and child.process.poll() is None for child in live):
             if deadline.expired or self._signals >= 2:
                 break
@@ -404,7 +404,7 @@ def _add(tasks: dict[str, TaskHealth], report: WorkerHealth, *, ended: bool = Fa
     """Add a report to a sum; of a process that has ended, its counters only."""
     for name, task in report.tasks.items():
         if ended:
-            task = TaskHealth(0, 0, 0, task.counts)
+            task = TaskHealth(running=0, queued=0, stuck=0, counts=task.counts)
         tasks[name] = _sum(tasks[name], task) if name in tasks else task
 
 

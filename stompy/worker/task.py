@@ -91,7 +91,7 @@ class SeenStore(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TaskContext:
     """What a task may know about its message; passed to a task that has a parameter named `context`.
 

@@ -17,6 +17,7 @@ from stompy.connection.reconnect import Reconnect
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default, check_names, given
 from stompy.errors import ConcurrencyError, ConfigurationError, NotConnectedError, StompError
+from stompy.link.settings import Timeouts
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
 from stompy.worker.once import RanOnce, run_once
 from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
@@ -41,9 +42,7 @@ class Worker:
     Args:
         url: as for `connect`; `None` uses the environment variable `STOMPY_URL`, else `stomp://localhost:61613`.
         concurrency: default number of threads for each task.
-        stop_timeout: seconds that running tasks get to finish when the worker stops.
-        startup_timeout: seconds for the first session; `None` waits for the broker without a limit.
-        reconnect: policy for lost sessions; by default without a limit, or that of a `failover:` address.
+        reconnect: as for `connect`, but by default `True`.
         max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`.
         max_messages: stop in order after this number of messages; with `processes`, each child does and is replaced.
         max_seconds: stop in order after this time; with `processes`, each child does and is replaced.
@@ -52,7 +51,8 @@ class Worker:
             starts the program's command line again in each. `None` runs them in this process.
         http: `host:port`, or a port of this machine, on which `run` serves `/live`, `/ready` and `/metrics`.
         name: part of thread names and log lines.
-        options: further arguments of `connect`.
+        options: further arguments of `connect`. By default of its `timeouts`, the worker waits for its first session
+            without a limit, and running tasks get 20 seconds to finish when it is closed.
 
     Raises:
         ConfigurationError: an option is unknown or invalid.
@@ -63,9 +63,7 @@ class Worker:
         url: str | Sequence[str] | None = None,
         *,
         concurrency: int = 8,
-        stop_timeout: float = 20.0,
-        startup_timeout: float | None = None,
-        reconnect: Reconnect | None = None,
+        reconnect: bool | Reconnect | Default = True,
         max_stuck: int | None = None,
         max_messages: int | None = None,
         max_seconds: float | None = None,
@@ -78,8 +76,6 @@ class Worker:
         own = inspect.signature(Worker).parameters
         check_names("a worker", options, ConnectOptions.__annotations__, own)
         check_count(concurrency, "concurrency")
-        check_seconds(stop_timeout, "stop_timeout", optional=False)
-        check_seconds(startup_timeout, "startup_timeout", positive=True)
         check_seconds(max_seconds, "max_seconds", positive=True)
         if max_messages is not None:
             check_count(max_messages, "max_messages")
@@ -95,8 +91,7 @@ class Worker:
         self._settings = Settings(
             url=url,
             concurrency=concurrency,
-            stop_timeout=stop_timeout,
-            startup_timeout=startup_timeout,
+            timeouts=given(options.pop("timeouts", DEFAULT), Timeouts()),
             reconnect=reconnect,
             max_stuck=max_stuck,
             max_messages=max_messages,
@@ -216,7 +211,7 @@ class Worker:
             return self._supervisor.health()
         engine = self._engine
         if engine is None:
-            return WorkerHealth("stopped")
+            return WorkerHealth(state="stopped")
         engine.owner.check()
         return engine.health()
 
@@ -254,7 +249,7 @@ class Worker:
         """Connect, subscribe and start the threads; return when the worker takes messages.
 
         Raises:
-            StompError: the broker refused, or was not reached within `startup_timeout`.
+            StompError: the broker refused, or was not reached within `Timeouts.start`.
         """
         engine = self._new_engine()
         try:
@@ -269,7 +264,7 @@ class Worker:
         A task that calls it gets its own message again, as the session ends before that is acknowledged.
 
         Args:
-            timeout: seconds for running tasks; by default `stop_timeout`.
+            timeout: seconds for running tasks; by default those of `timeouts`.
         """
         check_seconds(given(timeout, None))
         engine = self._engine
@@ -277,7 +272,7 @@ class Worker:
             return WorkerExit.OK
         engine.stop(WorkerExit.OK, "close() was called")
         try:
-            return engine.finish(given(timeout, self._settings.stop_timeout))
+            return engine.finish(given(timeout, self._settings.close_timeout))
         finally:
             self._engine = None
 
@@ -325,7 +320,7 @@ class Worker:
     def run(self) -> int:
         """Run until SIGTERM, SIGINT, SIGHUP or a limit; return the exit code, one of `WorkerExit`.
 
-        After the first signal no message is started, and those that run have `stop_timeout` to finish. A second signal
+        After the first signal no message is started, and those that run get the close timeout. A second signal
         ends at once with 128 + its number; what was not acknowledged is redelivered. The same signal within half a
         second is the first one, sent twice. SIGUSR1 writes the stack of every thread to standard error, unless the
         program handles it. In a thread other than the main thread, signals are left alone.
@@ -352,7 +347,7 @@ class Worker:
 
     def _run_children(self, processes: int, systemd: Systemd) -> int:
         self._supervisor = supervisor = Supervisor(
-            self._settings.name, processes, self._settings.stop_timeout, systemd.tick
+            self._settings.name, processes, self._settings.close_timeout, systemd.tick
         )
         systemd.notify("READY=1")
         return supervisor.run()
@@ -389,7 +384,7 @@ class Worker:
         systemd.notify("READY=1")
         engine.stopping.wait()
         systemd.notify("STOPPING=1")
-        return engine.finish(engine.settings.stop_timeout)
+        return engine.finish(engine.settings.close_timeout)
 
 
 def _obey(engine: Engine, role: ChildRole) -> None:

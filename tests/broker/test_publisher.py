@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from tests.broker.conftest import Serve, Served
 
 
@@ -65,7 +66,7 @@ def test_a_delayed_message_of_a_transaction_waits_for_its_commit(served: Served)
 
 
 def test_too_many_delayed_messages_are_refused(serve: Serve) -> None:
-    client = serve(max_queue_messages=2).client()
+    client = serve(limits=BrokerLimits(max_queue_messages=2)).client()
     client.send("/queue/a", "1", "2", **{"AMQ_SCHEDULED_DELAY": "1000"})
     client.say("SEND", {"destination": "/queue/b", "AMQ_SCHEDULED_DELAY": "1000"})
     assert "too many delayed messages" in client.error().headers["message"]

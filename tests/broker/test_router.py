@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from tests.broker.conftest import Serve, Served
 from tests.support.rawclient import RawClient
 
@@ -75,7 +76,7 @@ def test_a_send_into_a_full_queue_is_an_error(serve: Serve, options: dict[str, i
 
 
 def test_a_queue_whose_consumer_keeps_up_is_not_full(serve: Serve) -> None:
-    served = serve(max_queue_messages=2)
+    served = serve(limits=BrokerLimits(max_queue_messages=2))
     client = served.client()
     client.subscribe("/queue/a")
     client.raw(b"".join(client.encoded("SEND", {"destination": "/queue/a"}, str(n).encode()) for n in range(100)))
@@ -230,7 +231,7 @@ def test_a_message_refused_as_a_dead_letter_is_given_up_with_a_warning(
 
 
 def test_a_full_dead_letter_queue_costs_the_message_and_not_the_session(serve: Serve) -> None:
-    served = serve(attempts=1, max_queue_messages=1)
+    served = serve(attempts=1, limits=BrokerLimits(max_queue_messages=1))
     client = served.client()
     client.send("/queue/DLQ", "full")
     client.subscribe("/queue/a", "client")
@@ -259,7 +260,7 @@ def test_a_header_that_the_subscribers_version_cannot_write_makes_a_dead_letter(
 
 @pytest.mark.parametrize("mode", ["auto", "client"])
 def test_a_queue_consumer_that_does_not_read_gets_no_more_than_its_outbox_holds(serve: Serve, mode: str) -> None:
-    served = serve(capacity=1_000, max_outbox_bytes=5_000, prefetch=100_000)
+    served = serve(capacity=1_000, limits=BrokerLimits(max_outbox_bytes=5_000, prefetch=100_000))
     slow, sender = served.client(), served.client()
     slow.subscribe("/queue/a", mode)
     sender.send("/queue/a", *[str(number).encode().rjust(500) for number in range(300)])
@@ -276,7 +277,7 @@ def test_a_queue_consumer_that_does_not_read_gets_no_more_than_its_outbox_holds(
 
 
 def test_acks_are_taken_from_a_client_that_does_not_read(serve: Serve) -> None:
-    served = serve(capacity=1_000, max_outbox_bytes=5_000)
+    served = serve(capacity=1_000, limits=BrokerLimits(max_outbox_bytes=5_000))
     client, sender = served.client(), served.client()
     client.subscribe("/queue/a", "client")
     sender.send("/queue/a", "first")
@@ -288,7 +289,7 @@ def test_acks_are_taken_from_a_client_that_does_not_read(serve: Serve) -> None:
 
 
 def test_a_message_larger_than_the_outbox_still_passes(serve: Serve) -> None:
-    served = serve(max_outbox_bytes=1_000)
+    served = serve(limits=BrokerLimits(max_outbox_bytes=1_000))
     client = served.client()
     client.subscribe("/queue/a")
     client.say("SEND", {"destination": "/queue/a"}, b"x" * 1_000_000)

@@ -9,7 +9,7 @@ import pytest
 from stompy.broker.settings import Settings
 from stompy.broker.users import Users
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Limits, Version
+from stompy.frames.grammar import Version
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_repr_shows_no_passcode() -> None:
 
 def test_the_limits_of_state_leave_room_for_the_largest_bodies() -> None:
     mib = 1024 * 1024
-    usual, large = Settings(), Settings(limits=Limits(max_body=500 * mib))
+    usual, large = Settings(), Settings(max_body=500 * mib)
     assert (usual.state_bytes, usual.session_state_bytes) == (256 * mib, 160 * mib)
     assert (large.state_bytes, large.session_state_bytes) == (1_000 * mib, 532 * mib)
     given = Settings(max_state_bytes=7, max_session_state_bytes=5)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.broker.work import PIECE
 from tests.support.peer import WITHIN, until
 from tests.support.seed import chance
@@ -64,7 +64,7 @@ def calls() -> Iterator[Calls]:
 
 @pytest.fixture
 def broker(calls: Calls) -> Iterator[Broker]:
-    with Broker(heartbeat=(0, 0), prefetch=MANY) as running:
+    with Broker(heartbeat=(0, 0), limits=BrokerLimits(prefetch=MANY)) as running:
         yield running
 
 

@@ -205,7 +205,7 @@ def test_the_ready_file_holds_the_address_of_a_broker_that_can_be_connected_to(s
 
     until(logged)
     url = seen[-1].removesuffix("\n")
-    stompy.connect(url, reconnect=None).close()
+    stompy.connect(url, reconnect=False).close()
     assert address_of(process) == url
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0

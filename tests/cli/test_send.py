@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.dialects.brokers import dialect_named
 from tests.cli.conftest import Run, Start
 
@@ -190,7 +190,7 @@ def test_a_refusal_of_the_broker_is_reported_with_its_message(
     receipt: list[str], run: Run, stdin: Stdin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stdin(b"1\n2\n3\n")
-    with Broker(max_queue_messages=1) as full:
+    with Broker(limits=BrokerLimits(max_queue_messages=1)) as full:
         monkeypatch.setenv("STOMPY_URL", full.url)
         result = run("send", "/queue/a", "--lines", "-", *receipt)
         assert full.depth("/queue/a") == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.cli import options, session
 from stompy.cli.exits import Exit, Failure
 from stompy.connection.closing import Closing
@@ -133,7 +133,7 @@ def test_a_refusal_behind_the_last_frame_is_told() -> None:
         conn.send("/queue/a", b"1")
         conn.send("/queue/a", b"2")
 
-    with Broker(max_queue_messages=1) as broker:
+    with Broker(limits=BrokerLimits(max_queue_messages=1)) as broker:
         with pytest.raises(BrokerError, match="full"):
             use(send_two, "--url", broker.url)
         assert broker.depth("/queue/a") == 1

@@ -49,7 +49,7 @@ def test_a_full_buffer_flushes_itself(talking: Talking) -> None:
 
 
 def test_a_frame_whose_receipt_has_no_room_is_not_in_it(talking: Talking) -> None:
-    talk = talking(max_receipts=1)
+    talk = talking(limits=stompy.Limits(max_receipts=1))
     buffer = FrameBuffer(talk.conn._links.link)
     add_asking(buffer)
     with pytest.raises(LimitExceededError):
@@ -113,7 +113,7 @@ def test_what_did_not_leave_in_time_may_still_leave_later(talking: Talking, call
 @pytest.mark.parametrize("act", ["flush", "wait", "confirm", "request"])
 def test_frames_that_stay_in_the_batch_are_not_said_to_be_unsent(talking: Talking, calling: Calling, act: str) -> None:
     """They are written at the end of the block: a caller that sends them again would send them twice."""
-    talk = talking(send_timeout=20)
+    talk = talking(timeouts=stompy.Timeouts(send=20))
     if act == "request":
         first = calling(lambda: talk.conn.request("/queue/a", "first"))  # subscribes to the replies
         talk.peer.expect_and_confirm("SUBSCRIBE")
@@ -158,7 +158,7 @@ def test_a_batch_of_which_a_part_was_written_does_not_say_that_nothing_was(talki
 
 
 def test_a_send_that_a_full_batch_could_not_take_in_time_is_not_in_it(talking: Talking, calling: Calling) -> None:
-    talk = talking(send_timeout=0.2)
+    talk = talking(timeouts=stompy.Timeouts(send=0.2))
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
     with talk.conn.batch():
         talk.conn.send("/queue/a", "first")
@@ -174,7 +174,7 @@ def test_a_send_that_a_full_batch_could_not_take_in_time_is_not_in_it(talking: T
 
 
 def test_a_send_that_is_kept_stays_in_a_batch_that_could_not_leave_in_time(talking: Talking, calling: Calling) -> None:
-    talk = talking(send_timeout=0.2, reconnect=True, resend_unconfirmed=True)
+    talk = talking(timeouts=stompy.Timeouts(send=0.2), reconnect=stompy.Reconnect(resend_unconfirmed=True))
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
     with talk.conn.batch():
         talk.conn.send("/queue/a", "first")
@@ -336,7 +336,7 @@ def test_another_thread_that_waits_does_not_write_it_out(talking: Talking, calli
 
 
 def test_a_batch_that_cannot_leave_in_time_ends_its_receipts(talking: Talking, calling: Calling) -> None:
-    talk = talking(send_timeout=0.2)
+    talk = talking(timeouts=stompy.Timeouts(send=0.2))
     receipts: list[stompy.Receipt | None] = []
 
     def batch() -> None:

@@ -17,9 +17,9 @@ from tests.support.peer import WITHIN
 from tests.transport.conftest import Calling
 
 
-@pytest.mark.parametrize("reconnect", [None, stompy.Reconnect(attempts=1)])
+@pytest.mark.parametrize("reconnect", [False, stompy.Reconnect(attempts=1)])
 def test_a_connection_that_its_owner_closes_is_reported_closed_last(
-    serving: Serving, reconnect: stompy.Reconnect | None
+    serving: Serving, reconnect: bool | stompy.Reconnect
 ) -> None:
     for _ in range(10):
         listener = Recorder()
@@ -34,7 +34,7 @@ def test_a_connection_that_its_owner_closes_is_reported_closed_last(
 def test_a_lost_connection_that_nobody_replaces_is_reported_closed(sessions: Sessions, listening: bool) -> None:
     """Without a policy at once, with one when it gives up."""
     listener = Recorder()
-    conn, peer = sessions.connect(listeners=[listener], reconnect=None if listening else stompy.Reconnect(attempts=2))
+    conn, peer = sessions.connect(listeners=[listener], reconnect=False if listening else stompy.Reconnect(attempts=2))
     sessions.shut()
     peer.close()
     reason = listener.await_event("closed")
@@ -123,16 +123,16 @@ def test_whoever_waits_for_the_end_hears_of_it_after_the_last_callback(
     assert conn.wait_closed() is True
 
 
-@pytest.mark.parametrize("policy", [None, stompy.Reconnect(attempts=1)])
+@pytest.mark.parametrize("policy", [False, stompy.Reconnect(attempts=1)])
 def test_waiting_for_the_end_raises_what_ended_the_connection_for_good(
-    sessions: Sessions, calling: Calling, policy: stompy.Reconnect | None
+    sessions: Sessions, calling: Calling, policy: bool | stompy.Reconnect
 ) -> None:
     conn, peer = sessions.connect(reconnect=policy)
     waiting = calling(conn.wait_closed)
     sessions.shut()
     peer.close()
     for wait in (waiting.result, conn.wait_closed):
-        with pytest.raises(stompy.ConnectionLostError if policy is None else stompy.ConnectError):
+        with pytest.raises(stompy.ConnectionLostError if policy is False else stompy.ConnectError):
             wait()
     assert conn.closed
     conn.close()
@@ -157,7 +157,7 @@ def test_what_arrived_is_handled_before_its_loss_is_raised(serving: Serving, cal
         seen.append(message.text)
 
     conn, served = serving()
-    conn.subscribe("/queue/a", handle, id="1")
+    conn.subscribe("/queue/a", handle, id="1", ack="auto")
     for text in "abc":
         served.peer.deliver(text)
     served.peer.hang_up()

@@ -142,7 +142,7 @@ def test_confirm_waits_for_the_broker(talking: Talking, calling: Calling) -> Non
 
 
 def test_confirm_that_is_not_answered_in_time_is_a_timeout(talking: Talking) -> None:
-    talk = talking(receipt_timeout=0.05)
+    talk = talking(timeouts=stompy.Timeouts(receipt=0.05))
     with pytest.raises(stompy.ReceiptTimeoutError):
         talk.conn.send("/queue/a", "x", confirm=True)
     with pytest.raises(stompy.ReceiptTimeoutError):

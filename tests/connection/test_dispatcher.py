@@ -175,7 +175,7 @@ def test_a_receipt_behind_the_messages_that_fill_the_inbox_comes_inside_a_handle
         held.extend([frame] if frame.command == "SEND" else [])
         return frame.command == "SEND"
 
-    conn, served = serving(on=hold_back, inbox=stompy.InboxLimits(max_messages=2))
+    conn, served = serving(on=hold_back, limits=stompy.Limits(max_inbox_messages=2))
     outcome: list[str] = []
 
     def handler(message: stompy.Message) -> None:

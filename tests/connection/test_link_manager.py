@@ -263,7 +263,9 @@ def test_disconnect_ends_a_wait_between_attempts_at_once(restartable: Restartabl
 def test_a_send_during_the_outage_gives_up_after_its_time(restartable: Restartable) -> None:
     heard = Recorder()
     policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
-    with stompy.connect(restartable.url, reconnect=policy, listeners=[heard], send_timeout=0.05) as connection:
+    with stompy.connect(
+        restartable.url, reconnect=policy, listeners=[heard], timeouts=stompy.Timeouts(send=0.05)
+    ) as connection:
         restartable.stop()
         heard.skip_to("reconnecting")
         with pytest.raises(stompy.ConnectionLostError) as lost:

@@ -26,7 +26,7 @@ def supervising(connection: stompy.Connection) -> list[threading.Thread]:
 
 
 def test_disconnect_ends_a_handshake_that_nobody_answers(sessions: Sessions) -> None:
-    conn, first = sessions.connect(connect_timeout=1000.0, close_timeout=1000.0)
+    conn, first = sessions.connect(timeouts=stompy.Timeouts(connect=1000.0, close=1000.0))
     first.close()
     sessions.accept().take_connect()
     conn.close()
@@ -34,7 +34,7 @@ def test_disconnect_ends_a_handshake_that_nobody_answers(sessions: Sessions) -> 
 
 
 def test_disconnect_ends_a_replay_that_nobody_answers(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect(receipt_timeout=1000.0, close_timeout=1000.0)
+    conn, first = sessions.connect(timeouts=stompy.Timeouts(receipt=1000.0, close=1000.0))
     subscribing = calling(lambda: conn.subscribe("/queue/a"))
     first.expect_and_confirm("SUBSCRIBE")
     subscribing.result()
@@ -128,7 +128,7 @@ class FirstWaits(stompy.Listener):
 def test_a_broker_that_ends_every_link_at_once_is_asked_with_growing_pauses(
     sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch, last_words: bool
 ) -> None:
-    monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
+    monkeypatch.setattr("stompy.backoff.random.uniform", lambda least, most: most)
     waits = FirstWaits()
     policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.003))
     conn, peer = sessions.connect(listeners=[waits], reconnect=policy)
@@ -150,7 +150,7 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
     sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The broker delivers the same message again on each session."""
-    monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
+    monkeypatch.setattr("stompy.backoff.random.uniform", lambda least, most: most)
     read = Parser.read
 
     def read_or_fail(self: Parser, data: bytes) -> object:

@@ -11,6 +11,7 @@ import pytest
 
 from stompy.backoff import Backoff
 from stompy.connection.reconnect import Reconnect, ResendLimits, first_wait, reconnect_of, resend_of, retry
+from stompy.default import DEFAULT
 from stompy.errors import ConfigurationError, ConnectError, StompError
 from stompy.locks import Event
 
@@ -31,7 +32,18 @@ def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_true_is_the_usual_policy_and_false_is_none() -> None:
     own = Reconnect(attempts=2)
-    assert (reconnect_of(True), reconnect_of(False), reconnect_of(own)) == (Reconnect(), None, own)
+    assert [reconnect_of(value, None) for value in (True, False, own, DEFAULT)] == [Reconnect(), None, own, None]
+
+
+def test_the_policy_of_an_address_is_that_of_true_and_of_nothing_said() -> None:
+    own, address = Reconnect(attempts=2), Reconnect(attempts=3)
+    assert [reconnect_of(value, address) for value in (True, False, own, DEFAULT)] == [address, None, own, address]
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 1, "true"])
+def test_anything_else_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="reconnect must be True, False or a Reconnect"):
+        reconnect_of(wrong, None)
 
 
 def test_a_policy_travels_to_another_process() -> None:

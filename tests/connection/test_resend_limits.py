@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -73,7 +74,7 @@ def test_a_send_at_the_bound_in_a_listener_gets_room_though_the_inbox_is_full(
     sessions: Sessions, calling: Calling
 ) -> None:
     conn, first = connected(
-        sessions, resend_unconfirmed=stompy.ResendLimits(max_messages=1), inbox=stompy.InboxLimits(max_messages=2)
+        sessions, resend_unconfirmed=stompy.ResendLimits(max_messages=1), limits=stompy.Limits(max_inbox_messages=2)
     )
     done = threading.Event()
 
@@ -209,7 +210,7 @@ def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessio
         reconnect=policy,
         resend_unconfirmed=stompy.ResendLimits(max_messages=1),
         listeners=[heard],
-        connect_timeout=1.0,
+        timeouts=stompy.Timeouts(connect=1.0),
     )
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")
@@ -240,13 +241,6 @@ def test_where_the_policy_gives_up_they_end_as_unknown_with_the_reason(sessions:
     assert receipt.outcome == "unknown"
 
 
-def test_it_needs_a_policy() -> None:
-    with pytest.raises(stompy.ConfigurationError, match="reconnect"):
-        stompy.connect("stomp://127.0.0.1:1", resend_unconfirmed=True)
-    with pytest.raises(stompy.ConfigurationError, match="reconnect"):
-        stompy.connect("failover:(stomp://127.0.0.1:1)?maxReconnectAttempts=0", resend_unconfirmed=True)
-
-
 # Against a broker.
 
 
@@ -265,7 +259,7 @@ def test_many_threads_over_many_cuts_lose_nothing_and_keep_each_threads_order(ca
     with Broker() as broker, FaultProxy(broker.url) as proxy, stompy.connect(broker.url) as direct:
         queues = [f"/queue/{number}" for number in range(threads)]
         bounds = stompy.ResendLimits(max_messages=15)
-        with stompy.connect(proxy.url, reconnect=QUICK, resend_unconfirmed=bounds) as conn:
+        with stompy.connect(proxy.url, reconnect=replace(QUICK, resend_unconfirmed=bounds)) as conn:
             proxy.running[0].cut_after(chance.randrange(2000), direction="up")
             producers: list[Call] = []
             for number in range(10):

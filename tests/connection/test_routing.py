@@ -103,7 +103,7 @@ def test_when_the_link_is_lost_only_messages_of_auto_mode_are_still_delivered(ta
 
 
 def test_a_slow_handler_holds_the_broker_back_and_loses_nothing(serving: Serving) -> None:
-    conn, served = serving(inbox=stompy.InboxLimits(max_messages=10))
+    conn, served = serving(limits=stompy.Limits(max_inbox_messages=10))
     gate = threading.Event()
     seen: list[int] = []
 

@@ -27,7 +27,9 @@ def test_one_deadline_covers_the_wait_for_a_link_and_all_that_follows(
     talking: Talking, calling: Calling, act: Callable[[stompy.Connection], object], outcome: str
 ) -> None:
     policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
-    talk = talking(reconnect=policy, send_timeout=1000.0)  # its listener is closed, so there will be no other link
+    talk = talking(
+        reconnect=policy, timeouts=stompy.Timeouts(send=1000.0)
+    )  # its listener is closed, so there will be no other link
     talk.peer.close()
     until(lambda: not talk.conn.connected)
     sending = calling(lambda: act(talk.conn))

@@ -188,7 +188,7 @@ def test_what_has_come_is_received_even_with_no_time_left(talking: Talking) -> N
 
 
 def test_the_default_timeout_is_finite(talking: Talking) -> None:
-    talk = talking(receipt_timeout=0.2)
+    talk = talking(timeouts=stompy.Timeouts(receipt=0.2))
     subscription = talk.subscribe("/queue/a")
     with pytest.raises(ReceiveTimeoutError):
         subscription.receive()
@@ -289,7 +289,7 @@ def test_a_subscription_with_a_handler_cannot_be_received_from(talking: Talking)
 
 
 def test_what_nobody_takes_after_unsubscribe_does_not_stop_the_others(talking: Talking, calling: Calling) -> None:
-    talk = talking(inbox=stompy.InboxLimits(max_messages=4))
+    talk = talking(limits=stompy.Limits(max_inbox_messages=4))
     abandoned, other = talk.subscribe("/queue/a"), talk.subscribe("/queue/b")
     talk.peer.deliver(*"abcdef", subscription=abandoned.id)
     until(lambda: abandoned.queued == 6)
@@ -304,7 +304,7 @@ def test_what_nobody_takes_after_unsubscribe_does_not_stop_the_others(talking: T
 
 
 def test_a_full_inbox_shuts_the_gate_and_taking_opens_it(talking: Talking) -> None:
-    talk = talking(inbox=stompy.InboxLimits(max_messages=4))
+    talk = talking(limits=stompy.Limits(max_inbox_messages=4))
     subscription = talk.subscribe("/queue/a")
     for number in range(20):
         talk.peer.deliver(str(number))

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from stompy.errors import LocalProtocolError
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import DEFAULT_LIMITS, Leniency, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency
 from tests.frames.cases import GROUPS
 from tests.support.codec import cut, feed_all, grammar, parser, taught
 from tests.support.reference import PROFILES, Decoded, Reference
 
-TIGHT = Limits(max_headers=3, max_header_line=12, max_header_block=24, max_body=6, max_first_body=4)
+TIGHT = FrameLimits(max_headers=3, max_header_line=12, max_header_block=24, max_body=6, max_first_body=4)
 PREFIX = 3
 
 
@@ -35,7 +35,7 @@ def check(data: bytes) -> None:
     check_stream(stream, profile, leniency, limits, size=data[2] or len(stream) or 1)
 
 
-def check_stream(stream: bytes, profile: str, leniency: Leniency, limits: Limits, *, size: int) -> None:
+def check_stream(stream: bytes, profile: str, leniency: Leniency, limits: FrameLimits, *, size: int) -> None:
     """Assert the same of a stream that comes in reads of `size` bytes."""
     expected, refusal = Reference(profile, leniency, limits).decode(stream)
     reader = parser(profile, leniency, limits)

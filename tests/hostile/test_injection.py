@@ -69,7 +69,9 @@ class Taps:
 @pytest.fixture(params=VERSIONS, scope="module")
 def taps(request: pytest.FixtureRequest) -> Iterator[Taps]:
     with Broker(heartbeat=(0, 0)) as broker:
-        conn = stompy.connect(broker.url, versions=request.param, heartbeat=(0, 0), receipt_timeout=0.001)
+        conn = stompy.connect(
+            broker.url, versions=request.param, heartbeat=(0, 0), timeouts=stompy.Timeouts(receipt=0.001)
+        )
         tapped = Taps(conn, request.param)
         yield tapped
         tapped.close()

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from stompy.broker import Broker
+import stompy
+from stompy.broker import Broker, BrokerLimits
 from stompy.errors import ConnectError, OutboxFullError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Limits
 from stompy.testing.faults import Cut as FaultCut
 from stompy.testing.faults import FaultPlan
 from stompy.testing.proxy import FaultProxy
@@ -142,7 +142,7 @@ def test_a_broker_that_confirms_nothing_is_left_and_tried_again(outbox_to: Makes
             peer.receipt(frame)
 
     script = scripted(silent_at_first)
-    outbox = outbox_to(script.url, receipt_timeout=0.5)
+    outbox = outbox_to(script.url, timeouts=stompy.Timeouts(receipt=0.5))
     outbox.put("/queue/a", "1")
     outbox.flush(timeout=WITHIN)
     assert script.sessions == 2
@@ -240,7 +240,7 @@ def test_a_message_that_this_version_cannot_express_is_dead_letter_at_once(
 
 
 def test_a_full_queue_of_the_broker_is_waited_for(outbox_to: MakesOutbox) -> None:
-    with Broker(max_queue_messages=1) as broker:
+    with Broker(limits=BrokerLimits(max_queue_messages=1)) as broker:
         outbox = outbox_to(broker.url, attempts=None)
         for number in range(3):
             outbox.put("/queue/a", str(number))
@@ -250,7 +250,7 @@ def test_a_full_queue_of_the_broker_is_waited_for(outbox_to: MakesOutbox) -> Non
 
 
 def test_a_frame_too_large_for_the_broker_becomes_a_dead_letter(outbox_to: MakesOutbox) -> None:
-    with Broker(limits=Limits(max_body=1_000)) as broker:
+    with Broker(limits=BrokerLimits(max_body=1_000)) as broker:
         outbox = outbox_to(broker.url, attempts=2)
         for body in (b"1", b"x" * 5_000, b"2"):
             outbox.put("/queue/a", body)

@@ -332,7 +332,7 @@ def test_one_outbox_at_a_time_has_the_file(outbox_to: MakesOutbox, path: str) ->
         ({"batch": None}, "batch"),
         ({"keep_free": -1}, "keep_free"),
         ({"backoff": (2, 1)}, "backoff"),
-        ({"receipt_timeout": 0}, "receipt_timeout"),
+        ({"receipt_timeout": 1}, "no option 'receipt_timeout'"),
         ({"listeners": []}, "no option 'listeners'"),
         ({"reconnect": True}, "no option 'reconnect'"),
         ({"pascode": "x"}, "no option 'pascode'; did you mean 'passcode'"),

@@ -121,7 +121,10 @@ def heartbeats(connect: Connect, url: str) -> None:
 
 def outages(connect: Connect, url: str) -> None:
     """Lose the session in the middle of messages, several times."""
-    with FaultProxy(url) as proxy, connect(proxy.url, reconnect=True, resend_unconfirmed=True) as connection:
+    with (
+        FaultProxy(url) as proxy,
+        connect(proxy.url, reconnect=stompy.Reconnect(resend_unconfirmed=True)) as connection,
+    ):
         subscription = connection.subscribe("/queue/outages", ack="client-individual")
         found: set[str] = set()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from tests.support.peer import WITHIN, until
 
 ENDINGS = [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), pytest.fail.Exception("failed")]
@@ -75,7 +75,7 @@ def test_a_passcode_function_may_raise_anything_while_reconnecting(error: BaseEx
     def ask() -> str:
         return answers.pop()() if answers else "secret"
 
-    with Broker(users={"ann": "secret"}, login_delay=0) as broker:
+    with Broker(users={"ann": "secret"}, limits=BrokerLimits(login_delay=0)) as broker:
         policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
         with stompy.connect(broker.url, login="ann", passcode=ask, reconnect=policy) as connection:
             answers += [fail, fail]

@@ -12,7 +12,7 @@ import pytest
 
 import stompy
 import stompy.connection.connection
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.deadline import Deadline
 from stompy.testing.proxied import Direction, Ending
 from stompy.testing.proxy import FaultProxy
@@ -146,7 +146,7 @@ def same_names(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def test_a_refusal_counts_from_its_last_byte_on(version: str, ending: Ending, same_names: Callable[[], None]) -> None:
     def refused(place: int | None) -> tuple[str, stompy.StompError | None, bytes]:
         same_names()
-        with Broker(max_queue_messages=1) as broker, FaultProxy(broker.url) as proxy:
+        with Broker(limits=BrokerLimits(max_queue_messages=1)) as broker, FaultProxy(broker.url) as proxy:
             if place is not None:
                 proxy.upcoming.cut_after(place, direction="down", ending=ending)
             outcome, error = refused_send(proxy.url, version)

@@ -47,7 +47,7 @@ def program(url: str, version: str) -> Report:
     report = Report()
     try:
         conn = stompy.connect(
-            url, versions=version, heartbeat=(0, 0), name=NAME, reconnect=True, resend_unconfirmed=True
+            url, versions=version, heartbeat=(0, 0), name=NAME, reconnect=stompy.Reconnect(resend_unconfirmed=True)
         )
     except stompy.ConnectError:
         return report  # the first connect is not repeated

@@ -109,7 +109,10 @@ def void(_: object) -> None:
 
 def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "checked", False)  # they are held in no order here
-    with Broker() as broker, stompy.connect(broker.url, reconnect=True, resend_unconfirmed=True) as connection:
+    with (
+        Broker() as broker,
+        stompy.connect(broker.url, reconnect=stompy.Reconnect(resend_unconfirmed=True)) as connection,
+    ):
         inbox = connection.subscribe("/queue/inbox", ack="client-individual")
         connection.send("/queue/inbox", "1", confirm=True)
         connection.send("/queue/inbox", "2", confirm=True)

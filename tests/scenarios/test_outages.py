@@ -53,7 +53,7 @@ def test_a_broker_that_goes_and_comes_back(
     asked = stored(connect, queue, how)
     lone, patient = Recorder(), Recorder()
     single = connect(listeners=[lone])
-    lasting = connect(listeners=[patient], reconnect=PATIENT, send_timeout=BACK_WITHIN)
+    lasting = connect(listeners=[patient], reconnect=PATIENT, timeouts=stompy.Timeouts(send=BACK_WITHIN))
     subscription = lasting.subscribe(f"{queue}.replayed")
     if how == "kill":
         candidate.broker.kill()
@@ -76,7 +76,7 @@ def test_a_broker_that_goes_and_comes_back(
 @pytest.mark.scenario("pause")
 def test_a_paused_broker_misses_its_beats(candidate: Candidate, connect: Connect, queue: str, expect: Expect) -> None:
     heard = Recorder()
-    connection = connect(heartbeat=(0, 0.5), listeners=[heard], close_timeout=1.0)
+    connection = connect(heartbeat=(0, 0.5), listeners=[heard], timeouts=stompy.Timeouts(close=1.0))
     quiet = connect()
     candidate.broker.pause()
     try:

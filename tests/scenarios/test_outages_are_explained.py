@@ -111,7 +111,7 @@ def test_a_name_that_is_not_found_is_told_apart(
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", no_name)
-    worker = worker_of("stomp://broker.invalid", startup_timeout=0.2)
+    worker = worker_of("stomp://broker.invalid", timeouts=stompy.Timeouts(start=0.2))
     with pytest.raises(stompy.ConnectError, match=r"broker\.invalid:61613: host name not found: broker\.invalid"):
         worker.start()
     assert logged(caplog, "broker.invalid:61613: host name not found: broker.invalid; attempt 2 in")
@@ -126,7 +126,7 @@ def test_the_first_session_is_waited_for_aloud(closed_port: int, caplog: pytest.
             if not brokers:
                 brokers.append(Broker(port=closed_port).start())
 
-    with stompy.connect(url, startup_timeout=WITHIN, reconnect=QUICK, listeners=[Starter()]):
+    with stompy.connect(url, timeouts=stompy.Timeouts(start=WITHIN), reconnect=QUICK, listeners=[Starter()]):
         pass
     brokers[0].close()
     assert logged(caplog, rf"{gone(url)}; attempt 2 in \d\.\d s")

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
-from stompy.frames.grammar import Limits
+from stompy.broker import Broker, BrokerLimits
 from stompy.testing.faults import Cut, FaultPlan
 from stompy.testing.proxy import FaultProxy
 
@@ -17,7 +16,11 @@ MIB = 1024 * 1024
 ABOVE_ALL_BUFFERS = 24 * MIB
 """Bytes that no pair of sockets takes while nobody reads."""
 
-QUICK: dict[str, Any] = {"backoff": stompy.Backoff(first=0.01, longest=0.05), "batch": 10, "receipt_timeout": 20}
+QUICK: dict[str, Any] = {
+    "backoff": stompy.Backoff(first=0.01, longest=0.05),
+    "batch": 10,
+    "timeouts": stompy.Timeouts(receipt=20),
+}
 
 WITH_ERROR: dict[str, Any] = {}
 WITH_RESET: dict[str, Any] = {"linger": 0}
@@ -67,7 +70,7 @@ def test_a_message_above_the_brokers_limit_becomes_a_dead_letter_and_the_rest_ar
     tmp_path: Path, ending: dict[str, Any] | None, size: int, place: int
 ) -> None:
     with (
-        Broker(limits=Limits(max_body=1_000), **(ending or {})) as broker,
+        Broker(limits=BrokerLimits(max_body=1_000), **(ending or {})) as broker,
         FaultProxy(broker.url, faults=None if ending is not None else without_error()) as proxy,
         stompy.Outbox(tmp_path / "a", broker.url if ending is not None else proxy.url, attempts=2, **QUICK) as outbox,
     ):
@@ -80,7 +83,7 @@ def test_a_message_above_the_brokers_limit_becomes_a_dead_letter_and_the_rest_ar
 
 def test_two_such_messages_in_a_row_both_become_dead_letters(tmp_path: Path) -> None:
     with (
-        Broker(limits=Limits(max_body=1_000)) as broker,
+        Broker(limits=BrokerLimits(max_body=1_000)) as broker,
         FaultProxy(broker.url, faults=without_error()) as proxy,
         stompy.Outbox(tmp_path / "a", proxy.url, attempts=1, **QUICK) as outbox,
     ):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.testing.brokers.running import RunningBroker
 from stompy.testing.containers import broker_or_skip
 from tests.support.needs import each
@@ -72,7 +72,7 @@ def test_a_message_does_not_wait_for_those_of_a_refused_destination(
 
 def test_a_destination_that_is_taken_again_has_lost_and_reordered_nothing(tmp_path: Path) -> None:
     with (
-        Broker(max_queue_messages=10) as broker,
+        Broker(limits=BrokerLimits(max_queue_messages=10)) as broker,
         stompy.connect(broker.url) as conn,
         stompy.Outbox(
             tmp_path / "a", broker.url, attempts=None, backoff=stompy.Backoff(first=0.01, longest=0.1)

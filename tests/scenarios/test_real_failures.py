@@ -122,7 +122,7 @@ def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.C
         destination=queue,
         headers=SURVIVES,
         # The broker's silence ends a link, so that a broker that stands still is noticed.
-        options={**broker.options, "heartbeat": (1.0, 1.0), "connect_timeout": 5.0},
+        options={**broker.options, "heartbeat": (1.0, 1.0), "timeouts": stompy.Timeouts(connect=5.0)},
     )
     with FaultProxy(broker.url) as proxy:
         tally = Soak(plan, proxy, killed, paused).run()
@@ -203,8 +203,7 @@ def test_an_outbox_waits_for_a_broker_that_stands_still(broker: Durable, queue: 
     options: dict[str, Any] = {
         **broker.options,
         "heartbeat": (1.0, 0.2),
-        "receipt_timeout": 2.0,
-        "connect_timeout": 1.0,
+        "timeouts": stompy.Timeouts(connect=1.0, receipt=2.0),
     }
     with stompy.Outbox(
         tmp_path / "a.outbox", broker.url, backoff=stompy.Backoff(first=0.01, longest=0.2), **options
@@ -316,7 +315,12 @@ def test_a_connection_comes_back_when_the_network_does(
     broker: Durable, queue: str, fault: Callable[[FaultProxy], None]
 ) -> None:
     policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.1))
-    options: dict[str, Any] = {**broker.options, "heartbeat": (1.0, 0.2), "connect_timeout": 1.0, "reconnect": policy}
+    options: dict[str, Any] = {
+        **broker.options,
+        "heartbeat": (1.0, 0.2),
+        "timeouts": stompy.Timeouts(connect=1.0),
+        "reconnect": policy,
+    }
     with FaultProxy(broker.url) as proxy, stompy.connect(proxy.url, **options) as conn:
         subscription = conn.subscribe(queue, ack="client-individual")
         conn.send(queue, b"before", confirm=True)

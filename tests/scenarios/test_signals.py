@@ -10,6 +10,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ class Room:
 
     def __init__(self, broker: Broker, **options: Any) -> None:
         self.broker = broker
-        self.options = {"reconnect": QUICK, "heartbeat": (0, 0), "send_timeout": 5.0, **options}
+        self.options = {"reconnect": QUICK, "heartbeat": (0, 0), "timeouts": stompy.Timeouts(send=5.0), **options}
         self.elsewhere = concurrent.futures.ThreadPoolExecutor(1, "test-elsewhere")
         self.connection = self.connect()
         self.inbox = self.connection.subscribe("/queue/inbox", ack="client-individual")
@@ -217,7 +218,7 @@ def test_a_call_that_is_struck_leaves_the_connection_usable(room: Room, call: Ca
     sweep(room, lambda: call(room))
 
 
-@pytest.mark.parametrize("room", [{"resend_unconfirmed": True}], indirect=True)
+@pytest.mark.parametrize("room", [{"reconnect": replace(QUICK, resend_unconfirmed=True)}], indirect=True)
 @pytest.mark.parametrize("call", [confirm, batch], ids=lambda call: call.__name__)
 def test_so_does_one_whose_send_is_kept(room: Room, call: Callable[[Room], None]) -> None:
     sweep(room, lambda: call(room))

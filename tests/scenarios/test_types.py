@@ -17,7 +17,6 @@ import stompy
 from stompy.broker import Broker
 from stompy.connection.connecting import ConnectOptions, connect
 from stompy.dialects.options import SEND_OPTIONS
-from stompy.outbox.outbox import _OWN_OPTIONS
 from stompy.testing.brokers.settings import BrokerSettings
 from stompy.testing.containers import ActiveMQContainer, BrokerOptions
 
@@ -81,12 +80,14 @@ def test_a_body_is_what_can_be_sent(url: str) -> None:
 
 def test_options_are_known_by_name_and_type(url: str, tmp_path: Path) -> None:
     with (
-        stompy.Outbox(tmp_path / "outbox", url, receipt_timeout=5.0, heartbeat=QUIET, login="ann") as outbox,
+        stompy.Outbox(
+            tmp_path / "outbox", url, timeouts=stompy.Timeouts(receipt=5.0), heartbeat=QUIET, login="ann"
+        ) as outbox,
         pytest.raises(stompy.LocalProtocolError, match="a body cannot be None"),
     ):
         outbox.put("/queue/a", None)  # type: ignore[arg-type]
-    with pytest.raises(stompy.ConfigurationError, match="receipt_timeout"):
-        stompy.Outbox(tmp_path / "outbox", url, receipt_timeout="5")  # type: ignore[arg-type]
+    with pytest.raises(stompy.ConfigurationError, match="receipt"):
+        stompy.Outbox(tmp_path / "outbox", url, timeouts=stompy.Timeouts(receipt="5"))  # type: ignore[arg-type]
     with pytest.raises(stompy.ConfigurationError, match="no setting 'speed'"):
         stompy.Outbox(tmp_path / "outbox", url, speed=5)  # type: ignore[call-arg]
     ActiveMQContainer(users={"ann": "secret"}, memory_limit=1_000_000)

@@ -7,11 +7,11 @@ import threading
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.transport.base import RECV_SIZE
 
 BODY = 256
-MARKS = stompy.InboxLimits(max_messages=1_000, max_bytes=512 * 1024, hard_max_bytes=64 * 1024 * 1024)
+MARKS = stompy.Limits(max_inbox_messages=1_000, max_inbox_bytes=512 * 1024, hard_max_inbox_bytes=64 * 1024 * 1024)
 ONE_READ = RECV_SIZE // BODY
 """More messages than one read can hold: the marks are soft by that."""
 
@@ -30,8 +30,10 @@ def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on(messages: int
     done = threading.Event()
 
     with (
-        Broker(heartbeat=(1, 1), max_queue_messages=messages * 2, max_queue_bytes=1 << 30) as broker,
-        stompy.connect(broker.url, heartbeat=(1, 1), inbox=MARKS) as consumer,
+        Broker(
+            heartbeat=(1, 1), limits=BrokerLimits(max_queue_messages=messages * 2, max_queue_bytes=1 << 30)
+        ) as broker,
+        stompy.connect(broker.url, heartbeat=(1, 1), limits=MARKS) as consumer,
         stompy.connect(broker.url, heartbeat=(1, 1)) as producer,
     ):
 
@@ -75,4 +77,4 @@ def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on(messages: int
 
     # While a receipt is waited for the gate is held open, so the peak is the marks plus what came in that time.
     before_the_receipt = peaks[:consumed_meanwhile]
-    assert max(before_the_receipt) <= MARKS.max_messages + ONE_READ
+    assert max(before_the_receipt) <= MARKS.max_inbox_messages + ONE_READ

@@ -17,7 +17,19 @@ from typing import TypeGuard
 PACKAGE = "stompy"
 
 SHARED = frozenset(
-    {"errors", "types", "backoff", "deadline", "default", "secret", "printable", "forks", "locks", "threads"}
+    {
+        "errors",
+        "types",
+        "backoff",
+        "deadline",
+        "default",
+        "secret",
+        "printable",
+        "forks",
+        "installed",
+        "locks",
+        "threads",
+    }
 )
 """What everybody may import."""
 
@@ -32,6 +44,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "secret": frozenset(),
     "printable": frozenset(),
     "forks": frozenset(),
+    "installed": frozenset(),
     "locks": frozenset(),
     "threads": frozenset(),
     "frames": frozenset(),

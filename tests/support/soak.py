@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import stompy
@@ -154,7 +155,7 @@ class Soak:
     def _connect(self) -> stompy.Connection:
         options: dict[str, Any] = {"reconnect": QUICK, "heartbeat": (0, 0), **self.plan.options}
         if self.plan.resending == "connection":
-            options["resend_unconfirmed"] = True
+            options["reconnect"] = replace(QUICK, resend_unconfirmed=True)
         while True:
             try:
                 return stompy.connect(self._proxy.url, **options)

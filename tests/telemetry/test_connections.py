@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from tests.telemetry.conftest import WITHIN, Spans, Telemetry, attributes, context_of, is_child, trace_of
 
 
@@ -231,7 +231,10 @@ def test_errors_of_a_send_are_those_without_telemetry(conn: stompy.Connection, s
 
 
 def test_a_message_that_the_broker_refuses_fails_its_span(spans: Spans, telemetry: Telemetry) -> None:
-    with Broker(max_queue_messages=1) as broker, stompy.connect(broker.url, telemetry=telemetry.stompy) as conn:
+    with (
+        Broker(limits=BrokerLimits(max_queue_messages=1)) as broker,
+        stompy.connect(broker.url, telemetry=telemetry.stompy) as conn,
+    ):
         conn.send("/queue/a", "x", confirm=True)
         with pytest.raises(stompy.StompError) as raised:
             conn.send("/queue/a", "x", confirm=True)
@@ -244,7 +247,9 @@ def test_a_message_that_the_broker_refuses_fails_its_span(spans: Spans, telemetr
 def test_what_was_not_confirmed_is_sent_again_with_its_context(broker: Broker, telemetry: Telemetry) -> None:
     with (
         stompy.connect(broker.url) as plain,
-        stompy.connect(broker.url, reconnect=True, resend_unconfirmed=True, telemetry=telemetry.stompy) as conn,
+        stompy.connect(
+            broker.url, reconnect=stompy.Reconnect(resend_unconfirmed=True), telemetry=telemetry.stompy
+        ) as conn,
     ):
         subscription = plain.subscribe("/queue/a")
         conn.send("/queue/a", "x", confirm=True)

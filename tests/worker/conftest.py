@@ -50,7 +50,10 @@ def orders_to_refused(url: str, dialect: str, name: str) -> None:
     """Check that of orders, those whose output is refused become dead letters, and the others are processed."""
     refused = REFUSED[dialect]
     worker = stompy.Worker(
-        url, concurrency=4, stop_timeout=WITHIN, reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01))
+        url,
+        concurrency=4,
+        timeouts=stompy.Timeouts(close=WITHIN),
+        reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)),
     )
     good, bad = [f"good-{number}" for number in range(8)], [f"bad-{number}" for number in range(2 * len(refused))]
 
@@ -101,7 +104,9 @@ def make_worker(broker: Broker) -> Iterator[Callable[..., stompy.Worker]]:
     made: list[stompy.Worker] = []
 
     def make(url: str | None = None, **options: Any) -> stompy.Worker:
-        worker = stompy.Worker(url or broker.url, **{"concurrency": 2, "stop_timeout": WITHIN, **options})
+        worker = stompy.Worker(
+            url or broker.url, **{"concurrency": 2, "timeouts": stompy.Timeouts(close=WITHIN), **options}
+        )
         made.append(worker)
         return worker
 

@@ -21,8 +21,8 @@ def note(text: str) -> None:
         file.write(text + "\n")
 
 
-slow = stompy.Worker(concurrency=8, stop_timeout=30)
-impatient = stompy.Worker(concurrency=1, stop_timeout=0.1)
+slow = stompy.Worker(concurrency=8, timeouts=stompy.Timeouts(close=30))
+impatient = stompy.Worker(concurrency=1, timeouts=stompy.Timeouts(close=0.1))
 
 
 @slow.task("/queue/a", name="slow")
@@ -43,9 +43,9 @@ class Waiting:
             time.sleep(0.01)
 
 
-starting = stompy.Worker(concurrency=1, stop_timeout=30, middleware=[Waiting()])
+starting = stompy.Worker(concurrency=1, timeouts=stompy.Timeouts(close=30), middleware=[Waiting()])
 starting.add(until_released, "/queue/a", name="slow")
-children = stompy.Worker(concurrency=2, stop_timeout=20)
+children = stompy.Worker(concurrency=2, timeouts=stompy.Timeouts(close=20))
 
 
 @children.task("/queue/a", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
@@ -98,7 +98,7 @@ class Garbage:
         gc.set_threshold(10)
 
 
-littering = stompy.Worker(concurrency=20, stop_timeout=0.1, middleware=[Garbage()])
+littering = stompy.Worker(concurrency=20, timeouts=stompy.Timeouts(close=0.1), middleware=[Garbage()])
 
 
 @littering.task("/queue/a", prefetch=20, time_limit=0.01, attempts=1)
@@ -110,7 +110,9 @@ def stick(message: stompy.Message) -> None:
 
 
 chaos = stompy.Worker(
-    concurrency=8, stop_timeout=10, reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.05, longest=0.2))
+    concurrency=8,
+    timeouts=stompy.Timeouts(close=10),
+    reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.05, longest=0.2)),
 )
 
 
@@ -171,11 +173,11 @@ def lines() -> list[str]:
     return (FOLDER / "noted").read_text().splitlines()
 
 
-alone = stompy.Worker(concurrency=1, stop_timeout=20)
+alone = stompy.Worker(concurrency=1, timeouts=stompy.Timeouts(close=20))
 alone.add(run_task, "/queue/a", attempts=1)
-supervised = stompy.Worker(concurrency=8, stop_timeout=20)
+supervised = stompy.Worker(concurrency=8, timeouts=stompy.Timeouts(close=20))
 supervised.add(run_task, "/queue/a", attempts=1)
-keyed = stompy.Worker(concurrency=8, stop_timeout=20)
+keyed = stompy.Worker(concurrency=8, timeouts=stompy.Timeouts(close=20))
 keyed.add(run_task, "/queue/a", key=lambda message: "", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
-limited = stompy.Worker(concurrency=2, stop_timeout=20, max_messages=3)
+limited = stompy.Worker(concurrency=2, timeouts=stompy.Timeouts(close=20), max_messages=3)
 limited.add(run_task, "/queue/a")

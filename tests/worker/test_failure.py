@@ -10,7 +10,7 @@ import pytest
 import tenacity
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.testing.faults import Drop, FaultPlan
 from stompy.testing.proxy import FaultProxy
 from stompy.worker.failure import decide, queue_named
@@ -156,7 +156,7 @@ def test_a_reply_that_cannot_be_sent_is_a_failure_of_the_task(broker: Broker, ma
 
 
 def test_a_refused_reply_is_left_out_of_one_message_and_not_of_equal_ones(make_worker: Make) -> None:
-    with Broker(max_queues=2) as broker:
+    with Broker(limits=BrokerLimits(max_queues=2)) as broker:
         worker = make_worker(broker.url)
         worker.add(lambda message: "yes", "/queue/a", name="t")
         with stompy.connect(broker.url) as conn:
@@ -172,7 +172,7 @@ def test_a_refused_reply_is_left_out_of_one_message_and_not_of_equal_ones(make_w
 def test_a_dead_letter_that_the_broker_refuses_is_tried_again(
     make_worker: Make, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Broker(max_queues=2) as broker:
+    with Broker(limits=BrokerLimits(max_queues=2)) as broker:
         worker = make_worker(broker.url)
 
         @worker.task("/queue/a", attempts=1)
@@ -205,7 +205,9 @@ def test_what_the_broker_never_confirms_is_repeated_in_a_new_session(
 ) -> None:
     with Broker(like=like) as broker, FaultProxy(broker.url, faults=FaultPlan(lost)) as proxy:
         worker = make_worker(
-            proxy.url, receipt_timeout=0.3, reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01))
+            proxy.url,
+            timeouts=stompy.Timeouts(receipt=0.3),
+            reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)),
         )
 
         @worker.task("/queue/a", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01), **options)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from tests.worker.conftest import WITHIN, Start, get, left, send, wait_until
 
 
@@ -145,13 +145,13 @@ def test_a_refused_subscription_ends_the_worker(broker: Broker, start: Start) ->
 
 
 def test_a_wrong_login_ends_the_worker(start: Start) -> None:
-    with Broker(users={"ann": "right"}, login_delay=0.0) as broker:
+    with Broker(users={"ann": "right"}, limits=BrokerLimits(login_delay=0.0)) as broker:
         url = broker.url.replace("stomp://", "stomp://ann:wrong@")
         assert start("slow", url=url).wait(WITHIN) == stompy.WorkerExit.BROKER
 
 
 def test_a_lost_login_ends_the_parent_of_children_too(start: Start) -> None:
-    with Broker(users={"ann": "right"}, login_delay=0.0) as broker:
+    with Broker(users={"ann": "right"}, limits=BrokerLimits(login_delay=0.0)) as broker:
         url = broker.url.replace("stomp://", "stomp://ann:wrong@")
         assert start("children", "--processes", "2", url=url).wait(WITHIN) == stompy.WorkerExit.BROKER
 

@@ -55,7 +55,7 @@ def test_a_stuck_task_is_reported_and_its_place_freed(
 
 
 def test_too_many_stuck_tasks_end_the_worker(broker: Broker, make_worker: Make) -> None:
-    worker = make_worker(concurrency=1, max_stuck=1, stop_timeout=WITHIN)
+    worker = make_worker(concurrency=1, max_stuck=1, timeouts=stompy.Timeouts(close=WITHIN))
     release = threading.Event()
 
     @worker.task("/queue/a", attempts=1, time_limit=0.1)
@@ -75,7 +75,7 @@ def test_too_many_stuck_tasks_end_the_worker(broker: Broker, make_worker: Make) 
 
 
 def test_a_task_that_gets_stuck_while_the_worker_stops_does_not_hold_it_up(broker: Broker, make_worker: Make) -> None:
-    worker = make_worker(concurrency=1, stop_timeout=WITHIN)
+    worker = make_worker(concurrency=1, timeouts=stompy.Timeouts(close=WITHIN))
     began, release = threading.Event(), threading.Event()
 
     @worker.task("/queue/a", attempts=1, time_limit=0.5)

@@ -41,7 +41,7 @@ def assert_empty(url: str, *queues: str) -> None:
 
 
 def test_each_failure_ends_as_it_should(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), concurrency=4, stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), concurrency=4, timeouts=stompy.Timeouts(close=WITHIN))
 
     @worker.task("/queue/orders", decode="json", attempts=3, backoff=stompy.Backoff(first=0.1, longest=0.2))
     def handle(order: dict[str, str], context: stompy.TaskContext) -> None:
@@ -77,7 +77,9 @@ def test_each_failure_ends_as_it_should(real: RunningBroker, seen: Seen) -> None
 
 def test_a_request_is_answered_and_one_without_a_requester_ends(real: RunningBroker, seen: Seen) -> None:
     worker = stompy.Worker(
-        real.url(), stop_timeout=WITHIN, reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.1, longest=0.2))
+        real.url(),
+        timeouts=stompy.Timeouts(close=WITHIN),
+        reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.1, longest=0.2)),
     )
 
     @worker.task("/queue/double", decode="json")
@@ -102,7 +104,7 @@ def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: 
     worker = stompy.Worker(
         real.url(),
         concurrency=4,
-        stop_timeout=WITHIN,
+        timeouts=stompy.Timeouts(close=WITHIN),
         reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.1, longest=0.5)),
     )
 
@@ -134,7 +136,7 @@ def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: 
 
 
 def test_dead_letters_outlive_a_crash_of_the_broker(real: RunningBroker) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
 
     @worker.task("/queue/crash", attempts=1)
     def handle(message: stompy.Message) -> None:
@@ -169,7 +171,7 @@ def test_an_order_whose_output_is_refused_becomes_a_dead_letter(real: RunningBro
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_a_transactional_task_does_all_or_nothing(real: RunningBroker, outcome: str) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
 
     @worker.task(f"/queue/tx-{outcome}", transactional=True, attempts=1)
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
@@ -190,7 +192,7 @@ def test_a_transactional_task_does_all_or_nothing(real: RunningBroker, outcome: 
 
 
 def test_a_retry_comes_in_time_though_1_200_wait_for_longer(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
 
     @worker.task("/queue/waits")
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
@@ -213,7 +215,7 @@ def test_a_retry_comes_in_time_though_1_200_wait_for_longer(real: RunningBroker,
 
 @pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
 def test_what_a_task_makes_of_persistent_messages_survives_a_restart(real: RunningBroker, transactional: bool) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
     queue = f"/queue/forward-{transactional}"
 
     @worker.task(queue, transactional=transactional)
@@ -243,7 +245,7 @@ def test_what_a_task_makes_of_persistent_messages_survives_a_restart(real: Runni
 
 
 def test_a_transactional_task_past_its_time_limit_is_settled_once(real: RunningBroker) -> None:
-    worker = stompy.Worker(real.url(), concurrency=2, max_stuck=100, stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), concurrency=2, max_stuck=100, timeouts=stompy.Timeouts(close=WITHIN))
     release = threading.Event()
 
     @worker.task("/queue/overdue", transactional=True, attempts=1, time_limit=0.3)
@@ -285,7 +287,7 @@ def test_of_several_messages_one_crashes(
 
 
 def test_a_delay_waits_behind_no_longer_one_of_its_parking_queue(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
     begun: set[str] = set()
 
     @worker.task("/queue/behind")

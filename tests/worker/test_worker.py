@@ -351,7 +351,7 @@ def test_a_worker_starts_once(make_worker: Make) -> None:
 
 
 def test_an_unknown_broker_is_waited_for(make_worker: Make, seen: Seen) -> None:
-    worker = make_worker("stomp://127.0.0.1:1", startup_timeout=0.1)
+    worker = make_worker("stomp://127.0.0.1:1", timeouts=stompy.Timeouts(start=0.1))
     worker.add(print, "/queue/a")
     with pytest.raises(stompy.ConnectError):
         worker.start()
@@ -387,7 +387,10 @@ def test_messages_whose_acknowledgements_were_not_written_in_time_are_delivered_
 ) -> None:
     with FaultProxy(broker.url) as proxy:
         worker = make_worker(
-            proxy.url, concurrency=3, send_timeout=0.1, reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01))
+            proxy.url,
+            concurrency=3,
+            timeouts=stompy.Timeouts(send=0.1),
+            reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)),
         )
 
         @worker.task("/queue/a", prefetch=20)

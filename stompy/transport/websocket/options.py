@@ -15,7 +15,7 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
 """HTTP headers, or a function that returns them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WebSocketOptions:
     """Settings for `ws://` and `wss://` addresses.
 

@@ -49,8 +49,7 @@ def make(proxy: FaultProxy) -> Make:
         return Publisher(
             lambda: stompy.connect(
                 url,  # type: ignore[arg-type]
-                receipt_timeout=timeout,  # type: ignore[arg-type]
-                send_timeout=timeout,  # type: ignore[arg-type]
+                timeouts=stompy.Timeouts(receipt=timeout, send=timeout),  # type: ignore[arg-type]
                 dialect=dialect,  # type: ignore[arg-type]
             ),
             identify=identifier(PART, mode),  # type: ignore[arg-type]
