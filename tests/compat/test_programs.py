@@ -287,7 +287,7 @@ def test_a_subclass_may_override_send(connect: Connect) -> None:
 def test_hosts_are_tried_in_turn(broker: Broker) -> None:
     hosts = [("127.0.0.1", 1), host_of(broker)]
     connection = stomp.Connection(hosts)
-    assert connection.transport._Transport__host_and_ports == hosts
+    assert connection.transport._Transport__host_and_ports == hosts  # type: ignore[attr-defined]
     connection.connect(wait=True)
     assert connection.transport.current_host_and_port == host_of(broker)
     connection.disconnect(receipt="bye")
