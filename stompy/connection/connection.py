@@ -154,7 +154,7 @@ class Connection:
         receipt = self._sender.send(destination, body, options, confirm, timeout)
         if receipt is not None:
             self._sender.flush_batch(timeout=timeout)
-            receipt.wait(timeout)
+            receipt.result(timeout)
 
     def send_async(
         self,
@@ -197,7 +197,7 @@ class Connection:
         """Write this thread's batch and wait for all pending receipts.
 
         Messages sent without a receipt are not confirmed. Also raises the error of a frame that failed earlier, on this
-        session or a lost one, unless its receipt's `wait` or another flush of this thread has raised it.
+        session or a lost one, unless its receipt or another flush of this thread has raised it.
 
         Args:
             timeout: seconds in total; by default the receipt timeout.

@@ -70,8 +70,8 @@ def options_to_forward(message: Message, dialect: Dialect, options: SendOptions)
     taken = dialect.headers_of(options).values()
     own = {name: value for name, value in headers_to_copy(message).items() if name not in taken}
     made: SendOptions = {"content_type": message.headers.get("content-type"), **options}
-    made["headers"] = {**own, **(options.get("headers") or {})}
-    if made.get("persistent") is None and "persistent" not in made["headers"]:
+    made["headers"] = headers = {**own, **(options.get("headers") or {})}
+    if made.get("persistent") is None and "persistent" not in headers:
         made["persistent"] = persistent_option(message, dialect)
     return made
 
@@ -337,7 +337,7 @@ class Message:
         """
         receipt = self._delivery.acker.acknowledge(self, "ACK", receipt=confirm)
         if receipt is not None:
-            receipt.wait()
+            receipt.result()
 
     def ack_async(self) -> Receipt:
         """Acknowledge the message as `ack` does, and return the receipt by which the broker will confirm the ACK."""
@@ -364,7 +364,7 @@ class Message:
         """
         receipt = self._delivery.acker.acknowledge(self, "NACK", receipt=confirm, requeue=requeue)
         if receipt is not None:
-            receipt.wait()
+            receipt.result()
 
     def nack_async(self, *, requeue: bool | None = None) -> Receipt:
         """Reject the message as `nack` does, and return the receipt by which the broker will confirm the NACK."""

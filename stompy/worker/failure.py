@@ -363,7 +363,7 @@ def _settle(connection: Connection, dialect: Dialect, pairs: Sequence[tuple[Mess
             options["dedupe_id"] = copy.identity
         receipts.append(connection.send_async(copy.destination, copy.body, **options))
     for receipt in receipts:
-        receipt.wait()
+        receipt.result()
     for message, _ in pairs:
         message.ack()
 
