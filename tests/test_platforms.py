@@ -14,8 +14,10 @@ HIDDEN = {
     "win32": {
         "modules": ["fcntl", "termios", "pwd", "grp", "resource", "tty", "pty", "curses", "readline", "syslog"],
         "socket": ["AF_UNIX", "SCM_RIGHTS", "TCP_USER_TIMEOUT", "MSG_NOSIGNAL", "MSG_DONTWAIT"],
-        "os": ["fork", "forkpty", "register_at_fork", "getuid", "geteuid", "getpgid", "killpg", "setsid", "uname"]
-        + ["sched_getaffinity", "posix_fallocate", "fchmod", "chown", "mkfifo", "pread", "sysconf", "statvfs"],
+        "os": [
+            *["fork", "forkpty", "register_at_fork", "getuid", "geteuid", "getpgid", "killpg", "setsid", "uname"],
+            *["sched_getaffinity", "posix_fallocate", "fchmod", "chown", "mkfifo", "pread", "sysconf", "statvfs"],
+        ],
         "signal": ["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGKILL", "SIGALRM", "SIGCHLD", "pthread_kill", "setitimer"],
         "select": ["poll", "epoll", "kqueue"],
         "faulthandler": ["register", "unregister"],
@@ -30,8 +32,8 @@ HIDDEN = {
 """What a system lacks: modules, and names of modules."""
 
 PROGRAM = """
-import asyncio, http.server, importlib, logging.handlers, multiprocessing, pkgutil, sqlite3, ssl, subprocess, sys, tempfile
-import unittest.mock, urllib.request, uuid
+import asyncio, http.server, importlib, logging.handlers, multiprocessing, pkgutil, sqlite3, ssl, subprocess, sys
+import tempfile, unittest.mock, urllib.request, uuid
 import pytest, hypothesis  # that import what is hidden below
 
 import functools, socket
