@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import get_args
 
 from stompy.cli.console import Output, forget_stdout, report
 from stompy.cli.exits import Exit, Failure, interruption
@@ -13,7 +14,7 @@ from stompy.cli.records import as_json, format_named, shown
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
-from stompy.connection.subscription import Subscription
+from stompy.connection.subscription import AckMode, Subscription
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import dialect_named
 from stompy.errors import ReceiveTimeoutError
@@ -58,7 +59,10 @@ def add_subscribe(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         help=f"end with code 0 when nothing came for {_EMPTY_AFTER:g} s, or --timeout",
     )
     parser.add_argument(
-        "--ack", choices=("auto", "client", "client-individual"), default="client", help="default: client"
+        "--ack",
+        choices=get_args(AckMode),
+        default="handled",
+        help="handled: acknowledge what was written, or read by the reader of a pipe (default: handled)",
     )
     parser.add_argument(
         "--format",
@@ -97,6 +101,8 @@ def run_subscribe(arguments: argparse.Namespace) -> Exit:
     progress = Progress("received", hidden=output.is_terminal)
     # With --count, the reader is expected to read all messages.
     by_reading = arguments.count is None and output.is_pipe
+    if arguments.ack == "handled":
+        arguments.ack = "client"  # the printer acknowledges in order, many at once
     printer = _Printer(output, render, progress, ack=arguments.ack, by_reading=by_reading)
     try:
         # The printer ends first: what was written and not yet acknowledged would come again.

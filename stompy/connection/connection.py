@@ -167,14 +167,14 @@ class Connection:
             NotConnectedError: the connection was closed.
             ConnectionLostError: the connection was lost; `outcome` says whether the broker may have the message.
             ReceiptTimeoutError: with `confirm`, the broker did not confirm in time.
-            UnconfirmedFullError: with `connect(resend_unconfirmed=...)`, the resend buffer is full; nothing was sent.
+            UnconfirmedFullError: with `Reconnect(resend_unconfirmed=...)`, the resend buffer is full; nothing was sent.
         """
         if timeout is not DEFAULT:
             check_seconds(timeout)
         receipt = self._sender.send(destination, body, options, confirm, timeout)
         if receipt is not None:
             self._sender.flush_batch(timeout=timeout)
-            receipt.wait(timeout)
+            receipt.result(timeout)
 
     def send_async(
         self,
@@ -217,7 +217,7 @@ class Connection:
         """Write this thread's batch and wait for all pending receipts.
 
         Messages sent without a receipt are not confirmed. Also raises the error of a frame that failed earlier, on this
-        session or a lost one, unless its receipt's `wait` or another flush of this thread has raised it.
+        session or a lost one, unless its receipt or another flush of this thread has raised it.
 
         Args:
             timeout: seconds in total; by default the receipt timeout.

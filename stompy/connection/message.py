@@ -70,8 +70,8 @@ def options_to_forward(message: Message, dialect: Dialect, options: SendOptions)
     taken = dialect.headers_of(options).values()
     own = {name: value for name, value in headers_to_copy(message).items() if name not in taken}
     made: SendOptions = {"content_type": message.headers.get("content-type"), **options}
-    made["headers"] = {**own, **(options.get("headers") or {})}
-    if made.get("persistent") is None and "persistent" not in made["headers"]:
+    made["headers"] = headers = {**own, **(options.get("headers") or {})}
+    if made.get("persistent") is None and "persistent" not in headers:
         made["persistent"] = persistent_option(message, dialect)
     return made
 
@@ -143,7 +143,7 @@ class Delivery:
 
 
 class Message:
-    """A received MESSAGE frame. Thread-safe.
+    """A received MESSAGE frame, made by `Connection.subscribe` and its like. Thread-safe.
 
     It can only be acknowledged in the session that delivered it.
 
@@ -337,7 +337,7 @@ class Message:
         """
         receipt = self._delivery.acker.acknowledge(self, "ACK", receipt=confirm)
         if receipt is not None:
-            receipt.wait()
+            receipt.result()
 
     def ack_async(self) -> Receipt:
         """Acknowledge the message as `ack` does, and return the receipt by which the broker will confirm the ACK."""
@@ -364,7 +364,7 @@ class Message:
         """
         receipt = self._delivery.acker.acknowledge(self, "NACK", receipt=confirm, requeue=requeue)
         if receipt is not None:
-            receipt.wait()
+            receipt.result()
 
     def nack_async(self, *, requeue: bool | None = None) -> Receipt:
         """Reject the message as `nack` does, and return the receipt by which the broker will confirm the NACK."""
@@ -452,3 +452,8 @@ class Message:
         state = f" {self._settled}" if self._settled else ""
         identity, destination = show_text(self.message_id), show_text(self.destination)
         return f"<Message {identity} from {destination} {show_body(self.body)}{state}>"
+
+
+def delivery_of(message: Message) -> Delivery:
+    """Return the link, the acker and the subscription of a message, for other folders of stompy."""
+    return message._delivery
