@@ -20,7 +20,6 @@ Threads: any may use a plan; sessions' readers and writers wait in it where a `D
 from __future__ import annotations
 
 import random
-import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -29,6 +28,7 @@ from typing import TypeAlias
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, StompTimeoutError
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS
+from stompy.locks import make_condition
 
 SENT = "sent"
 """In the place of a command: any frame that the broker sends."""
@@ -260,7 +260,7 @@ class FaultPlan:
 
     def __init__(self, *faults: Fault, seed: int = 0) -> None:
         self._seed = seed
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = make_condition("fault plan", None)
         self._entries: tuple[tuple[int, Fault], ...] = ()
         self._added = 0
         self._releases = 0
@@ -351,11 +351,10 @@ class FaultPlan:
     def hold(self, *, until: Deadline, over: Callable[[], bool], releases: int, deadline: Deadline) -> bool:
         """Wait until a moment, until `over()`, or until there are more releases; `False` if the deadline came first."""
         with self._changed:
-            while not (over() or self._releases > releases or until.expired):
-                if deadline.expired:
-                    return False
-                self._changed.wait(_sooner(until.remaining(), deadline.remaining()))
-        return True
+            self._changed.wait_for(
+                lambda: over() or self._releases > releases, deadline.sooner(until.remaining()).remaining()
+            )
+            return over() or self._releases > releases or until.expired
 
     def wake(self) -> None:
         """Let those who `hold` look again whether it is over."""
@@ -372,7 +371,3 @@ _FRAMES = CLIENT_COMMANDS | SERVER_COMMANDS | {SENT, RECEIVED, HEARTBEAT}
 def _check_count(name: str, value: int | None) -> None:
     if value is not None and value < 1:
         raise ConfigurationError(f"{name} counts from 1, it cannot be {value!r}")
-
-
-def _sooner(one: float | None, other: float | None) -> float | None:
-    return min((seconds for seconds in (one, other) if seconds is not None), default=None)

@@ -322,14 +322,11 @@ class Subscription:
 
     def _await_message(self, deadline: Deadline) -> bool:
         """Wait for a message, with the lock held; return `False` if the subscription was closed by us."""
-        while not self._inbox:
-            if self._closed:
-                if self._reason is not None:
-                    raise self._reason.with_traceback(None)
-                return False
-            if not self._condition.wait(deadline.remaining()) and not self._inbox and deadline.expired:
-                raise ReceiveTimeoutError(f"no message from {self.destination!r} in time")
-        return True
+        if not self._condition.wait_for(lambda: self._inbox or self._closed, deadline.remaining()):
+            raise ReceiveTimeoutError(f"no message from {self.destination!r} in time")
+        if not self._inbox and self._reason is not None:
+            raise self._reason.with_traceback(None)
+        return bool(self._inbox)
 
     def _restore(self, message: Message) -> None:
         if not self._inbox or self._inbox[0] is not message:

@@ -229,7 +229,7 @@ class Outbox:
         """
         self._owner.check()
         store, forwarder = self._store, self._forwarder
-        self._changes.wait(lambda: not self._waiting() or forwarder.ended, Deadline(timeout))
+        self._changes.wait(lambda: not self._waiting(), lambda: forwarder.ended, Deadline(timeout))
         if not self._waiting():
             return
         if forwarder.ended:
@@ -307,12 +307,13 @@ class _Changes:
         with self._condition:
             self._condition.notify_all()
 
-    def wait(self, predicate: Callable[[], object], deadline: Deadline) -> None:
-        """Wait until `predicate()` is true, or the deadline has passed."""
+    def wait(self, changed: Callable[[], object], over: Callable[[], bool], deadline: Deadline) -> None:
+        """Wait until `changed()` or `over()` is true, or the deadline has passed."""
         with self._condition:
-            while not predicate() and not deadline.expired:
-                # Polled, as the end of the forwarder is not a change on disk.
-                self._condition.wait(deadline.sooner(_POLL_INTERVAL).remaining())
+            # `over` is polled, as the end of the forwarder is not a change on disk.
+            while not self._condition.wait_for(changed, deadline.sooner(_POLL_INTERVAL).remaining()):
+                if over() or deadline.expired:
+                    return
 
 
 def _age(since_ms: int) -> float:

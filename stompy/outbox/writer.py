@@ -147,8 +147,7 @@ class Writer(DaemonThread):
 
     def _next(self) -> list[_Task[Any]] | None:
         with self._jobs:
-            while not self._tasks and not self._stopping:
-                self._jobs.wait()
+            self._jobs.wait_for(lambda: self._tasks or self._stopping)
             tasks, self._tasks = self._tasks, []
             return tasks or None
 

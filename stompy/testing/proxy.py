@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +30,8 @@ from typing import Any, TypeVar
 
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, NotConnectedError, StompTimeoutError
-from stompy.forks import ChildEnds, free_when_forked
+from stompy.forks import ChildEnds
+from stompy.locks import make_condition
 from stompy.testing.directions import DIRECTIONS, Direction, DirectionFaults, Ending, FaultControls, check_ending
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy_loop import ProxyEventLoop, ProxyListener
@@ -125,8 +125,7 @@ class FaultProxy(FaultControls):
         self._swallow = False
         self._loop: ProxyEventLoop | None = None
         self._listener: ProxyListener | None = None
-        self._changed = threading.Condition(threading.Lock())
-        free_when_forked(self._changed)
+        self._changed = make_condition("proxy", None)
         self._turns = 0
         # Replaced as a whole by the proxy's thread, so that any thread may read it.
         self._links = _Links((), accepted=0, up=0, down=0)

@@ -158,8 +158,7 @@ class Crashes:
         """Wait until a message may run, and count it as running; return `False` if the worker stops meanwhile."""
         with self._lock:
             self._alone += alone
-            while self._running if alone else self._alone:
-                self._lock.wait(_TURN)
+            while not self._lock.wait_for(lambda: not (self._running if alone else self._alone), _TURN):
                 if stopping.is_set():
                     self._alone -= alone
                     return False

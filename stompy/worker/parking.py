@@ -214,10 +214,15 @@ class ParkingLot(DaemonThread):
                 if taken:
                     self._moving = len(taken)
                     return taken
-                soonest = min((lane.next() for lane in self._lanes), default=math.inf)
+                soonest = self._soonest()
                 left = None if soonest == math.inf else max(0.0, soonest - self._engine.now())
-                self._condition.wait(self._engine.at_most(left))
+                self._condition.wait_for(
+                    lambda soonest=soonest: self._stopped or self._soonest() < soonest, self._engine.at_most(left)
+                )
             return []
+
+    def _soonest(self) -> float:
+        return min((lane.next() for lane in self._lanes), default=math.inf)
 
     def _move(self, taken: Sequence[tuple[_Lane, Message]]) -> None:
         now = self._engine.now()

@@ -22,7 +22,7 @@ from stompy.connection.message import Message
 from stompy.connection.transaction import Transaction
 from stompy.errors import AckError, BrokerError, ConnectionLostError, NotConnectedError, StompError
 from stompy.forks import ChildEnds
-from stompy.locks import Condition, Rank, make_lock
+from stompy.locks import Rank, make_condition, make_lock
 from stompy.threads import DaemonThread
 from stompy.worker.crashes import CRASHED, Note
 from stompy.worker.failure import (
@@ -108,7 +108,7 @@ class Commits:
     """
 
     def __init__(self) -> None:
-        self._changed = Condition()
+        self._changed = make_condition("commits", None)
         self._running = 0
         self._alone = False
         self._blamed: Message | None = None
