@@ -48,7 +48,15 @@ from stompy.errors import (
 if TYPE_CHECKING:
     from stompy.connection.connecting import connect
     from stompy.connection.connection import Connection
-    from stompy.connection.listeners import ConnectionListener
+    from stompy.connection.listeners import (
+        ClosedEvent,
+        ConnectedEvent,
+        DisconnectedEvent,
+        HandlerErrorEvent,
+        HeartbeatTimeoutEvent,
+        Listener,
+        ReconnectingEvent,
+    )
     from stompy.connection.message import Message
     from stompy.connection.reconnect import Reconnect, ResendLimits
     from stompy.connection.stats import ConnectionStats
@@ -79,26 +87,31 @@ __all__ = [
     "BrokerError",
     "ClientCertificateRefusedError",
     "ClientIdInUseError",
+    "ClosedEvent",
     "ConcurrencyError",
     "ConfigurationError",
     "ConnectError",
     "ConnectRefusedError",
     "ConnectTimeoutError",
+    "ConnectedEvent",
     "Connection",
-    "ConnectionListener",
     "ConnectionLostError",
     "ConnectionStats",
     "DeadLetter",
     "Defer",
+    "DisconnectedEvent",
     "Frame",
     "FrameTooLargeError",
+    "HandlerErrorEvent",
     "Headers",
     "HeartbeatTimeoutError",
+    "HeartbeatTimeoutEvent",
     "InboxLimits",
     "InsecureTlsWarning",
     "Leniency",
     "LimitExceededError",
     "Limits",
+    "Listener",
     "LocalProtocolError",
     "Message",
     "MessageError",
@@ -118,6 +131,7 @@ __all__ = [
     "ReceiptTimeoutError",
     "ReceiveTimeoutError",
     "Reconnect",
+    "ReconnectingEvent",
     "Reject",
     "RemoteProtocolError",
     "ResendLimits",
@@ -148,7 +162,13 @@ __all__ = [
 
 _LAZY = {
     "Connection": "stompy.connection.connection",
-    "ConnectionListener": "stompy.connection.listeners",
+    "ClosedEvent": "stompy.connection.listeners",
+    "ConnectedEvent": "stompy.connection.listeners",
+    "DisconnectedEvent": "stompy.connection.listeners",
+    "HandlerErrorEvent": "stompy.connection.listeners",
+    "HeartbeatTimeoutEvent": "stompy.connection.listeners",
+    "Listener": "stompy.connection.listeners",
+    "ReconnectingEvent": "stompy.connection.listeners",
     "ConnectionStats": "stompy.connection.stats",
     "DeadLetter": "stompy.outbox.stats",
     "Frame": "stompy.frames.frame",

@@ -75,7 +75,7 @@ def flights(most: int | None = None) -> Iterator[dict[str, Any]]:
         yield {name: int(float(text)) if name in WHOLE else text for name, text in known.items()}
 
 
-class Alerts(stompy.ConnectionListener):
+class Alerts(stompy.Listener):
     """Prints alerts, the first ones of many."""
 
     def __init__(self, printed: int = 10) -> None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stompy.broker")
 
 _GRACE = 0.5
-"""Seconds that clients get to take the end of the stream, before `stop` ends it for them."""
+"""Seconds that clients get to take the end of the stream, before `close` ends it for them."""
 
 
 class Broker(Management):
@@ -59,7 +59,7 @@ class Broker(Management):
       have `original-destination`.
     - **Temporary destinations.** `/temp-queue/NAME` and `/temp-topic/NAME` belong to their session and end with it.
       In `reply-to` they become a name that other sessions can send to; a reply whose owner is gone is dropped.
-    - **Headers of SEND.** `priority` (0 to 9, higher ones first), `persistent:false` (gone after `stop` or `restart`;
+    - **Headers of SEND.** `priority` (0 to 9, higher ones first), `persistent:false` (gone after `close` or `restart`;
       all others stay), `expires` (moment) or `expiration` (duration), `AMQ_SCHEDULED_DELAY` or `AMQ_SCHEDULED_TIME`,
       all in milliseconds, `JMSXGroupID` with `JMSXGroupSeq:-1` to end the group, `_AMQ_DUPL_ID` (the last 20,000 are
       remembered; a transaction that has one of them cannot be committed).
@@ -96,7 +96,7 @@ class Broker(Management):
     - **Full.** A SEND or COMMIT that a queue cannot take is answered with ERROR. After any ERROR the connection is
       closed, in every version.
 
-    It may be started again after `stop`; its queues then still hold what they held, and the port is the same.
+    It may be started again after `close`; its queues then still hold what they held, and the port is the same.
 
     Args:
         host: where to listen. Anything but the own machine is warned about.
@@ -302,14 +302,15 @@ class Broker(Management):
         _LOG.info("listening on %s; for development, in memory", self._where())
         return self
 
-    def stop(self, timeout: float = 5.0) -> None:
+    def close(self, *, timeout: float | None = 5.0) -> None:
         """Stop listening, end all sessions and wait for their threads. Nothing happens if it does not run.
 
         Clients see the end of the stream, as when a broker goes down; what they had not acknowledged is back in its
         queues.
 
         Args:
-            timeout: seconds after which the threads that are left are abandoned, with a word in the log.
+            timeout: seconds after which the threads that are left are abandoned, with a word in the log; `None` for no
+                limit.
         """
         check_seconds(timeout)
         if self._acceptor.runs and self._owner.forked:
@@ -321,15 +322,21 @@ class Broker(Management):
             self._router.owner = None
             _LOG.info("stopped listening on %s", self._where())
 
-    def restart(self, timeout: float = 5.0) -> None:
+    @property
+    def closed(self) -> bool:
+        """Whether it does not run: it was not started yet, or was closed."""
+        return not self._acceptor.runs
+
+    def restart(self, *, timeout: float | None = 5.0) -> None:
         """Cut all sessions at once and go on, as a broker that was killed and came up again with its store on disk.
 
         What clients had not acknowledged is back in its queues and is delivered again; open transactions are gone, and
         so is what waited for the subscribers of topics. The port never stops listening; for a time without a broker,
-        use `stop` and `start`.
+        use `close` and `start`.
 
         Args:
-            timeout: seconds after which threads of the old sessions are abandoned, with a word in the log.
+            timeout: seconds after which threads of the old sessions are abandoned, with a word in the log; `None` for
+                no limit.
 
         Raises:
             NotConnectedError: the broker does not run.
@@ -362,11 +369,11 @@ class Broker(Management):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop()
+        self.close()
 
     @property
     def url(self) -> str:
-        """The address for clients of this machine, such as `stomp://127.0.0.1:61613`; still known after `stop`.
+        """The address for clients of this machine, such as `stomp://127.0.0.1:61613`; still known after `close`.
 
         Raises:
             NotConnectedError: the broker was never started, so that it has no port yet.
@@ -398,7 +405,7 @@ class Broker(Management):
 
         return Console(self, self._router, self._settings, port=port, instance=instance)
 
-    def _stop_console(self, timeout: float) -> None:
+    def _stop_console(self, timeout: float | None) -> None:
         if self._console is not None:
             self._console.stop(Deadline(timeout))
 

@@ -14,6 +14,7 @@ from stompy.forks import ChildEnds
 from stompy.frames.parser import Parser
 
 if TYPE_CHECKING:
+    from stompy.broker.message import Item
     from stompy.broker.router import Router
     from stompy.broker.session_state import SessionState
     from stompy.broker.stats import BrokerStats
@@ -122,7 +123,7 @@ class Management:
             numbers: drop only these, see `QueuedMessage.number`.
         """
         with self._router.turn():
-            taken = self._router.publisher.take_out(_queue(queue).name, numbers)
+            taken = self._router.publisher.take_out(_queue(queue).name, _named(numbers))
         return taken.count
 
     def move(self, queue: str, target: str, *, numbers: Collection[int] | None = None) -> int:
@@ -140,7 +141,7 @@ class Management:
         if source.name == destination.name:
             raise ConfigurationError("messages are moved to another queue")
         with self._router.turn():
-            moved = self._router.publisher.move_all(source.name, destination.name, numbers)
+            moved = self._router.publisher.move_all(source.name, destination.name, _named(numbers))
         return moved.count
 
     def retry(self, queue: str, *, numbers: Collection[int] | None = None) -> int:
@@ -153,7 +154,7 @@ class Management:
             numbers: send only these, see `QueuedMessage.number`.
         """
         with self._router.turn():
-            sent = self._router.publisher.retry_all(_queue(queue).name, numbers)
+            sent = self._router.publisher.retry_all(_queue(queue).name, _named(numbers))
         return sent.count
 
     def pause(self, queue: str) -> None:
@@ -216,6 +217,10 @@ class HookedFrames:
                     hook(direction, self._session, frame)
             except Exception:
                 _LOG.exception("the hook of the broker's frames failed")
+
+
+def _named(numbers: Collection[int] | None) -> Callable[[Item], bool]:
+    return lambda item: numbers is None or item.order in numbers
 
 
 def _queue(destination: str) -> Target:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.budget import excess
 from stompy.broker.options import PLAIN
 from stompy.broker.profile import OWN, Profile
-from stompy.frames.encoder import encode
+from stompy.frames.encoder import encode, encode_lines
 from stompy.frames.frame import Headers, Pairs
 from stompy.frames.grammar import Version
 
@@ -139,6 +139,23 @@ class MessageHead:
         """Return the headers without `content-length`."""
         return [pair for pair in self._split().pairs if pair[0] != "content-length"]
 
+    def moved(self, destination: str, extra: Pairs, *, without: Iterable[str] = ()) -> MessageHead:
+        """Return the head of a copy for another queue, see `Message.moved`."""
+        replaced = {"destination", *_TIMES, *without, *(name for name, _ in extra)}
+        pairs = [("destination", destination), *extra]
+        pairs += [pair for pair in self._split().pairs if pair[0] not in replaced]
+        options = self.options
+        if options is not PLAIN:
+            options = replace(options, expires=None, due=None, group=None, dedupe_id=None)
+        return MessageHead(
+            encode_lines(_COMMAND, pairs, grammar=self.grammar) + b"\n",
+            self.grammar,
+            destination=destination,
+            target=destination,
+            options=options,
+            body_size=self.body_size,
+        )
+
     def _split(self) -> Headers:
         if self._headers is None:
             self._headers = Headers._from_head(b"\n" + self.data, self.grammar, _COMMAND)
@@ -194,7 +211,7 @@ class Message:
             self._budget = budget
 
     @classmethod
-    def sharing(cls, shared: MessageHead, body: bytes, budget: MemoryBudget) -> Message:
+    def sharing(cls, shared: MessageHead, body: bytes, budget: MemoryBudget | None) -> Message:
         """Return a message with a head that others have too; the budget has counted it already."""
         self = cls.__new__(cls)
         self.shared = shared
@@ -292,14 +309,13 @@ class Message:
             extra: further headers.
             without: headers to leave out.
         """
-        replaced = {"destination", *_TIMES, *without, *(name for name, _ in extra)}
-        pairs = [*extra, *(pair for pair in self.shared.pairs() if pair[0] not in replaced)]
-        options = replace(self.options, expires=None, due=None, group=None, dedupe_id=None)
-        copy = Message(pairs, destination=destination, body=self.body, grammar=self.shared.grammar, options=options)
+        return self.with_head(self.shared.moved(destination, extra, without=without))
+
+    def with_head(self, head: MessageHead) -> Message:
+        """Return a message with the same body, which is about to take the place of this one."""
+        copy = Message.sharing(head, self.body, self._budget)
         if self._budget is not None:
-            # Not refused for want of room: it is here already, and the original is about to go.
-            self._budget.take(copy.size, copy.shared.excess, force=True)
-            copy._budget = self._budget
+            self._budget.take(copy.size, head.excess, force=True)  # room for it is there
         return copy
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
@@ -15,10 +16,10 @@ from stompy.broker.work import PIECE, TOGETHER
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from stompy.broker.consumer import Consumer
-    from stompy.broker.message import Delivery, Message
+    from stompy.broker.message import Delivery, Message, MessageHead
     from stompy.broker.schedule import Clock, Schedule
     from stompy.broker.settings import Settings
     from stompy.broker.stats import Counters
@@ -419,31 +420,30 @@ class Publisher:
     def take_out(
         self,
         name: str,
-        numbers: Collection[int] | None = None,
+        wanted: Callable[[Item], bool] = lambda item: True,
         then: Callable[[Item], FanOut | None] = lambda item: None,
     ) -> Taken:
-        """Take out the messages that wait in a queue now, or those of them with these places, piece by piece.
+        """Take out messages that wait in a queue now, piece by piece.
 
         Args:
             name: of the queue.
-            numbers: the places.
+            wanted: whether a message is taken.
             then: called with each; what it begins to publish is published before the next one is taken.
         """
         taken, queue = Taken(), self._topology.queues.get(name)
         if queue is not None:
-            self._soon(self._take_each(queue, queue.items(), numbers, then, taken), queue.ready)
+            self._soon(self._take_each(queue, wanted, then, taken), queue.ready)
         return taken
 
     def _take_each(
-        self,
-        queue: Queue,
-        items: list[Item],
-        numbers: Collection[int] | None,
-        then: Callable[[Item], FanOut | None],
-        taken: Taken,
+        self, queue: Queue, wanted: Callable[[Item], bool], then: Callable[[Item], FanOut | None], taken: Taken
     ) -> Steps:
-        for item in items:
-            if (numbers is None or item.order in numbers) and queue.remove(item):
+        waiting = queue.items()
+        waiting.reverse()
+        while waiting:
+            # Each one ends before the next is made, so that the garbage collector sees no growth, and does not run.
+            item = waiting.pop()
+            if wanted(item) and queue.remove(item):
                 taken.count += 1
                 if (fan_out := then(item)) is not None:
                     yield from self._finish(fan_out)
@@ -452,37 +452,31 @@ class Publisher:
                 self._dirty[queue] = None
                 yield
         self._dirty[queue] = None
-        self._trash.append(items)
 
-    def move_all(self, name: str, target: str, numbers: Collection[int] | None = None) -> Taken:
-        """Move the messages that wait in a queue, or those with these places, to another."""
+    def move_all(self, name: str, target: str, wanted: Callable[[Item], bool]) -> Taken:
+        """Move messages that wait in a queue to another."""
+
+        @functools.lru_cache(maxsize=16)
+        def moved(head: MessageHead) -> MessageHead:
+            return head.moved(target, ())
 
         def move(item: Item) -> None:
-            self._append(self._topology.queue(target, forced=True), item.message.moved(target, ()))
+            message = item.message
+            self._append(self._topology.queue(target, forced=True), message.with_head(moved(message.shared)))
 
-        return self.take_out(name, numbers, move)
+        return self.take_out(name, wanted, move)
 
-    def retry_all(self, name: str, numbers: Collection[int] | None = None) -> Taken:
-        """Send dead letters of a queue, or those with these places, to where they came from."""
-        taken, queue = Taken(), self._topology.queues.get(name)
-        if queue is not None:
-            self._soon(self._retry_each(queue, queue.items(), numbers, taken), queue.ready)
-        return taken
+    def retry_all(self, name: str, wanted: Callable[[Item], bool]) -> Taken:
+        """Send dead letters of a queue to where they came from."""
 
-    def _retry_each(self, queue: Queue, items: list[Item], numbers: Collection[int] | None, taken: Taken) -> Steps:
-        for item in items:
-            origin = origin_of(item.message.headers) if numbers is None or item.order in numbers else None
-            if origin not in (None, queue.name) and queue.remove(item):
-                taken.count += 1
-                message = item.message.moved(origin or "", (), without=LETTER_HEADERS)
-                if (fan_out := self._deliver(message, None, forced=True)) is not None:
-                    yield from self._finish(fan_out)
-            self._work.left -= queue.cost
-            if self._work.left <= 0:
-                self._dirty[queue] = None
-                yield
-        self._dirty[queue] = None
-        self._trash.append(items)
+        def origin(item: Item) -> str | None:
+            return origin_of(item.message.headers)
+
+        def retry(item: Item) -> FanOut | None:
+            message = item.message.moved(origin(item) or "", (), without=LETTER_HEADERS)
+            return self._deliver(message, None, forced=True)
+
+        return self.take_out(name, lambda item: wanted(item) and origin(item) not in (None, name), retry)
 
     # At their time
 

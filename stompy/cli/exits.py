@@ -23,7 +23,7 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
-    """A check of `stompy demo` failed, `stompy migrate` found something to change, or stompy has a bug."""
+    """A check of `stompy demo` failed, or stompy has a bug."""
     USAGE = 2
     """The command line, an address or a setting is wrong; nothing was sent."""
     CONNECTION = 3

@@ -29,10 +29,6 @@ _COMMANDS = {
         "stompy.cli.spark:add_spark",
         "archive a destination to Parquet files, or replay them (needs stompy-client[spark])",
     ),
-    "migrate": (
-        "stompy.cli.migrate.command:add_migrate",
-        "report what a program uses of stomp.py, and what to write instead",
-    ),
 }
 """The function that adds each command to the parser, and what the command does; imported when it is needed."""
 

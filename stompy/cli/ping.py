@@ -66,7 +66,7 @@ def _echo(conn: Connection, destination: str, timeout: float) -> float:
     subscription = conn.subscribe(destination, timeout=deadline.remaining())
     started = time.perf_counter()
     conn.send(destination, body)
-    message = subscription.receive(deadline.remaining())
+    message = subscription.receive(timeout=deadline.remaining())
     elapsed = time.perf_counter() - started
     if message.body != body:
         raise Failure(f"the message from {destination} is not the one that was sent", Exit.DATA)

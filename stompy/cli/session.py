@@ -14,7 +14,7 @@ from stompy.connection.config import addresses_of
 from stompy.connection.connecting import DEFAULT_URL, connect
 from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover, parse_failover
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.errors import AckError, ConnectError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE
@@ -27,7 +27,7 @@ _SHORT_DISCONNECT = 2.0
 """Seconds for DISCONNECT when the command was interrupted or has failed."""
 
 
-class SessionObserver(ConnectionListener):
+class SessionObserver(Listener):
     """Notes how the session ends.
 
     Its attributes are final once `disconnect` has returned, which joins the dispatcher.
@@ -45,9 +45,9 @@ class SessionObserver(ConnectionListener):
         """Note a RECEIPT."""
         self.receipts += 1
 
-    def on_disconnected(self, reason: StompError | None) -> None:
+    def on_disconnected(self, event: DisconnectedEvent) -> None:
         """Note the end."""
-        self.reason = reason
+        self.reason = event.reason
 
 
 @contextlib.contextmanager
@@ -66,14 +66,14 @@ def session(arguments: argparse.Namespace) -> Iterator[Connection]:
     try:
         yield conn
     except BaseException as error:
-        conn.disconnect(timeout=_SHORT_DISCONNECT)
+        conn.close(timeout=_SHORT_DISCONNECT)
         if isinstance(error, AckError) and observer.reason is not None:
             raise observer.reason from error  # it could not be acknowledged since the link was lost
         raise
     # All other receipts were waited for, so a listener that is added here gets only that of DISCONNECT.
     last = SessionObserver()
     conn.add_listener(last)
-    conn.disconnect()
+    conn.close()
     if observer.reason is not None:
         raise observer.reason
     if not last.receipts:

@@ -147,7 +147,7 @@ def _next(subscription: Subscription, printer: _Printer, deadline: Deadline) -> 
     """Return the next message, or `None` when the deadline has passed."""
     while True:
         try:
-            return subscription.receive(deadline.sooner(_POLL_INTERVAL).remaining())
+            return subscription.receive(timeout=deadline.sooner(_POLL_INTERVAL).remaining())
         except ReceiveTimeoutError:
             if deadline.expired:
                 return None

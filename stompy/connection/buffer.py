@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from stompy.default import DEFAULT, Default
 from stompy.errors import ConcurrencyError, ConnectionLostError, StompError
 from stompy.frames.encoder import Encoded
 from stompy.link.link import Link
@@ -96,7 +97,7 @@ class FrameBuffer:
             self._receipts.remove(receipt)
             self.link.receipts.forget(receipt)
 
-    def flush(self, *, timeout: float | None = None) -> None:
+    def flush(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Write the buffer now, unless all of it will be resent on the next link.
 
         Raises:
@@ -123,7 +124,7 @@ class FrameBuffer:
             self._abandon(error)
             raise
 
-    def _write(self, timeout: float | None) -> None:
+    def _write(self, timeout: float | Default | None) -> None:
         """Write the buffer; raises as `Writer.write` does, about all that is in it."""
         if not self._data:
             return
@@ -157,7 +158,7 @@ class FrameBuffer:
             receipt._report()
             receipt._resolve("unknown", error)
 
-    def _flush_in_own_thread(self, timeout: float | None) -> None:
+    def _flush_in_own_thread(self, timeout: float | Default | None) -> None:
         if threading.get_ident() == self._thread:
             self.flush(timeout=timeout)
 

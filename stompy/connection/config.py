@@ -47,7 +47,7 @@ class Config(LinkSettings):
         client_id: the `client-id` header of CONNECT, for durable subscriptions.
         connect_timeout: for one address, up to CONNECTED.
         startup_timeout: for all attempts at the first session; `None` makes one attempt.
-        close_timeout: default of `disconnect`.
+        close_timeout: default of `close`.
         content_length: default of `send`.
         reconnect: policy for replacing a lost link, or `None`.
         resend: limits of the resend buffer, or `None`.

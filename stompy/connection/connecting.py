@@ -12,7 +12,7 @@ from stompy.connection.codec import user_headers
 from stompy.connection.config import Config, Login, Order, Passcode, addresses_of, check_credentials, versions_of
 from stompy.connection.connection import Connection
 from stompy.connection.failover import Failover, is_failover, parse_failover
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.reconnect import Reconnect, ResendLimits, reconnect_of, resend_of
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError
@@ -103,7 +103,7 @@ def connect(
     reconnect: bool | Reconnect | None = None,
     resend_unconfirmed: bool | ResendLimits = False,
     leniency: Leniency | None = None,
-    listeners: Iterable[ConnectionListener] = (),
+    listeners: Iterable[Listener] = (),
     name: str = "connection",
     tls: Tls | ssl.SSLContext | None = None,
     tcp: TcpOptions | None = None,
@@ -138,7 +138,7 @@ def connect(
             unknown host name, no answer) with the delays of `reconnect` or its defaults. `None` makes one attempt.
         send_timeout: seconds for writing one frame.
         receipt_timeout: default seconds for receipts, and for `Subscription.receive`.
-        close_timeout: default seconds for `disconnect`.
+        close_timeout: default seconds for `close`.
         limits: limits on received frames.
         inbox: limits on messages that wait for user code; above them, reading from the broker pauses. A warning is
             logged after five seconds.
@@ -239,6 +239,6 @@ def _close_all() -> None:
     for closing in list(_connections):
         if not closing.closed:
             try:
-                closing.disconnect(timeout=_EXIT_TIMEOUT, drain=False)
+                closing.close(timeout=_EXIT_TIMEOUT, drain=False)
             except StompError:
                 closing.abandon()

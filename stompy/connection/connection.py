@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -16,7 +17,7 @@ from stompy.connection.codec import Body
 from stompy.connection.config import Config
 from stompy.connection.encoding import headers_of_subscribe
 from stompy.connection.link_manager import LinkManager
-from stompy.connection.listeners import Callbacks, ConnectionListener
+from stompy.connection.listeners import Callbacks, Listener
 from stompy.connection.message import Message
 from stompy.connection.requests import RequestReply
 from stompy.connection.resend_buffer import ResendBuffer
@@ -27,7 +28,7 @@ from stompy.connection.subscription import (
     AckMode,
     Handler,
     MessageListener,
-    OnError,
+    OnException,
     QueueBrowser,
     Subscription,
     check_ack_mode,
@@ -35,7 +36,8 @@ from stompy.connection.subscription import (
 )
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.connection.transaction import Transaction
-from stompy.deadline import check_seconds
+from stompy.deadline import Deadline, check_seconds
+from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import NOTHING_ASKED, SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.link.receipts import Receipt
@@ -53,19 +55,18 @@ _UNSAFE = re.compile(r"[^\w.-]", re.ASCII)
 class Connection:
     """A connection to a broker, returned by `stompy.connect`. Thread-safe; methods may also be called from callbacks.
 
-    Use it as a context manager, or call `disconnect`. The end of the `with` block drains, as `disconnect(drain=True)`
-    does, unless the block raises.
+    Use it as a context manager, or call `close`. The end of the `with` block drains, as `close(drain=True)` does,
+    unless the block raises.
     """
 
-    def __init__(
-        self, config: Config, listeners: Sequence[ConnectionListener] = (), acker: Acker | None = None
-    ) -> None:
+    def __init__(self, config: Config, listeners: Sequence[Listener] = (), acker: Acker | None = None) -> None:
         name = f"{_UNSAFE.sub('_', config.name)}-{next(_NUMBERS)}"
         self._config = config
         self._acker = acker or Acker()
         self._new_subscription: Callable[..., Subscription] = Subscription
         self._unconfirmed = None if config.resend is None else ResendBuffer(config.resend, name=name)
         self._callbacks = Callbacks(name, listeners)
+        self._callbacks.connection = weakref.ref(self)
         self._subscriptions = SubscriptionTable(config, self._callbacks)
         self._router = Router(self._subscriptions, self._callbacks, self._acker)
         self._links = LinkManager(config, name, self._router, self._subscriptions, self._callbacks, self._unconfirmed)
@@ -170,7 +171,7 @@ class Connection:
         delay: float | None = None,
         group: str | None = None,
         dedupe_id: str | None = None,
-        timeout: float | None = None,
+        timeout: float | Default | None = DEFAULT,
     ) -> Receipt | None:
         """Send a message; on return, the operating system has every byte (STOMP 1.2, SEND).
 
@@ -188,7 +189,7 @@ class Connection:
             delay: seconds until the broker delivers it.
             group: messages of a group go to one consumer, in order.
             dedupe_id: the broker drops messages with an id it has seen.
-            timeout: seconds for the write and, with `confirm`, for the receipt; `None` uses the defaults.
+            timeout: seconds for the write and, with `confirm`, for the receipt; by default those of the connection.
 
         Raises:
             LocalProtocolError: the frame cannot be encoded; nothing was sent.
@@ -198,7 +199,7 @@ class Connection:
             ReceiptTimeoutError: with `confirm`, the broker did not confirm in time.
             UnconfirmedFullError: with `connect(resend_unconfirmed=...)`, the resend buffer is full; nothing was sent.
         """
-        if timeout is not None:
+        if timeout is not DEFAULT:
             check_seconds(timeout)
         values = (persistent, priority, expires, delay, group, dedupe_id)
         options = None if values == NOTHING_ASKED else SendOptions(*values)
@@ -222,14 +223,14 @@ class Connection:
         """
         return Batch(self._sender)
 
-    def flush(self, *, timeout: float | None = None) -> None:
+    def flush(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Write this thread's batch and wait for all pending receipts.
 
         Messages sent without a receipt are not confirmed. Also raises the error of a frame that failed earlier, on this
         session or a lost one, unless its receipt's `wait` or another flush of this thread has raised it.
 
         Args:
-            timeout: seconds in total; `None` uses the receipt timeout.
+            timeout: seconds in total; by default the receipt timeout.
 
         Raises:
             SendTimeoutError: another thread was writing for too long. The batch is kept and written later, so its
@@ -238,8 +239,8 @@ class Connection:
             BrokerError: the broker rejected a frame.
             ConnectionLostError: the connection was lost before a receipt arrived.
         """
-        check_seconds(timeout)
-        self._sender.flush(self._config.receipt_timeout if timeout is None else timeout)
+        check_seconds(given(timeout, None))
+        self._sender.flush(given(timeout, self._config.receipt_timeout))
 
     def request(
         self,
@@ -248,7 +249,7 @@ class Connection:
         *,
         content_type: str | None = None,
         headers: Mapping[str, object] | None = None,
-        timeout: float | None = None,
+        timeout: float | Default | None = DEFAULT,
     ) -> Message:
         """Send a request and return its reply.
 
@@ -260,13 +261,13 @@ class Connection:
             body: as in `send`.
             content_type: as in `send`.
             headers: as in `send`; not `reply-to` or `correlation-id`.
-            timeout: seconds; `None` uses the receipt timeout. Later replies are dropped and counted.
+            timeout: seconds; by default the receipt timeout. Later replies are dropped and counted.
 
         Raises:
             ReceiveTimeoutError: no reply in time.
             ConnectionLostError: the connection was lost first.
         """
-        seconds = self._config.receipt_timeout if timeout is None else timeout
+        seconds = given(timeout, self._config.receipt_timeout)
         return self._replies.request(destination, body, content_type=content_type, headers=headers, timeout=seconds)
 
     def transaction(self) -> Transaction:
@@ -294,8 +295,8 @@ class Connection:
         id: str | None = None,
         headers: Mapping[str, object] | None = None,
         own_thread: bool = False,
-        on_error: OnError = "nack",
-        timeout: float | None = None,
+        on_exception: OnException = "nack",
+        timeout: float | Default | None = DEFAULT,
     ) -> Subscription:
         """Subscribe; return when the broker has confirmed (STOMP 1.2, SUBSCRIBE).
 
@@ -310,27 +311,27 @@ class Connection:
             selector: deliver only messages whose headers match this condition, such as `"colour = 'red'"`.
             durable: name of a durable topic subscription, for which the broker stores messages while there
                 is no subscriber. It requires a `client_id`, and both must be the same in every run;
-                `unsubscribe(delete=True)` deletes it.
+                `Subscription.unsubscribe(delete=True)` deletes it.
             browse: read the messages of a queue without consuming them; iteration ends after the last one.
             exclusive: only one of several exclusive consumers of a queue gets messages, until it ends.
             id: of the subscription; `None` generates one.
             headers: additional headers.
             own_thread: run the handler on a thread of its own instead of the connection's dispatcher.
-            on_error: in the client modes, what to do with an unacknowledged message when its handler raises. `"nack"`
-                sends NACK if the broker is known to redeliver or dead-letter the message, else leaves it. `"leave"`
-                leaves it unacknowledged; it still counts towards the prefetch.
-            timeout: seconds for the broker's confirmation; `None` uses the receipt timeout.
+            on_exception: what to do with an unacknowledged message when its handler raises, except in mode `"auto"`.
+                `"nack"` sends NACK if the broker is known to redeliver or dead-letter the message, else leaves it.
+                `"leave"` leaves it unacknowledged; it still counts towards the prefetch.
+            timeout: seconds for the broker's confirmation; by default the receipt timeout.
 
         Raises:
-            ConfigurationError: an unknown `ack` or `on_error`, a handler that cannot be called or is a listener of the
-                connection already, or the broker does not support an option; nothing was sent.
+            ConfigurationError: an unknown `ack` or `on_exception`, a handler that cannot be called or is a listener of
+                the connection already, or the broker does not support an option; nothing was sent.
             LocalProtocolError: the id is in use, or a header cannot be encoded.
             BrokerError: the broker rejected the subscription.
             ConnectionLostError: the connection was lost.
             ReceiptTimeoutError: the broker did not confirm in time.
         """
-        check_ack_mode(ack, on_error)
-        check_seconds(timeout)
+        check_ack_mode(ack, on_exception)
+        check_seconds(given(timeout, None))
         function = self._function_of(handler)
         if browse and function is not None:
             raise ConfigurationError("browse=True takes no handler: iterate over the subscription")
@@ -350,7 +351,7 @@ class Connection:
             dispatcher=dispatcher,
             options=options,
             acks_all=ack == "client" and link.dialect.ack_reaches == "connection",
-            on_error=on_error,
+            on_exception=on_exception,
         )
         try:
             self._subscriptions.add(subscription, timeout=timeout)
@@ -365,7 +366,7 @@ class Connection:
             raise ConfigurationError("this listener gets all messages of the connection: subscribe without a handler")
         return handler_of(handler)
 
-    def add_listener(self, listener: ConnectionListener) -> None:
+    def add_listener(self, listener: Listener) -> None:
         """Add a listener after the existing ones; it is called from the next event on.
 
         If it defines `on_message`, it also gets what waits in subscriptions from which nobody has received yet.
@@ -373,20 +374,20 @@ class Connection:
         self._callbacks.add_listener(listener)
         self._router.listener_added()
 
-    def remove_listener(self, listener: ConnectionListener) -> None:
+    def remove_listener(self, listener: Listener) -> None:
         """Remove a listener; unknown ones are ignored."""
         self._callbacks.remove_listener(listener)
 
     # Closing.
 
-    def disconnect(self, *, timeout: float | None = None, drain: bool = False) -> None:
+    def close(self, *, timeout: float | Default | None = DEFAULT, drain: bool = False) -> None:
         """Send DISCONNECT, wait for its receipt, then close the connection. Idempotent.
 
         Errors of the broker or the network are logged, not raised. Unacknowledged messages go back to the broker. May
         be called from a callback. If a signal handler raises during the call, call it again.
 
         Args:
-            timeout: seconds in total; `None` uses the close timeout.
+            timeout: seconds in total; by default the close timeout.
             drain: first stop accepting messages and wait until handlers, listeners and other threads have handled those
                 received, for at most 80 % of the timeout; what is left is logged as a warning. Loops over subscriptions
                 in other threads end.
@@ -394,8 +395,30 @@ class Connection:
         Raises:
             ConfigurationError: the timeout is invalid; nothing was done.
         """
-        check_seconds(timeout)
-        self._closing.disconnect(timeout=timeout, drain=drain)
+        check_seconds(given(timeout, None))
+        self._closing.close(timeout=timeout, drain=drain)
+
+    @property
+    def closed(self) -> bool:
+        """Whether there will be no further session: `close` was called, or the connection was lost for good."""
+        return self._closing.closed or self._links.final
+
+    def wait_closed(self, *, timeout: float | None = None) -> bool:
+        """Wait until the connection is closed and its last callback has run; return `False` if it is not in time.
+
+        A program of handlers waits here. A signal's handler runs meanwhile, and what it raises, such as
+        `KeyboardInterrupt`, ends the wait.
+
+        Args:
+            timeout: seconds; `None` for no limit.
+
+        Raises:
+            StompError: the error by which the connection was lost for good: of the session or, with `reconnect`, of the
+                last attempt.
+            ConcurrencyError: called in a callback of this connection, or in a forked child.
+            ConfigurationError: the timeout is invalid.
+        """
+        return self._closing.wait(Deadline(timeout))
 
     def __enter__(self) -> Connection:
         return self
@@ -404,11 +427,15 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # What was received is lost in mode `auto` unless it is handled now; after an error, the program ends at once.
-        self.disconnect(drain=kind is None)
+        self.close(drain=kind is None)
 
     def __del__(self) -> None:
         closing: Closing | None = getattr(self, "_closing", None)
-        if closing is not None and not closing.closed:
+        if closing is None:
+            return
+        if not self._callbacks.dispatcher.ended:
+            self._callbacks.connection = lambda: self  # for its last events, which name it; then it is collected
+        if not closing.closed:
             warnings.warn(f"a connection was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
             closing.close_from_finalizer()
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from stompy.deadline import Deadline
 from stompy.forks import ChildEnds
-from stompy.locks import make_condition
+from stompy.locks import Event, make_condition
 from stompy.threads import DaemonThread, must_propagate
 
 _LOG = logging.getLogger("stompy.connection")
@@ -63,6 +63,16 @@ class Dispatcher(DaemonThread):
         with self._condition:
             return self._condition.wait_for(lambda: not self._jobs and not self._busy, deadline.remaining())
 
+    def wait_passed(self, deadline: Deadline) -> bool:
+        """Wait until the jobs that are queued now have run; return `False` at the deadline.
+
+        Called on the dispatcher itself, it returns immediately.
+        """
+        passed = Event()
+        if self.is_current():
+            return True
+        return passed.wait(deadline.remaining()) if self.put(passed.set) else self.wait_idle(deadline)
+
     def run(self) -> None:
         """Run jobs until stopped and empty."""
         while True:
@@ -76,6 +86,7 @@ class Dispatcher(DaemonThread):
                 job = self._jobs.popleft()
                 self._busy = True
             run_logged(job)
+            del job  # it may hold the last reference to the connection
 
 
 def run_logged(job: Callable[[], None]) -> None:

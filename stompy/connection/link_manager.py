@@ -25,6 +25,7 @@ from stompy.connection.connector import Connector
 from stompy.connection.reconnect import Reconnect, ReconnectThread
 from stompy.connection.stats import EndedLinks
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT, Default, given
 from stompy.errors import (
     BrokerError,
     ConcurrencyError,
@@ -99,6 +100,7 @@ class LinkManager:
         self._final = False
         self._down = False
         self._failure: StompError | None = None
+        self._end_reason: StompError | None = None
         self._thread: ReconnectThread | None = None
         self._generation = 0
         self._failures = 0
@@ -131,15 +133,15 @@ class LinkManager:
         if self._fork_error is not None:
             raise self._fork_error.with_traceback(None)
 
-    def live(self, timeout: float | None = None) -> Link:
+    def live(self, timeout: float | Default | None = DEFAULT) -> Link:
         """Return the link to use now; if it has ended, wait for the next one.
 
         Args:
-            timeout: seconds; `None` uses the send timeout.
+            timeout: seconds; by default the send timeout.
 
         Raises:
             ConcurrencyError: the connection belongs to the parent process.
-            NotConnectedError: `disconnect` was called.
+            NotConnectedError: `close` was called.
             ConnectionLostError: the link was lost and there is no other, or none in time; nothing was sent.
         """
         self.check_process()
@@ -150,7 +152,7 @@ class LinkManager:
             return link
         if self._config.reconnect is None:
             link.check_open()
-        deadline = Deadline(self._config.send_timeout if timeout is None else timeout)
+        deadline = Deadline(given(timeout, self._config.send_timeout))
         with self._changed:
             self._changed.wait_for(
                 lambda: self._final or self._closing.is_set() or self.link.alive, deadline.remaining()
@@ -163,6 +165,21 @@ class LinkManager:
             raise ConnectionLostError("there was no connection to a broker in time", outcome="not-sent")
         self.link.check_open()
         return self.link
+
+    @property
+    def final(self) -> bool:
+        """Whether there will be no other link, and this one has ended."""
+        return self._final
+
+    def wait_final(self, deadline: Deadline) -> bool:
+        """Wait until there will be no other link; return `False` at the deadline."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._final, deadline.remaining())
+
+    def raise_end(self) -> None:
+        """Raise the error that ended the connection, unless it was closed."""
+        if self._end_reason is not None:
+            raise self._end_reason.with_traceback(None)
 
     # Opening.
 
@@ -293,7 +310,7 @@ class LinkManager:
                 self._failures = 0 if self._was_useful(link, reason) else self._failures + 1
                 seconds = reconnect.first_wait(self._config.reconnect, self._failures)
                 name = f"stompy-{self._name}-reconnect"
-                thread = self._thread = ReconnectThread(self, self._config.reconnect, seconds, name=name)
+                thread = self._thread = ReconnectThread(self, self._config.reconnect, seconds, reason, name=name)
         if thread is None:
             self.finish(reason)
         else:
@@ -325,17 +342,18 @@ class LinkManager:
                 return
             self._final = True
             self._failure = reason if failed else None
+            self._end_reason = reason
             self._changed.notify_all()
         if self._unconfirmed is not None:
             self._unconfirmed.finish(reason)
         self._subscriptions.finish(reason)
         self._callbacks.finish(reason)
 
-    def reconnecting(self, attempt: int, delay: float) -> None:
+    def reconnecting(self, attempt: int, delay: float, reason: StompError | None) -> None:
         """Report the next attempt to listeners, unless the connection is being closed."""
         with self._changed:
             if not self._closing.is_set():
-                self._callbacks.notify("on_reconnecting", attempt, delay)
+                self._callbacks.reconnecting(attempt, delay, reason)
 
     # Closing.
 

@@ -308,7 +308,7 @@ class Message:
     ) -> None:
         """Acknowledge after the block, or refuse if it raised, unless the mode is `auto` or the block did so.
 
-        A message that the broker would drop if refused stays unacknowledged, with a warning; see `on_error` of
+        A message that the broker would drop if refused stays unacknowledged, with a warning; see `on_exception` of
         `Connection.subscribe`.
         """
         if self.ack_mode == "auto" or self.settled is not None:

@@ -69,7 +69,11 @@ def reconnect_of(value: bool | Reconnect | None) -> Reconnect | None:
 
 
 def retry(
-    attempt: Callable[[], None], policy: Reconnect, *, closing: Event, report: Callable[[int, float], None]
+    attempt: Callable[[], None],
+    policy: Reconnect,
+    *,
+    closing: Event,
+    report: Callable[[int, float, StompError | None], None],
 ) -> None:
     """Call `attempt` until it succeeds; raise the last error.
 
@@ -77,7 +81,7 @@ def retry(
         attempt: called in this thread; called again after a `retryable` error.
         policy: limits and delays.
         closing: ends a delay and prevents further attempts.
-        report: called with the number of the next attempt and the seconds until then.
+        report: called with the number of the next attempt, the seconds until then, and the error of the last one.
     """
     # Imported late, as it is slow to import and most programs never need it.
     import tenacity
@@ -90,7 +94,9 @@ def retry(
         return max(0.0, min(drawn(state), remaining))  # so that the last attempt fits into `total`
 
     def report_next(state: RetryCallState) -> None:
-        report(state.attempt_number + 1, state.next_action.sleep if state.next_action is not None else 0.0)
+        error = state.outcome.exception() if state.outcome is not None else None
+        reason = error if isinstance(error, StompError) else None
+        report(state.attempt_number + 1, state.next_action.sleep if state.next_action is not None else 0.0, reason)
 
     retrying = tenacity.Retrying(
         sleep=tenacity.sleep_using_event(closed),
@@ -111,8 +117,11 @@ def retry(
 class ReconnectThread(DaemonThread):
     """Replaces a lost link, until the policy gives up or the connection is closed."""
 
-    def __init__(self, links: LinkManager, policy: Reconnect, first_wait: float, *, name: str) -> None:
+    def __init__(
+        self, links: LinkManager, policy: Reconnect, first_wait: float, reason: StompError | None, *, name: str
+    ) -> None:
         super().__init__(name)
+        self._reason = reason
         self._links = links
         self._policy = policy
         self._first_wait = first_wait
@@ -129,7 +138,7 @@ class ReconnectThread(DaemonThread):
 
     def _retry(self) -> None:
         closing = self._links.closing
-        self._links.reconnecting(1, self._first_wait)
+        self._links.reconnecting(1, self._first_wait, self._reason)
         closing.wait(self._first_wait)
         retry(self._attempt, self._policy, closing=closing, report=self._links.reconnecting)
 

@@ -105,7 +105,7 @@ class RequestReply:
         *,
         content_type: str | None,
         headers: Mapping[str, object] | None,
-        timeout: float,
+        timeout: float | None,
     ) -> Message:
         """Send a request and return its reply; see `Connection.request`."""
         deadline = Deadline(timeout)

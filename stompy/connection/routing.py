@@ -15,7 +15,7 @@ from functools import partial
 
 from stompy.connection.acking import Acker
 from stompy.connection.dispatcher import Dispatcher, run_logged
-from stompy.connection.listeners import Callbacks, ConnectionListener
+from stompy.connection.listeners import Callbacks, Listener
 from stompy.connection.message import Delivery, Message, log_fields
 from stompy.connection.subscription import Subscription
 from stompy.connection.subscriptions import SubscriptionTable
@@ -109,7 +109,7 @@ class Router:
         return delivery
 
     def _route_separately(
-        self, delivery: Delivery, messages: list[Message], listeners: list[ConnectionListener]
+        self, delivery: Delivery, messages: list[Message], listeners: list[Listener]
     ) -> list[Message]:
         """Route messages that have no handler on the dispatcher; return those that listeners must not get."""
         subscription = delivery.source
@@ -176,7 +176,7 @@ class Router:
         self,
         link: Link,
         messages: list[Message],
-        listeners: list[ConnectionListener],
+        listeners: list[Listener],
         own: Dispatcher | None,
     ) -> None:
         """Queue messages for user code as one job; if the dispatcher has ended, run it here."""
@@ -209,7 +209,7 @@ class Router:
         self,
         link: Link,
         messages: list[Message],
-        listeners: list[ConnectionListener],
+        listeners: list[Listener],
         own: Dispatcher | None,
     ) -> None:
         """Call user code with messages; on a dispatcher."""
@@ -235,7 +235,7 @@ class Router:
                         message.message_id,
                         extra=log_fields(message),
                     )
-                    message._fail(nack=source is not None and source.on_error == "nack")
+                    message._fail(nack=source is not None and source.on_exception == "nack")
                     callbacks.handler_failed(message, error)
                 finally:
                     done += 1

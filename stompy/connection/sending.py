@@ -20,6 +20,7 @@ from stompy.connection.config import Config
 from stompy.connection.encoding import SendEncoder, headers_of_send
 from stompy.connection.resend_buffer import PendingSend, ResendBuffer
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SendOptions
 from stompy.errors import ConnectionLostError, ReceiptTimeoutError, StompError
 from stompy.link.link import Link
@@ -46,7 +47,7 @@ class MessageArguments(TypedDict, total=False):
 class SendArguments(MessageArguments, total=False):
     """The keyword arguments of `Connection.send` without those that determine its return type."""
 
-    timeout: float | None
+    timeout: float | Default | None
 
 
 class _Batches(threading.local):
@@ -99,7 +100,7 @@ class Sender:
             raise
         self._batches.current = None
 
-    def flush_batch(self, *, timeout: float | None = None) -> None:
+    def flush_batch(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Write this thread's batch, if there is one; raises as `FrameBuffer.flush` does."""
         batch = self._current()
         if batch is not None:
@@ -120,7 +121,7 @@ class Sender:
 
     # Sending.
 
-    def live_link(self, timeout: float | None = None) -> Link:
+    def live_link(self, timeout: float | Default | None = DEFAULT) -> Link:
         """Return the link to use now; see `LinkManager.live`."""
         return self._links.live(timeout)
 
@@ -143,7 +144,7 @@ class Sender:
         headers: Mapping[str, object] | None = None,
         receipt: bool = False,
         content_length: bool | None = None,
-        timeout: float | None = None,
+        timeout: float | Default | None = DEFAULT,
         options: SendOptions | None = None,
     ) -> Receipt | None:
         """Send a message, or add it to this thread's batch; see `Connection.send`."""
@@ -180,19 +181,19 @@ class Sender:
                 # Nothing was written, so the message can go to the next link without a duplicate.
                 if error.outcome != "not-sent" or self._config.reconnect is None:
                     raise
-                if self._remaining(began, timeout) <= 0:
+                if self._remaining(began, timeout) == 0:
                     raise
             link = self._links.live(self._remaining(began, timeout))
             left = self._remaining(began, timeout)
 
-    def _deadline(self, timeout: float | None) -> Deadline:
-        return Deadline(self._config.send_timeout if timeout is None else timeout)
+    def _deadline(self, timeout: float | Default | None) -> Deadline:
+        return Deadline(given(timeout, self._config.send_timeout))
 
-    def _remaining(self, began: float, timeout: float | None) -> float:
-        seconds = self._config.send_timeout if timeout is None else timeout
-        return max(0.0, began + seconds - monotonic())
+    def _remaining(self, began: float, timeout: float | Default | None) -> float | None:
+        seconds = given(timeout, self._config.send_timeout)
+        return None if seconds is None else max(0.0, began + seconds - monotonic())
 
-    def flush(self, timeout: float) -> None:
+    def flush(self, timeout: float | None) -> None:
         """Write this thread's batch and wait for all pending receipts; see `Connection.flush`."""
         deadline = Deadline(timeout)
         self.flush_batch(timeout=deadline.remaining())
@@ -226,7 +227,7 @@ class Sender:
         headers: Mapping[str, object] | None,
         options: SendOptions | None,
         content_length: bool,
-        timeout: float | None,
+        timeout: float | Default | None,
     ) -> Receipt:
         data, kind = encode_body(body, content_type)
         fields = headers_of_send(self._links.link, destination, kind, headers, options)

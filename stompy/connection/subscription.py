@@ -13,12 +13,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stompy.connection.dispatcher import Dispatcher
 from stompy.connection.listeners import hears_messages
 from stompy.connection.message import Delivery, Message
 from stompy.deadline import Deadline, check_seconds
+from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SubscribeOptions
 from stompy.errors import ConfigurationError, LocalProtocolError, NotConnectedError, ReceiveTimeoutError, StompError
 from stompy.link.link import Link
@@ -40,7 +42,7 @@ class MessageListener(Protocol):
         ...
 
 
-OnError = Literal["nack", "leave"]
+OnException = Literal["nack", "leave"]
 
 _NO_OPTIONS = SubscribeOptions()
 
@@ -60,13 +62,13 @@ class Subscription:
 
     It has one consumer: its handler; without one the listeners of the connection that define `on_message`; else
     whoever iterates over it with `for message in subscription` or calls `receive`. The iteration waits for messages,
-    and ends after `unsubscribe` or `disconnect`. Several threads may receive from one subscription.
+    and ends after `close`, of the subscription or the connection. Several threads may receive from one subscription.
 
     Attributes:
         id: the `id` header.
         destination: as given.
         ack: the acknowledgement mode.
-        on_error: what to do with a message whose handler raised; see `Connection.subscribe`.
+        on_exception: what to do with a message whose handler raised; see `Connection.subscribe`.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class Subscription:
         dispatcher: Dispatcher | None = None,
         options: SubscribeOptions = _NO_OPTIONS,
         acks_all: bool = False,
-        on_error: OnError = "nack",
+        on_exception: OnException = "nack",
     ) -> None:
         self.id = id
         self.destination = destination
@@ -91,7 +93,7 @@ class Subscription:
         self._dispatcher = dispatcher
         self._options = options
         self._acks_all = acks_all
-        self.on_error: OnError = on_error
+        self.on_exception: OnException = on_exception
         self._subscriptions = subscriptions
         self._condition = make_condition("inbox")
         self._inbox: deque[Message] = deque()
@@ -233,19 +235,19 @@ class Subscription:
         """Number of messages that wait to be received."""
         return len(self._inbox)
 
-    def receive(self, timeout: float | None = None) -> Message:
+    def receive(self, *, timeout: float | Default | None = DEFAULT) -> Message:
         """Return the next message.
 
         Args:
-            timeout: seconds; `None` uses the connection's receipt timeout, `0` does not wait.
+            timeout: seconds; by default the connection's receipt timeout; `0` does not wait.
 
         Raises:
             ReceiveTimeoutError: no message in time.
-            NotConnectedError: after `unsubscribe` or `disconnect`.
+            NotConnectedError: after `close`.
             ConnectionLostError: the connection was lost.
             LocalProtocolError: the subscription has a handler, or the listeners of the connection get its messages.
         """
-        seconds = self._subscriptions.receive_timeout if timeout is None else timeout
+        seconds = given(timeout, self._subscriptions.receive_timeout)
         self._receiver = threading.get_ident()
         message = self._next(Deadline(seconds))
         if message is None:
@@ -253,7 +255,7 @@ class Subscription:
         return message
 
     def __iter__(self) -> Iterator[Message]:
-        """Yield messages until `unsubscribe` or `disconnect` is called.
+        """Yield messages until the subscription or the connection is closed.
 
         Raises:
             ConnectionLostError: the connection was lost.
@@ -276,8 +278,8 @@ class Subscription:
             if not threading.main_thread().is_alive():
                 self._warned = True
                 _LOG.warning(
-                    "the main thread has ended, but the loop over %.200r in thread %s keeps the program running: call "
-                    "disconnect, or make the thread a daemon",
+                    "the main thread has ended, but the loop over %.200r in thread %s keeps the program running: close "
+                    "the connection, or make the thread a daemon",
                     self.destination,
                     thread.name,
                 )
@@ -341,20 +343,48 @@ class Subscription:
         with self._condition:
             self._restore(message)
 
-    def unsubscribe(self, *, delete: bool = False, timeout: float | None = None) -> None:
+    def close(self, *, timeout: float | Default | None = DEFAULT, drain: bool = False) -> None:
         """End the subscription; messages that were received before can still be read. Idempotent.
 
-        In the client modes, most brokers then reject ACKs for it; `disconnect(drain=True)` waits for them first.
+        In the client modes, most brokers then reject ACKs for it; `drain=True` waits for them first. A durable
+        subscription is kept by the broker; `unsubscribe` deletes it.
 
         Args:
-            delete: delete a durable subscription with its stored messages; otherwise the broker keeps it.
-            timeout: seconds for the broker's confirmation; `None` uses the receipt timeout.
+            timeout: seconds in total; by default the receipt timeout.
+            drain: first stop accepting messages, and wait until the handler, listeners or other threads have handled
+                those received; a handler that calls it is not waited for. Loops over the subscription end.
+
+        Raises:
+            ConfigurationError: the timeout is invalid; nothing was done.
+            ReceiptTimeoutError: the broker did not confirm in time.
+        """
+        check_seconds(given(timeout, None))
+        self._subscriptions.close(self, timeout=timeout, drain=drain)
+
+    def unsubscribe(self, *, delete: bool, timeout: float | Default | None = DEFAULT) -> None:
+        """End the subscription as `close` does, and delete it at the broker if it is durable.
+
+        Args:
+            delete: whether to delete a durable subscription with its stored messages.
+            timeout: seconds in total; by default the receipt timeout.
 
         Raises:
             ConfigurationError: the subscription is not durable, or the timeout is invalid.
         """
-        check_seconds(timeout)
+        check_seconds(given(timeout, None))
         self._subscriptions.remove(self, timeout=timeout, delete=delete)
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close(drain=kind is None)
+        except StompError:
+            if kind is None:
+                raise
 
     def __repr__(self) -> str:
         state = " closed" if self._closed else ""
@@ -382,7 +412,7 @@ class QueueBrowser(Subscription):
         if message is None:
             # The reader, which found the end marker, never writes, so the broker still has the subscription.
             with contextlib.suppress(StompError):
-                self.unsubscribe(timeout=deadline.remaining())
+                self.close(timeout=deadline.remaining())
         return message
 
 
@@ -405,13 +435,13 @@ def handler_of(consumer: Handler | MessageListener | None) -> Handler | None:
     return consumer.on_message
 
 
-def check_ack_mode(ack: str, on_error: str) -> None:
-    """Check the `ack` and `on_error` arguments.
+def check_ack_mode(ack: str, on_exception: str) -> None:
+    """Check the `ack` and `on_exception` arguments.
 
     Raises:
         ConfigurationError: not `auto`, `client` or `client-individual`; not `nack` or `leave`.
     """
     if ack not in ("auto", "client", "client-individual"):
         raise ConfigurationError(f"ack must be 'auto', 'client' or 'client-individual', not {ack!r}")
-    if on_error not in ("nack", "leave"):
-        raise ConfigurationError(f"on_error must be 'nack' or 'leave', not {on_error!r}")
+    if on_exception not in ("nack", "leave"):
+        raise ConfigurationError(f"on_exception must be 'nack' or 'leave', not {on_exception!r}")

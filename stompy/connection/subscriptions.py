@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
+from stompy.default import Default, given
 from stompy.errors import BrokerError, ConfigurationError, ConnectionLostError, LocalProtocolError, StompError
 from stompy.link.link import Link
 from stompy.locks import Rank, make_lock
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from stompy.connection.config import Config
     from stompy.connection.link_manager import LinkManager
     from stompy.connection.listeners import Callbacks
+
+_LOG = logging.getLogger("stompy.connection")
 
 
 class SubscriptionTable:
@@ -71,12 +75,12 @@ class SubscriptionTable:
             return self._subscriptions.get(identity)
         return next((each for each in self.all() if each.destination == destination), None)
 
-    def add(self, subscription: Subscription, *, timeout: float | None, announce: bool = True) -> None:
+    def add(self, subscription: Subscription, *, timeout: float | Default | None, announce: bool = True) -> None:
         """Register a subscription, then send SUBSCRIBE and wait for its receipt; on the next link if one is lost.
 
         Args:
             subscription: registered first, as its messages may arrive before the receipt.
-            timeout: seconds in total; `None` uses the receipt timeout.
+            timeout: seconds in total; by default the receipt timeout.
             announce: whether to send SUBSCRIBE.
         """
         try:
@@ -89,7 +93,7 @@ class SubscriptionTable:
             subscription._announced = announce
             if not announce:
                 return
-            self._subscribe(subscription, Deadline(self.receive_timeout if timeout is None else timeout))
+            self._subscribe(subscription, Deadline(given(timeout, self.receive_timeout)))
         except BaseException:
             self.forget(subscription)
             subscription._end(None)
@@ -137,12 +141,12 @@ class SubscriptionTable:
             self._confirmed[subscription.id] = link
             return True
 
-    def remove(self, subscription: Subscription, *, timeout: float | None, delete: bool = False) -> None:
+    def remove(self, subscription: Subscription, *, timeout: float | Default | None, delete: bool = False) -> None:
         """End a subscription, with UNSUBSCRIBE if its link is alive.
 
         Args:
             subscription: ignored if unknown.
-            timeout: seconds for each UNSUBSCRIBE; `None` uses the receipt timeout.
+            timeout: seconds for each UNSUBSCRIBE; by default the receipt timeout.
             delete: delete a durable subscription.
 
         Raises:
@@ -167,6 +171,18 @@ class SubscriptionTable:
             # Only now, as messages may arrive until the receipt.
             if self.forget(subscription):
                 subscription._end(None)
+
+    def close(self, subscription: Subscription, *, timeout: float | Default | None, drain: bool) -> None:
+        """End a subscription, after its messages were handled if `drain` is true; see `Subscription.close`."""
+        deadline = Deadline(given(timeout, self.receive_timeout))
+        if drain:
+            subscription._drain()
+            if subscription.ack == "auto":
+                self.remove(subscription, timeout=deadline.remaining())
+            dispatcher = subscription._dispatcher or self._callbacks.dispatcher
+            if not (subscription._wait_read(deadline) and dispatcher.wait_passed(deadline)):
+                _LOG.warning("%r is closed before all received messages were handled", subscription)
+        self.remove(subscription, timeout=deadline.remaining())
 
     def replay(self, link: Link) -> None:
         """Restore the confirmed subscriptions on a new link, before it is published."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from stompy.connection.config import Config
     from stompy.connection.connection import Connection
-    from stompy.connection.listeners import ConnectionListener
+    from stompy.connection.listeners import Listener
 
 
 class Telemetry(Protocol):
     """Records what connections do; `stompy.OpenTelemetry` is one."""
 
-    def _connection(self, config: Config, listeners: Sequence[ConnectionListener]) -> Connection:
+    def _connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
         """Return a connection that is recorded."""
         ...
 

@@ -12,6 +12,7 @@ from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import Body
 from stompy.connection.message import Message
 from stompy.deadline import Deadline, check_seconds
+from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import NOTHING_ASKED, SendOptions
 from stompy.errors import (
     ConnectionLostError,
@@ -176,7 +177,7 @@ class Transaction:
             raise
         self._frames += 1
 
-    def commit(self, *, timeout: float | None = None) -> None:
+    def commit(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Commit and wait for the broker's receipts.
 
         COMMIT leaves when the broker has taken every frame before it. Where COMMIT does not take effect as a whole
@@ -184,7 +185,7 @@ class Transaction:
         outcome `"not-sent"` says that nothing took effect; one with `"unknown"`, that the broker may have committed.
 
         Args:
-            timeout: seconds in total; `None` uses the receipt timeout.
+            timeout: seconds in total; by default the receipt timeout.
 
         Raises:
             TransactionError: the transaction has ended.
@@ -192,9 +193,9 @@ class Transaction:
             ReceiptTimeoutError: the broker did not confirm in time.
             ConnectionLostError: the connection was lost.
         """
-        check_seconds(timeout)
+        check_seconds(given(timeout, None))
         self._check()
-        deadline = Deadline(self._link.receipt_timeout if timeout is None else timeout)
+        deadline = Deadline(given(timeout, self._link.receipt_timeout))
         try:
             for receipt in self._write_all():
                 receipt.wait(deadline.remaining())

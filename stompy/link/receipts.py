@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from stompy.deadline import Deadline, check_seconds
+from stompy.default import DEFAULT, Default, given
 from stompy.errors import LimitExceededError, ReceiptTimeoutError, StompError
 from stompy.locks import Event, Rank, make_lock
 
@@ -119,23 +120,23 @@ class Receipt:
         """Why the frame was not confirmed, or `None`."""
         return self._error
 
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self, timeout: float | Default | None = DEFAULT) -> None:
         """Wait until the broker has confirmed the frame.
 
         May be called from listeners and handlers. A frame in this thread's batch is written first.
 
         Args:
-            timeout: seconds; `None` uses the connection's receipt timeout, `0` does not wait.
+            timeout: seconds; by default the connection's receipt timeout; `0` does not wait.
 
         Raises:
             ReceiptTimeoutError: no answer in time; it may still arrive.
             BrokerError: the broker answered with an ERROR that names this receipt.
             ConnectionLostError: the connection was lost first; the broker may or may not have the frame.
         """
-        if timeout is not None:
+        if timeout is not DEFAULT:
             check_seconds(timeout)
         if self._outcome == "pending":
-            seconds = self._link.receipt_timeout if timeout is None else timeout
+            seconds = given(timeout, self._link.receipt_timeout)
             deadline = Deadline(seconds)
             before_wait = self._before_wait
             if before_wait is not None:
@@ -145,7 +146,7 @@ class Receipt:
             self._report()
             raise self._error.with_traceback(None)
 
-    def _await_outcome(self, deadline: Deadline, seconds: float) -> None:
+    def _await_outcome(self, deadline: Deadline, seconds: float | None) -> None:
         """Wait until the outcome is known.
 
         Raises:

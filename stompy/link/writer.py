@@ -24,6 +24,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
+from stompy.default import DEFAULT, Default
 from stompy.errors import ConcurrencyError, ConnectionLostError, SendTimeoutError, StompError
 from stompy.frames.encoder import HEARTBEAT, Encoded
 from stompy.frames.frame import Frame
@@ -70,7 +71,7 @@ class Writer:
         frames: int = 1,
         receipt: Receipt | None = None,
         on_written: Callable[[], None] | None = None,
-        timeout: float | None = None,
+        timeout: float | Default | None = DEFAULT,
     ) -> None:
         """Write one or more frames; return when the operating system has all bytes. Any thread.
 
@@ -80,7 +81,7 @@ class Writer:
             receipt: registered before the write.
             on_written: called with the write lock after the write. If a signal prevents this call, nothing was written
                 or the link has ended.
-            timeout: seconds; `None` uses the send timeout.
+            timeout: seconds; by default the send timeout.
 
         Raises:
             ConcurrencyError: called from a signal handler that interrupted a send of this thread.
@@ -95,7 +96,7 @@ class Writer:
             raw = data if isinstance(data, bytes) else b"".join(data)
             for frame in Parser(link.protocol.grammar, _UNLIMITED).feed(raw):
                 _LOG.debug("> %r", frame)
-        budget: Deadline | float = self._send_timeout if timeout is None else timeout
+        budget: Budget = self._send_timeout if timeout is DEFAULT else timeout
         begun = False
         try:
             if not lock.acquire(False):
@@ -143,7 +144,7 @@ class Writer:
         *,
         receipt: bool = False,
         on_written: Callable[[], None] | None = None,
-        timeout: float | None = None,
+        timeout: float | Default | None = DEFAULT,
     ) -> Receipt | None:
         """Send a frame that may change the session; return its receipt if one was requested.
 

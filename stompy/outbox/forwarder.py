@@ -30,7 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, OutboxDamagedError, OutboxError, OutboxFullError, StompError
 from stompy.outbox.delivery import Delivery, RefusedRow, Verdict
@@ -64,20 +64,20 @@ class Forwarding:
         receipt_timeout: time without a confirmation after which the connection is closed.
     """
 
-    connect: Callable[[ConnectionListener], Connection]
+    connect: Callable[[Listener], Connection]
     batch: int
     max_tries: int | None
     retry_delay: tuple[float, float]
     receipt_timeout: float
 
 
-class _Ended(ConnectionListener):
+class _Ended(Listener):
     """Wakes the forwarder when its connection is lost while nothing is in flight."""
 
     def __init__(self, wake: threading.Event) -> None:
         self._wake = wake
 
-    def on_disconnected(self, reason: StompError | None) -> None:
+    def on_disconnected(self, event: DisconnectedEvent) -> None:
         """Wake the forwarder."""
         self._wake.set()
 
@@ -168,7 +168,7 @@ class Forwarder(DaemonThread):
         """End the connection from another thread, as the forwarder may be blocked in it."""
         connection = self._connection
         if connection is not None:
-            connection.disconnect(timeout=0)
+            connection.close(timeout=0)
 
     def abandon(self) -> None:
         """Stop without waiting; the thread closes the store."""
@@ -249,7 +249,7 @@ class Forwarder(DaemonThread):
             self._note_unless_fatal(error)
             lost = type(error) is ConnectionLostError  # not a timeout, after which we close it ourselves
         finally:
-            connection.disconnect(timeout=self._disconnect_timeout(connection))
+            connection.close(timeout=self._disconnect_timeout(connection))
         try:
             known = self._settle(delivery, lost=lost, sent_before=before)
         except StompError as error:
@@ -372,7 +372,7 @@ class Forwarder(DaemonThread):
         """Delete confirmed messages from disk; after an error they are remembered, and are not sent again."""
         if not self._confirmed:
             return
-        # Counted first: a caller of `drain` may read the numbers as soon as the transaction is committed.
+        # Counted first: a caller of `flush` may read the numbers as soon as the transaction is committed.
         before, self.last_error = self.last_error, None
         self.sent += len(self._confirmed)
         try:

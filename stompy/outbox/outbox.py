@@ -20,8 +20,9 @@ from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.connection.encoding import check_destination
 from stompy.connection.failover import is_failover, parse_failover
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.deadline import Deadline, check_seconds
+from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError, OutboxError, StompError, StompTimeoutError
 from stompy.forks import Owner
 from stompy.frames.encoder import encode
@@ -45,7 +46,7 @@ _GRACE = 1.0
 """Seconds after the deadline of `close` for a thread whose connection was ended."""
 
 _POLL_INTERVAL = 0.2
-"""Seconds between checks of `drain` whether the forwarder has ended."""
+"""Seconds between checks of `flush` whether the forwarder has ended."""
 
 _NUMBERS = count(1)
 _GRAMMAR = grammar_of(Version.V1_2)
@@ -107,10 +108,10 @@ class Outbox:
         _check_numbers({"batch": batch}, least=1)
         _check_numbers({"keep_free": keep_free}, least=0)
         _check_delays(retry_delay)
-        timeout = _check_connecting(arguments)
+        self._receipt_timeout, self._close_timeout = _check_connecting(arguments)
         name = f"outbox-{next(_NUMBERS)}"
 
-        def open_connection(listener: ConnectionListener) -> Connection:
+        def open_connection(listener: Listener) -> Connection:
             # The forwarder must know which session confirmed what, so it reconnects itself.
             return _connected(arguments, listener, name)
 
@@ -119,7 +120,7 @@ class Outbox:
         self._changes = _Changes()
         room = Room(max_messages, max_bytes, keep_free)
         self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.notify)
-        how = Forwarding(open_connection, batch, max_tries, retry_delay, receipt_timeout=timeout)
+        how = Forwarding(open_connection, batch, max_tries, retry_delay, receipt_timeout=self._receipt_timeout)
         self._forwarder = self._changes.forwarder = Forwarder(self._store, how, name=f"stompy-{name}")
         self._forwarder.start()
         self._closed = False
@@ -217,43 +218,45 @@ class Outbox:
         self._owner.check()
         self._store.discard(id)
 
-    def drain(self, timeout: float = 30.0) -> None:
+    def flush(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Wait until the broker has confirmed all messages; dead letters do not count.
 
         Args:
-            timeout: seconds.
+            timeout: seconds; by default the receipt timeout.
 
         Raises:
             StompTimeoutError: there are still unconfirmed messages.
             OutboxError: the outbox is closed or corrupt, so that nothing more is sent.
         """
         self._owner.check()
+        seconds = given(timeout, self._receipt_timeout)
         store, forwarder = self._store, self._forwarder
-        self._changes.wait(lambda: not self._waiting(), lambda: forwarder.ended, Deadline(timeout))
+        self._changes.wait(lambda: not self._waiting(), lambda: forwarder.ended, Deadline(seconds))
         if not self._waiting():
             return
         if forwarder.ended:
             why = "it is closed" if self._closed else f"sending has stopped: {forwarder.last_error}"
             raise store.writer.failure or OutboxError(why, path=self._path)
         why = f"; last: {forwarder.last_error}" if forwarder.last_error is not None else ""
-        raise StompTimeoutError(f"{self._waiting()} messages of {self!r} still wait after {timeout:g} s{why}")
+        raise StompTimeoutError(f"{self._waiting()} messages of {self!r} still wait after {seconds:g} s{why}")
 
-    def close(self, timeout: float = 10.0) -> None:
+    def close(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Stop sending, process the receipts that arrive in time, and close the file. Idempotent.
 
-        Unconfirmed messages stay on disk. To wait until they are sent, call `drain` first.
+        Unconfirmed messages stay on disk. To wait until they are sent, call `flush` first.
 
         Args:
-            timeout: seconds in total; a `put` in progress in another thread completes first in any case.
+            timeout: seconds in total, by default the close timeout; a `put` in progress in another thread completes
+                first in any case.
 
         Raises:
             ConfigurationError: the timeout is invalid; nothing was done. Other errors are logged.
         """
-        check_seconds(timeout)
+        check_seconds(given(timeout, None))
         if self._owner.forked:
             return
         self._closed = True
-        deadline = Deadline(timeout)
+        deadline = Deadline(given(timeout, self._close_timeout))
         self._forwarder.stop(deadline)
         if not self._forwarder.join_until(deadline):
             self._forwarder.cut()
@@ -262,6 +265,11 @@ class Outbox:
         if not self._store.close(deadline.sooner(None)) and not self._store.close(Deadline(_GRACE)):
             _LOG.warning("the disk of %s is still busy at the close deadline", self._path)
         self._changes.notify(self._store.ledger)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
 
     def _waiting(self) -> int:
         return max(0, self._store.ledger.waiting - self._forwarder.unremoved)
@@ -291,7 +299,7 @@ class Outbox:
 
 
 class _Changes:
-    """Reports changes on disk to the forwarder and to callers of `drain`.
+    """Reports changes on disk to the forwarder and to callers of `flush`.
 
     Separate from the outbox, so that the threads do not keep an unused outbox from being garbage-collected.
     """
@@ -345,7 +353,7 @@ def _check_delays(delays: tuple[float, float]) -> None:
 _ConnectArguments = Secret[tuple[str | Sequence[str], dict[str, Any]]]
 
 
-def _connected(arguments: _ConnectArguments, listener: ConnectionListener, name: str) -> Connection:
+def _connected(arguments: _ConnectArguments, listener: Listener, name: str) -> Connection:
     try:
         url, options = arguments.reveal()
         return connect(url, **options, listeners=[listener], name=name, reconnect=False)
@@ -355,12 +363,12 @@ def _connected(arguments: _ConnectArguments, listener: ConnectionListener, name:
     raise failure.with_traceback(None)
 
 
-def _check_connecting(arguments: _ConnectArguments) -> float:
-    """Check the arguments now instead of in the forwarder, where they would fail repeatedly; return the timeout."""
+def _check_connecting(arguments: _ConnectArguments) -> tuple[float, float]:
+    """Check the arguments now, not in the forwarder, where they would fail repeatedly; return two of the timeouts."""
     return without_traceback(lambda: _checked(*arguments.reveal()))
 
 
-def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> float:
+def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> tuple[float, float]:
     addresses_of(parse_failover(url).urls if isinstance(url, str) and is_failover(url) else url)
     check_credentials(Secret(options.get("login")), as_secret(options.get("passcode")))
     for name in options:
@@ -368,12 +376,12 @@ def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> float:
             raise ConfigurationError(f"an outbox has no setting {name!r}")
         if name.endswith("_timeout"):
             check_seconds(options[name], name, positive=True, finite=True, optional=False)
-    timeout: float = options.get("receipt_timeout", _CONNECT["receipt_timeout"].default)
-    return timeout
+    receipt, close = (options.get(name, _CONNECT[name].default) for name in ("receipt_timeout", "close_timeout"))
+    return receipt, close
 
 
 @atexit.register
 def _close_all() -> None:
     """Close outboxes that the program left open; their messages are already on disk."""
     for outbox in list(_open):
-        outbox.close(_EXIT_TIMEOUT)
+        outbox.close(timeout=_EXIT_TIMEOUT)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.message import Message
 from stompy.errors import ConfigurationError
 
@@ -63,7 +63,7 @@ class OpenTelemetry:
 
     # For connections, workers and outboxes.
 
-    def _connection(self, config: Config, listeners: Sequence[ConnectionListener]) -> Connection:
+    def _connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
         from stompy.telemetry.traced import TracedConnection
 
         return TracedConnection(self._recorder, config, listeners, handlers=True)

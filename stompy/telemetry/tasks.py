@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.message import Message
 from stompy.telemetry import names
 from stompy.telemetry.recorder import Observation, Recorder
@@ -26,7 +26,7 @@ class WorkerTelemetry:
         self._recorder = recorder
         self._observed: dict[Message, Observation] = {}
 
-    def _connection(self, config: Config, listeners: Sequence[ConnectionListener]) -> Connection:
+    def _connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
         return TracedConnection(self._recorder, config, listeners, handlers=False)
 
     def _for_worker(self) -> WorkerTelemetry:

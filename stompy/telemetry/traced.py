@@ -11,11 +11,12 @@ from stompy.connection.acking import Acker
 from stompy.connection.codec import Body
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.message import Message
 from stompy.connection.subscription import Handler, MessageListener, Subscription
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT, Default
 from stompy.link.receipts import Receipt
 from stompy.telemetry.names import ACK, NACK, REQUEST, SEND
 from stompy.telemetry.recorder import Recorder
@@ -31,9 +32,7 @@ class TracedConnection(Connection):
         handlers: whether calls of handlers are recorded; a worker records its tasks instead.
     """
 
-    def __init__(
-        self, recorder: Recorder, config: Config, listeners: Sequence[ConnectionListener], *, handlers: bool
-    ) -> None:
+    def __init__(self, recorder: Recorder, config: Config, listeners: Sequence[Listener], *, handlers: bool) -> None:
         self._recorder = recorder.of_client(config.client)
         self._traces_handlers = handlers
         super().__init__(config, listeners, _TracedAcker(self._recorder))
@@ -125,6 +124,6 @@ class _TracedTransaction(Transaction):
         with self._recorder.settling(NACK, message):
             super().nack(message)
 
-    def commit(self, *, timeout: float | None = None) -> None:
+    def commit(self, *, timeout: float | Default | None = DEFAULT) -> None:
         with self._recorder.committing(self._link, self._acked):
             super().commit(timeout=timeout)

@@ -85,7 +85,7 @@ def stomp_worker(stomp_broker: Broker) -> Iterator[Callable[[Worker], RunningWor
 
     yield run
     for each in running:
-        each.stop()
+        each.close()
 
 
 @pytest.fixture(scope="session")

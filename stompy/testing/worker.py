@@ -62,6 +62,6 @@ class RunningWorker:
         waiting = (message for name, depth in parked.items() if depth.ready for message in self.broker.browse(name))
         return any(float(message.headers.get(DUE, "inf")) <= now for message in waiting)
 
-    def stop(self) -> None:
-        """Stop the worker."""
-        self.worker.stop()
+    def close(self) -> None:
+        """End the worker."""
+        self.worker.close()

@@ -21,7 +21,7 @@ from typing import Any
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import ClosedEvent, DisconnectedEvent, Listener, ReconnectingEvent
 from stompy.connection.message import Message
 from stompy.connection.reconnect import Reconnect, retry
 from stompy.deadline import Deadline
@@ -61,7 +61,7 @@ class WorkerExit(enum.IntEnum):
     """The exit codes of a worker."""
 
     OK = 0
-    """It ended in order: after a signal, `stop`, `max_messages` or `max_seconds`."""
+    """It ended in order: after a signal, `close`, `max_messages` or `max_seconds`."""
     FAILED = 1
     """A child process could not be kept running, or a thread ended by a bug."""
     USAGE = 2
@@ -101,31 +101,31 @@ class Settings:
     options: Mapping[str, Any] = field(repr=False)
 
 
-class _Watch(ConnectionListener):
+class _Watch(Listener):
     """Logs what happens to the connection, and stops the worker when there will be no further session."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def on_disconnected(self, reason: StompError | None) -> None:
+    def on_disconnected(self, event: DisconnectedEvent) -> None:
         """Log it."""
-        if reason is not None:
+        if event.reason is not None:
             self._engine.log(
-                logging.WARNING, "%s: the session was lost: %s", self._engine.name, reason,
+                logging.WARNING, "%s: the session was lost: %s", self._engine.name, event.reason,
                 extra=self._engine.log_fields,
             )  # fmt: skip
 
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
+    def on_reconnecting(self, event: ReconnectingEvent) -> None:
         """Log it."""
         self._engine.log(
-            logging.INFO, "%s: reconnecting in %.1f s, attempt %d", self._engine.name, delay, attempt,
+            logging.INFO, "%s: reconnecting in %.1f s, attempt %d", self._engine.name, event.delay, event.attempt,
             extra=self._engine.log_fields,
         )  # fmt: skip
 
-    def on_closed(self, reason: StompError | None) -> None:
+    def on_closed(self, event: ClosedEvent) -> None:
         """Stop the worker."""
-        if reason is not None:
-            self._engine.stop(exit_of(reason), f"the connection was lost for good: {reason}")
+        if event.reason is not None:
+            self._engine.stop(exit_of(event.reason), f"the connection was lost for good: {event.reason}")
 
 
 class _Monitor(DaemonThread):
@@ -243,7 +243,7 @@ class Engine:
         self.started = True
         self.notify("started")
 
-    def _report_retry(self, attempt: int, delay: float) -> None:
+    def _report_retry(self, attempt: int, delay: float, error: StompError | None) -> None:
         self.log(
             logging.WARNING, "%s: no broker yet; attempt %d in %.1f s", self.name, attempt, delay, extra=self.log_fields
         )
@@ -407,7 +407,7 @@ class Engine:
             self.log(level, "%s: stopping: %s", self.name, reason, extra=self.log_fields)
         self.stopping.set()
 
-    def finish(self, timeout: float) -> WorkerExit:
+    def finish(self, timeout: float | None) -> WorkerExit:
         """Wait for what runs, disconnect, and return how the worker ended.
 
         Args:
@@ -454,7 +454,7 @@ class Engine:
             self._parking.stop()
             self._parking.join_until(deadline)
         if self._connection is not None:
-            self._connection.disconnect(timeout=deadline.remaining())
+            self._connection.close(timeout=deadline.remaining())
         if not self.stopping.is_set():  # another attempt follows
             for pool in self.pools:
                 for slot in pool.slots:

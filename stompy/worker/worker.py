@@ -16,6 +16,7 @@ from stompy.connection.codec import Body
 from stompy.connection.connecting import DEFAULT_URL
 from stompy.connection.reconnect import Reconnect
 from stompy.deadline import check_seconds
+from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConcurrencyError, ConfigurationError, NotConnectedError, StompError
 from stompy.forks import Owner
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
@@ -253,23 +254,28 @@ class Worker:
             self._engine = None
             raise
 
-    def stop(self, timeout: float | None = None) -> WorkerExit:
+    def close(self, *, timeout: float | Default | None = DEFAULT) -> WorkerExit:
         """Take no more messages, wait for what runs, disconnect, and return how the worker ended.
 
         A task that calls it gets its own message again, as the session ends before that is acknowledged.
 
         Args:
-            timeout: seconds for running tasks; `None` uses `stop_timeout`.
+            timeout: seconds for running tasks; by default `stop_timeout`.
         """
-        check_seconds(timeout)
+        check_seconds(given(timeout, None))
         engine = self._engine
         if engine is None or engine.owner.forked:
             return WorkerExit.OK
-        engine.stop(WorkerExit.OK, "stop() was called")
+        engine.stop(WorkerExit.OK, "close() was called")
         try:
-            return engine.finish(self._settings.stop_timeout if timeout is None else timeout)
+            return engine.finish(given(timeout, self._settings.stop_timeout))
         finally:
             self._engine = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it does not run: it was not started yet, or has ended."""
+        return self._engine is None and self._supervisor is None
 
     def __enter__(self) -> Worker:
         self.start()
@@ -278,7 +284,7 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop()
+        self.close()
 
     def _new_engine(self, role: ChildRole | None = None, ticks: Sequence[Callable[[], None]] = ()) -> Engine:
         if self._engine is not None:

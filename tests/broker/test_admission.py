@@ -103,10 +103,10 @@ def test_silent_clients_of_one_address_keep_no_other_address_out() -> None:
         with pytest.raises(stompy.ConnectError):
             stompy.connect(broker.url, reconnect=None)
         for _ in range(38):
-            stompy.connect(broker.url, reconnect=None, tcp=TcpOptions(source="127.0.0.2")).disconnect()
+            stompy.connect(broker.url, reconnect=None, tcp=TcpOptions(source="127.0.0.2")).close()
 
 
 def test_ten_clients_of_one_host_at_once_are_nothing_unusual() -> None:
     with Broker() as broker, ThreadPoolExecutor(10) as budget:
         for connection in list(budget.map(lambda _: stompy.connect(broker.url, reconnect=None), range(30))):
-            connection.disconnect()
+            connection.close()

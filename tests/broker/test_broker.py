@@ -53,10 +53,10 @@ def test_it_serves_inside_its_block_and_leaves_no_thread() -> None:
 
 def test_start_and_stop_may_be_repeated() -> None:
     broker = Broker()
-    broker.stop()
+    broker.close()
     assert broker.start() is broker.start()
-    broker.stop()
-    broker.stop()
+    broker.close()
+    broker.close()
     assert _threads() == []
 
 

@@ -138,7 +138,7 @@ def test_only_a_message_that_asks_for_it_is_gone_after_a_restart(serve_tcp: Serv
     if again == "restart":
         served.broker.restart()
     else:
-        served.broker.stop()
+        served.broker.close()
         served.broker.start()
     client = served.client()
     served.broker.clock.advance(2)

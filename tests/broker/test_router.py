@@ -337,14 +337,14 @@ def test_what_comes_back_at_a_stop_is_not_given_to_the_next(served: Served) -> N
     clients[0].send("/queue/a", *[b"x"] * 100)
     for client in clients:
         client.messages(10)
-    served.broker.stop()
+    served.broker.close()
     assert [client.rest() for client in clients] == [[]] * 10
     assert served.depth("/queue/a") == (100, 0)
 
 
 def test_the_broker_may_stop_with_clients_in_any_state(served: Served) -> None:
     clients = _in_every_state(served)
-    served.broker.stop()
+    served.broker.close()
     assert served.broker.stats().sessions == 0
     assert served.depth("/queue/q") == (2, 0)
     for client in clients:

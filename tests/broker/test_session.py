@@ -160,7 +160,7 @@ def test_a_wrong_login_is_refused_and_the_passcode_stays_secret(
         client.connect(**headers)
     assert client.rest() == []
     client.close()
-    served.broker.stop()
+    served.broker.close()
     for text in (caplog.text, repr(served.broker), str(caught.value)):
         assert "s3cret" not in text
         assert "wr0ng" not in text

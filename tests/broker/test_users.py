@@ -191,7 +191,7 @@ def test_a_wrong_login_waits_and_nobody_else_does(serve: Serve) -> None:
     friend = served.client(login="ann", passcode="sesame")
     friend.send("/queue/a", "x")
     friend.disconnect()
-    served.broker.stop()
+    served.broker.close()
 
 
 def test_the_words_and_the_wait_are_the_same_for_a_login_that_does_not_exist(serve: Serve) -> None:

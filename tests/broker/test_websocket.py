@@ -77,10 +77,10 @@ def test_a_port_of_its_own_is_kept_over_a_restart() -> None:
         url = broker.ws_url
         with pytest.raises(stompy.ConnectError):
             stompy.connect(broker.url.replace("stomp:", "ws:"), connect_timeout=5)
-        broker.stop()
+        broker.close()
         broker.start()
         assert broker.ws_url == url
-        stompy.connect(url).disconnect()
+        stompy.connect(url).close()
 
 
 def test_wss(certificates: Certificates) -> None:
@@ -110,8 +110,8 @@ def test_a_foreign_origin_is_refused_in_words(broker: Broker) -> None:
     def as_page(origin: str) -> stompy.WebSocketOptions:
         return stompy.WebSocketOptions(headers={"Origin": origin})
 
-    connect(broker.ws_url, websocket=as_page(ORIGIN)).disconnect()
-    connect(broker.ws_url, websocket=as_page(ORIGIN.upper())).disconnect()
+    connect(broker.ws_url, websocket=as_page(ORIGIN)).close()
+    connect(broker.ws_url, websocket=as_page(ORIGIN.upper())).close()
     for origin in ("http://evil.example", ORIGIN + ".evil.example", "null", broker.url.replace("stomp", "http")):
         with pytest.raises(stompy.WebSocketRefusedError, match=f"403 Forbidden: the origin '{origin}' is not among"):
             connect(broker.ws_url, websocket=as_page(origin))
@@ -121,7 +121,7 @@ def test_a_foreign_origin_is_refused_in_words(broker: Broker) -> None:
 def test_pages_from_files_can_be_accepted(allowed: str) -> None:
     of_a_file = stompy.WebSocketOptions(headers={"Origin": "null"})
     with Broker(ws=True, origins=[allowed]) as broker:
-        connect(broker.ws_url, websocket=of_a_file).disconnect()
+        connect(broker.ws_url, websocket=of_a_file).close()
 
 
 def test_a_wrong_login_is_refused_in_words(broker: Broker) -> None:
@@ -177,9 +177,7 @@ def read_until(read: Callable[[], bytes], end: bytes) -> bytes:
 def test_the_server_ends_the_connection_after_both_close_frames(first: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        client = threading.Thread(
-            target=lambda: stompy.connect(f"ws://127.0.0.1:{port}/", heartbeat=(0, 0)).disconnect()
-        )
+        client = threading.Thread(target=lambda: stompy.connect(f"ws://127.0.0.1:{port}/", heartbeat=(0, 0)).close())
         client.start()
         sock, _ = listening.accept()
     head = read_until(lambda: sock.recv(4096), END)

@@ -254,7 +254,7 @@ def test_a_server_made_with_websockets(foreign: Foreign, version: str) -> None:
     with stompy.connect(foreign.url, versions=version) as connection:
         assert connection.version == version
         subscription = connection.subscribe("/queue/a")
-        assert [subscription.receive(WITHIN).text for _ in BODIES] == BODIES
+        assert [subscription.receive(timeout=WITHIN).text for _ in BODIES] == BODIES
         with connection.batch():
             for body in (b"", b"x" * 200_000, b"\n"):
                 connection.send("/queue/a", body)

@@ -6,6 +6,7 @@ What is done while it is held is counted: by the broker itself and, as that may 
 from __future__ import annotations
 
 import functools
+import gc
 import random
 import sys
 import threading
@@ -23,6 +24,8 @@ from tests.support.seed import chance
 
 MANY = 1_200
 """Messages of a queue, which are far more than a piece."""
+MANY_MOVED = 10_000
+"""So many that a collection would be due dozens of times, if moving made only one object more for each."""
 MOST = 4 * PIECE
 """Messages, subscriptions and queues that are looked at in one turn."""
 MOST_CALLS = 50_000
@@ -82,9 +85,9 @@ def browse(broker: Broker, draw: random.Random) -> None:
     with connect(broker) as one:
         browsers = [one.subscribe("/queue/a", ack="auto", headers={"browser": "true"}) for _ in range(5)]
         for browser in browsers:
-            bodies = [browser.receive(WITHIN).text for _ in range(MANY)]
+            bodies = [browser.receive(timeout=WITHIN).text for _ in range(MANY)]
             assert bodies == [str(number) for number in range(MANY)]
-            assert browser.receive(WITHIN).headers["browser"] == "end"
+            assert browser.receive(timeout=WITHIN).headers["browser"] == "end"
 
 
 def select(broker: Broker, draw: random.Random) -> None:
@@ -136,7 +139,7 @@ def commit(broker: Broker, draw: random.Random) -> None:
         messages = one.subscribe("/queue/a", ack="client-individual")
         with one.transaction() as transaction:
             for _ in range(MANY):
-                transaction.ack(messages.receive(WITHIN))
+                transaction.ack(messages.receive(timeout=WITHIN))
             for number in range(MANY):
                 transaction.send("/queue/b", str(number))
         until(lambda: broker.depth("/queue/b") == MANY)
@@ -149,7 +152,7 @@ def abort(broker: Broker, draw: random.Random) -> None:
     with connect(broker) as one:
         messages = one.subscribe("/queue/a", ack="client-individual")
         transaction = one.transaction().__enter__()
-        received = [messages.receive(WITHIN) for _ in range(MANY)]
+        received = [messages.receive(timeout=WITHIN) for _ in range(MANY)]
         for message in received:
             transaction.ack(message)
         transaction.abort()
@@ -161,7 +164,7 @@ def refuse(broker: Broker, draw: random.Random) -> None:
     with connect(broker) as one:
         messages = one.subscribe("/queue/a", ack="client")
         for _ in range(7):  # the last time they are dead letters
-            received = [messages.receive(WITHIN) for _ in range(MANY)]
+            received = [messages.receive(timeout=WITHIN) for _ in range(MANY)]
             assert [message.text for message in received] == [str(number) for number in range(MANY)]
             received[-1].nack()
         until(lambda: broker.depth("/queue/DLQ") == MANY)
@@ -171,7 +174,7 @@ def acknowledge(broker: Broker, draw: random.Random) -> None:
     fill(broker, "/queue/a")
     with connect(broker) as one:
         messages = one.subscribe("/queue/a", ack="client")
-        [messages.receive(WITHIN) for _ in range(MANY)][-1].ack()
+        [messages.receive(timeout=WITHIN) for _ in range(MANY)][-1].ack()
         until(lambda: not broker.stats().queues["/queue/a"].total)
 
 
@@ -182,14 +185,14 @@ def vanish(broker: Broker, draw: random.Random) -> None:
         one = connect(broker)
         messages = one.subscribe("/queue/a", ack="client")
         for _ in range(MANY):
-            messages.receive(WITHIN)
+            messages.receive(timeout=WITHIN)
         returned = other.subscribe("/queue/a", ack="auto")
         fill(broker, "/queue/a", 10)
         (found,) = [each for each in broker.connections() if each.unacked == MANY]
         assert broker.kill(found)
-        bodies = [returned.receive(WITHIN).text for _ in range(MANY + 10)]
+        bodies = [returned.receive(timeout=WITHIN).text for _ in range(MANY + 10)]
         assert bodies[10:] == [str(number) for number in range(MANY)]
-        one.disconnect()
+        one.close()
 
 
 def leave(broker: Broker, draw: random.Random) -> None:
@@ -205,8 +208,8 @@ def pattern(broker: Broker, draw: random.Random) -> None:
             one.send(f"/queue/a.{number}", b"x")
         messages = one.subscribe("/queue/a.>", ack="client-individual")
         for _ in range(MANY):
-            messages.receive(WITHIN).ack()
-        messages.unsubscribe()
+            messages.receive(timeout=WITHIN).ack()
+        messages.close()
 
 
 def expire(broker: Broker, draw: random.Random) -> None:
@@ -240,3 +243,26 @@ def test_the_lock_is_held_for_a_piece_of_work_whatever_a_client_asks_for(
     assert 0 < broker.stats().longest_turn <= MOST
     assert calls.turns
     assert calls.most <= MOST_CALLS
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_moving_messages_lets_the_garbage_collector_rest(alike: bool) -> None:
+    # It looks at everything that there is, with no thread running, whenever more was made than has ended.
+    with Broker(heartbeat=(0, 0)) as broker, connect(broker) as client:
+        with client.batch():
+            for number in range(MANY_MOVED):
+                client.send("/queue/a", b"x", headers=None if alike else {"number": str(number)})
+        client.send("/queue/filled", b"", confirm=True)
+        runs: list[str] = []
+
+        def note(phase: str, info: dict[str, int]) -> None:
+            runs.append(phase)
+
+        gc.collect()
+        gc.callbacks.append(note)
+        try:
+            assert broker.move("/queue/a", "/queue/b") == MANY_MOVED
+            assert broker.move("/queue/b", "/queue/a") == MANY_MOVED
+        finally:
+            gc.callbacks.remove(note)
+    assert runs.count("start") <= 4

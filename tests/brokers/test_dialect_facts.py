@@ -83,7 +83,7 @@ def rest(subscription: stompy.Subscription) -> list[str]:
     texts = []
     with contextlib.suppress(stompy.ReceiveTimeoutError):
         while True:
-            texts.append(subscription.receive(NEVER).text)
+            texts.append(subscription.receive(timeout=NEVER).text)
     return texts
 
 
@@ -93,7 +93,7 @@ def fill(conn: stompy.Connection, queue: str, *texts: str) -> None:
 
 
 def taken(subscription: stompy.Subscription, count: int) -> list[stompy.Message]:
-    return [subscription.receive(SOON) for _ in range(count)]
+    return [subscription.receive(timeout=SOON) for _ in range(count)]
 
 
 def test_it_tells_its_name(case: Case) -> None:
@@ -108,7 +108,7 @@ def test_in_1_0_artemis_alone_hides_its_name(case: Case) -> None:
 
 
 def test_connect_is_unescaped_by_those_of_which_the_table_says_so(case: Case) -> None:
-    case.connect(case.dialect.name).disconnect()
+    case.connect(case.dialect.name).close()
     if Leniency.ESCAPED_CONNECT in case.dialect.leniency:
         with pytest.raises(stompy.ConnectRefusedError):
             case.connect(passcode=PASSCODE)
@@ -119,7 +119,7 @@ def test_the_name_of_the_machine_is_a_virtual_host_to_rabbitmq_alone(case: Case)
         with pytest.raises(stompy.ConnectRefusedError, match="Virtual host"):
             case.connect(vhost="localhost")
     else:
-        case.connect(vhost="no-such-host").disconnect()
+        case.connect(vhost="no-such-host").close()
 
 
 @pytest.mark.parametrize("other", ["client", "client-individual"])
@@ -218,7 +218,7 @@ def test_what_is_transacted_waits_for_the_commit_and_the_rest_does_not(case: Cas
             conn.send(f"{queue}-3", "y", confirm=True)
             # An ERROR may come behind that answer, as ActiveMQ's do on a busy machine.
             with contextlib.suppress(stompy.ReceiveTimeoutError):
-                conn.subscribe(f"{queue}-4").receive(NEVER)
+                conn.subscribe(f"{queue}-4").receive(timeout=NEVER)
         except stompy.BrokerError:
             refused = True
     kept = case.has(queue) == ["a"]
@@ -231,7 +231,7 @@ def test_an_ack_behind_an_unsubscribe_is_worth_what_the_table_says(case: Case, q
         fill(conn, queue, "a")
         subscription = conn.subscribe(queue, ack="client-individual")
         message = taken(subscription, 1)[0]
-        subscription.unsubscribe()
+        subscription.close()
         with contextlib.suppress(stompy.BrokerError):
             receipt = message.ack(receipt=True)
             receipt.wait(SOON)
@@ -300,7 +300,7 @@ def test_a_client_id_is_taken_once_by_activemq_alone(case: Case) -> None:
             with pytest.raises(stompy.ClientIdInUseError):
                 case.connect(client_id="facts")
         else:
-            case.connect(client_id="facts").disconnect()
+            case.connect(client_id="facts").close()
 
 
 def test_drain_acknowledges_what_it_works_off_and_leaves_no_error(case: Case, queue: str) -> None:
@@ -316,7 +316,7 @@ def test_drain_acknowledges_what_it_works_off_and_leaves_no_error(case: Case, qu
         assert conn.request(f"{queue}-ask", "there?", timeout=SOON).text == "yes"
         fill(conn, queue, *"abcde")
         conn.subscribe(queue, work, ack="client-individual")
-        conn.disconnect(drain=True)
+        conn.close(drain=True)
     left = case.has(queue)
     assert sorted(worked + left) == list("abcde")
 

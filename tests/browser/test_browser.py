@@ -54,7 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path == "/restart":
             assert self.server.broker is not None
-            self.server.broker.stop()
+            self.server.broker.close()
             self.server.broker.start()
         else:
             self.server.results.put((self.path.rpartition("/")[2], json.loads(body)))

@@ -131,7 +131,7 @@ new Promise((done) => {
 
 
 def test_the_page_connects_again_after_a_restart(page: Page, broker: Broker) -> None:
-    broker.stop()
+    broker.close()
     page.until("document.querySelector('#state').textContent !== 'connected'")
     broker.start()
     page.until("document.querySelector('#state').textContent === 'connected'")

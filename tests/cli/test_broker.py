@@ -62,7 +62,7 @@ def test_the_address_of_the_console_is_reported(start: Start) -> None:
 def test_a_login_is_asked_for(start: Start) -> None:
     process = start("broker", "--port", "0", "--user", "ann", env={"STOMPY_BROKER_PASSCODE": "sesame"})
     url = address_of(process)
-    stompy.connect(url, login="ann", passcode="sesame").disconnect()
+    stompy.connect(url, login="ann", passcode="sesame").close()
     with pytest.raises(stompy.ConnectRefusedError, match="wrong login or passcode"):
         stompy.connect(url, login="ann", passcode="guess")
     with pytest.raises(stompy.ConnectRefusedError):
@@ -73,7 +73,7 @@ def test_the_passcode_may_be_in_a_file(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "passcode"
     file.write_text("sesame\n", encoding="utf-8")
     process = start("broker", "--port", "0", "--user", "ann", "--passcode-file", str(file))
-    stompy.connect(address_of(process), login="ann", passcode="sesame").disconnect()
+    stompy.connect(address_of(process), login="ann", passcode="sesame").close()
 
 
 def test_a_port_that_is_taken_is_told(broker: Broker, run: Run) -> None:
@@ -205,7 +205,7 @@ def test_the_ready_file_holds_the_address_of_a_broker_that_can_be_connected_to(s
 
     until(logged)
     url = seen[-1].removesuffix("\n")
-    stompy.connect(url, reconnect=None).disconnect()
+    stompy.connect(url, reconnect=None).close()
     assert address_of(process) == url
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
@@ -246,7 +246,7 @@ def test_websocket_clients_of_some_origins(start: Start) -> None:
     for origin in ("http://a.example", "http://b.example"):
         options = stompy.WebSocketOptions(headers={"Origin": origin})
         if origin == "http://a.example":
-            stompy.connect(web, websocket=options).disconnect()
+            stompy.connect(web, websocket=options).close()
         else:
             with pytest.raises(stompy.WebSocketRefusedError):
                 stompy.connect(web, websocket=options)

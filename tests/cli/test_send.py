@@ -26,14 +26,14 @@ def bodies(broker: Broker, count: int, queue: str = "/queue/a") -> list[bytes]:
     assert broker.depth(queue) == count
     with stompy.connect(broker.url) as conn:
         subscription = conn.subscribe(queue)
-        return [subscription.receive(5).body for _ in range(count)]
+        return [subscription.receive(timeout=5).body for _ in range(count)]
 
 
 def test_a_body_is_sent_as_text(broker: Broker, run: Run) -> None:
     result = run("send", "/queue/a", "grüezi", "--header", "a:b:c", "--header", "n:1")
     assert (result.code, result.out, result.err) == (0, b"", "stompy: sent 1 message to /queue/a\n")
     with stompy.connect(broker.url) as conn:
-        message = conn.subscribe("/queue/a").receive(5)
+        message = conn.subscribe("/queue/a").receive(timeout=5)
     assert message.body == "grüezi".encode()
     assert {name: message.headers[name] for name in ("a", "n", "content-type")} == {
         "a": "b:c",
@@ -45,7 +45,7 @@ def test_a_body_is_sent_as_text(broker: Broker, run: Run) -> None:
 def test_a_content_type_is_written_as_given(broker: Broker, run: Run) -> None:
     assert run("send", "/queue/a", '{"n": 1}', "--content-type", "application/json").code == 0
     with stompy.connect(broker.url) as conn:
-        message = conn.subscribe("/queue/a").receive(5)
+        message = conn.subscribe("/queue/a").receive(timeout=5)
     assert (message.headers["content-type"], message.json()) == ("application/json", {"n": 1})
 
 
@@ -89,7 +89,7 @@ def test_a_line_in_a_pipe_does_not_wait_for_the_next(broker: Broker, start: Star
     process.stdin.write(b"early\n")
     process.stdin.flush()
     with stompy.connect(broker.url) as conn:
-        assert conn.subscribe("/queue/a").receive(20).body == b"early"
+        assert conn.subscribe("/queue/a").receive(timeout=20).body == b"early"
     assert process.communicate(b"late", timeout=20)[1] == b"stompy: sent 2 messages to /queue/a\n"
     assert process.returncode == 0
 
@@ -182,7 +182,7 @@ def test_an_option_that_the_broker_does_not_know_is_a_usage_error(
 def test_a_line_end_in_a_header_travels_where_the_version_has_an_escape(broker: Broker, run: Run) -> None:
     assert run("send", "/queue/a", "x", "--header", "a:b\nc").code == 0
     with stompy.connect(broker.url) as conn:
-        assert conn.subscribe("/queue/a").receive(5).headers["a"] == "b\nc"
+        assert conn.subscribe("/queue/a").receive(timeout=5).headers["a"] == "b\nc"
 
 
 @pytest.mark.parametrize("receipt", [[], ["--receipt"]])

@@ -61,7 +61,7 @@ def test_several_addresses_may_be_given(broker: Broker) -> None:
 
 def test_a_failover_address_is_taken_without_its_reconnecting(broker: Broker) -> None:
     def lose_the_broker(conn: Connection) -> None:
-        broker.stop()
+        broker.close()
         conn.subscribe("/queue/a")
 
     with pytest.raises(ConnectionLostError):
@@ -121,7 +121,7 @@ def test_an_end_that_is_not_confirmed_is_a_failure(broker: Broker, monkeypatch: 
 
     def send(conn: Connection) -> None:
         conn.send("/queue/a", b"", confirm=True)
-        monkeypatch.setattr(Closing, "disconnect", hang_up)
+        monkeypatch.setattr(Closing, "close", hang_up)
 
     with pytest.raises(Failure, match="did not confirm the end of the session") as caught:
         use(send, "--url", broker.url)
@@ -155,8 +155,8 @@ def test_an_error_in_the_block_is_not_hidden_by_disconnecting(broker: Broker) ->
 def test_an_acknowledgement_that_comes_too_late_names_the_lost_link(broker: Broker) -> None:
     def acknowledge_too_late(conn: Connection) -> None:
         conn.send("/queue/a", b"")
-        message = conn.subscribe("/queue/a", ack="client").receive(5)
-        broker.stop()
+        message = conn.subscribe("/queue/a", ack="client").receive(timeout=5)
+        broker.close()
         with pytest.raises(ConnectionLostError):
             conn.subscribe("/queue/b")
         message.ack()

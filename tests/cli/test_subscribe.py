@@ -154,7 +154,7 @@ def test_a_lost_broker_is_told(broker: Broker, start: Start) -> None:
     process = start("subscribe", "/queue/a", env={"STOMPY_URL": broker.url})
     assert process.stdout is not None
     assert process.stdout.readline() == b"1\n"
-    broker.stop()
+    broker.close()
     assert process.communicate(timeout=20)[1].startswith(b"stompy: error: 127.0.0.1:")
     assert process.returncode == 3
 

@@ -59,12 +59,12 @@ def test_messages_and_the_mark_in_one_read_are_not_mixed_up(talking: Talking, ca
     call = calling(lambda: [message.text for message in browsed])
     peer.expect_and_confirm("UNSUBSCRIBE")
     assert call.result() == ["one"]
-    assert other.receive(WITHIN).text == "mine"
+    assert other.receive(timeout=WITHIN).text == "mine"
 
 
 def test_a_lost_link_ends_it_for_good(talking: Talking) -> None:
     talk, subscription = browsing(talking, "a")
-    subscription.receive(WITHIN)
+    subscription.receive(timeout=WITHIN)
     talk.peer.hang_up()
     with pytest.raises(ConnectionLostError):
         list(subscription)

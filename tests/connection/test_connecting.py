@@ -70,7 +70,9 @@ def test_what_send_accepted_is_with_the_broker_when_the_program_ends() -> None:
     with Broker() as broker, stompy.connect(broker.url) as conn:
         run(script, broker.url)
         subscription = conn.subscribe("/queue/a")
-        assert [subscription.receive(WITHIN).body for _ in range(2000)] == [b"%d" % number for number in range(2000)]
+        assert [subscription.receive(timeout=WITHIN).body for _ in range(2000)] == [
+            b"%d" % number for number in range(2000)
+        ]
         assert broker.stats().errors == 0
 
 
@@ -78,9 +80,9 @@ def test_what_send_accepted_is_with_the_broker_when_the_program_ends() -> None:
 def test_a_program_that_leaves_its_connection_open_disconnects_as_it_ends(ending: str) -> None:
     script = f"""
         import sys, threading, stompy
-        class Heard(stompy.ConnectionListener):
-            def on_disconnected(self, reason):
-                print("disconnected", reason)
+        class Heard(stompy.Listener):
+            def on_disconnected(self, event):
+                print("disconnected", event.reason)
         conn = stompy.connect(sys.argv[1], listeners=[Heard()], heartbeat=(1, 1))
         subscription = conn.subscribe("/queue/a", print)
         {ending}
@@ -93,11 +95,11 @@ def test_a_listener_is_called_at_the_close_as_the_program_ends() -> None:
     program = """
         import stompy
 
-        class Printing(stompy.ConnectionListener):
-            def on_disconnected(self, reason):
-                print("disconnected", reason)
-            def on_closed(self, reason):
-                print("closed", reason)
+        class Printing(stompy.Listener):
+            def on_disconnected(self, event):
+                print("disconnected", event.reason)
+            def on_closed(self, event):
+                print("closed", event.reason)
 
         conn = stompy.connect("{url}", listeners=[Printing()])
     """
@@ -158,8 +160,8 @@ def test_a_broker_that_is_not_there_yet_is_waited_for(
     """With the delays of the policy, or of the usual one; its number of attempts is about lost links."""
 
     class Patient(Recorder):
-        def on_reconnecting(self, attempt: int, delay: float) -> None:
-            self._note("reconnecting", attempt)
+        def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
+            self._note("reconnecting", event.attempt)
 
     listener = Patient()
     sessions.shut()
@@ -175,7 +177,7 @@ def test_a_broker_that_is_not_there_yet_is_waited_for(
     assert conn.connected
     listener.await_event("connected")
     assert listener.events[:3] == [("reconnecting", 2), ("reconnecting", 3), ("reconnecting", 4)]
-    conn.disconnect(timeout=0)
+    conn.close(timeout=0)
 
 
 def test_a_session_that_dies_at_once_is_followed_by_another(sessions: Sessions, calling: Calling) -> None:
@@ -186,7 +188,7 @@ def test_a_session_that_dies_at_once_is_followed_by_another(sessions: Sessions, 
     sessions.next()
     conn = call.result()
     assert conn.connected
-    conn.disconnect(timeout=0)
+    conn.close(timeout=0)
 
 
 def test_when_the_time_is_over_the_last_reasons_are_told(sessions: Sessions) -> None:
@@ -228,9 +230,9 @@ def test_waiting_for_the_first_session_ends_by_ctrl_c_and_leaves_no_thread() -> 
         import os, signal, threading
         import stompy
 
-        class Printing(stompy.ConnectionListener):
-            def on_reconnecting(self, attempt, delay):
-                if attempt == 5:
+        class Printing(stompy.Listener):
+            def on_reconnecting(self, event):
+                if event.attempt == 5:
                     os.kill(os.getpid(), signal.SIGINT)
 
         try:

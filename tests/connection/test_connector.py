@@ -143,7 +143,7 @@ def test_a_rabbitmq_that_has_no_host_of_the_machines_name_is_asked_for_its_own(c
     conn = call.result()
     assert conn.dialect == "rabbitmq"
     peer.close()
-    conn.disconnect()
+    conn.close()
     listener.close()
 
 

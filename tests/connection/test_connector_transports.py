@@ -97,7 +97,7 @@ class TestUnix:
             url = local.url.replace("://", "://fred:sesame@")
             with stompy.connect(url, reconnect=True) as conn:
                 subscription = conn.subscribe("/queue/a")
-                local.stop()
+                local.close()
                 local.start()
                 until(lambda: conn.stats().reconnects == 1)
                 conn.send("/queue/a", "hello", confirm=True)
@@ -150,4 +150,4 @@ class TestProxy:
 
     def test_a_unix_socket_needs_no_proxy(self, dead: str, tmp_path: Path) -> None:
         with Broker(unix=tmp_path / "s") as local:
-            stompy.connect(local.url, proxy=dead.replace("stomp", "socks5")).disconnect()
+            stompy.connect(local.url, proxy=dead.replace("stomp", "socks5")).close()

@@ -58,13 +58,13 @@ def test_after_disconnect_everything_says_so(talking: Talking, calling: Calling)
             attempt()
         with pytest.raises(stompy.NotConnectedError):
             calling(attempt).result()
-    subscription.unsubscribe()
-    talk.conn.disconnect()
+    subscription.close()
+    talk.conn.close()
 
 
 def test_disconnect_is_idempotent_from_many_threads(serving: Serving, calling: Calling) -> None:
     conn, served = serving()
-    for call in [calling(conn.disconnect) for _ in range(8)]:
+    for call in [calling(conn.close) for _ in range(8)]:
         call.result()
     served.join(WITHIN)
     assert served.commands() == ["DISCONNECT"]
@@ -76,7 +76,7 @@ def test_a_second_disconnect_waits_for_the_first_instead_of_cutting_it_short(
     talk = talking()
     first = talk.leave()
     frame = talk.peer.expect("DISCONNECT")
-    second = calling(talk.conn.disconnect)
+    second = calling(talk.conn.close)
     second.until_blocked()
     assert first.is_alive()
     talk.peer.receipt(frame)
@@ -154,7 +154,7 @@ def test_disconnect_drops_what_is_queued_and_drain_works_it_off(serving: Serving
         conn.subscribe("/queue/a", handler, id="1")
         served.peer.deliver("a", "b", "c")
         assert running.wait(WITHIN)
-        leaving = threading.Thread(target=conn.disconnect, kwargs={"drain": drain})
+        leaving = threading.Thread(target=conn.close, kwargs={"drain": drain})
         leaving.start()
         until(lambda: "UNSUBSCRIBE" in served.commands() if drain else not conn.connected)  # noqa: B023
         gate.set()
@@ -189,7 +189,7 @@ def test_drain_lets_what_was_received_be_acknowledged_before_unsubscribing(
         served.peer.deliver(body, ack=body)
     assert running.wait(WITHIN)
     until(lambda: conn.stats().frames_received >= 4)
-    leaving = threading.Thread(target=conn.disconnect, kwargs={"drain": True})
+    leaving = threading.Thread(target=conn.close, kwargs={"drain": True})
     leaving.start()
     until(lambda: subscription.closed)
     served.peer.deliver("late", ack="late")
@@ -208,7 +208,7 @@ def test_drain_inside_the_loop_does_not_wait_for_it(serving: Serving) -> None:
     served.peer.deliver("a", ack="a")
     for message in subscription:
         message.ack()
-        conn.disconnect(drain=True, timeout=math.inf)
+        conn.close(drain=True, timeout=math.inf)
     assert served.commands()[1:] == ["ACK", "DISCONNECT"]
 
 
@@ -219,7 +219,7 @@ def test_a_loop_that_was_left_is_not_waited_for(serving: Serving) -> None:
     leave = threading.Thread(target=lambda: next(iter(subscription)).ack())
     leave.start()
     leave.join(WITHIN)
-    conn.disconnect(drain=True, timeout=math.inf)
+    conn.close(drain=True, timeout=math.inf)
     assert served.commands()[1:] == ["ACK", "DISCONNECT"]
 
 
@@ -230,7 +230,7 @@ def test_the_end_of_the_block_drains_for_each_consumer(consumer: str, mode: AckM
     handled: list[str] = []
     left = threading.Event()
 
-    class Handling(stompy.ConnectionListener):
+    class Handling(stompy.Listener):
         def on_message(self, message: stompy.Message) -> None:
             assert left.wait(WITHIN)
             with message:
@@ -241,7 +241,7 @@ def test_the_end_of_the_block_drains_for_each_consumer(consumer: str, mode: AckM
         with helper.batch():
             for number in range(200):
                 helper.send("/queue/a", str(number))
-        helper.disconnect()
+        helper.close()
         with stompy.connect(broker.url, listeners=[handling] if consumer == "listeners" else []) as conn:
             chosen: dict[str, Any] = {
                 "handler": handling.on_message,
@@ -342,7 +342,7 @@ def test_drain_works_inside_a_handler_too(serving: Serving) -> None:
 
     def handler(message: stompy.Message) -> None:
         seen.append(message.text)
-        conn.disconnect(drain=True)
+        conn.close(drain=True)
 
     conn.subscribe("/queue/a", handler, id="1")
     served.peer.deliver("a")
@@ -365,7 +365,7 @@ def test_a_listener_that_does_not_return_costs_no_more_than_the_deadline(
     served.peer.deliver("x")
     assert running.wait(WITHIN)
     with caplog.at_level(logging.WARNING, "stompy.connection"):
-        conn.disconnect(timeout=0.2)
+        conn.close(timeout=0.2)
     assert "still runs" in caplog.text
     gate.set()
 
@@ -403,7 +403,7 @@ def test_a_forgotten_connection_warns_and_is_collected() -> None:
 def test_a_closed_connection_does_not_warn(recwarn: pytest.WarningsRecorder) -> None:
     with Broker() as broker:
         conn = stompy.connect(broker.url)
-        conn.disconnect()
+        conn.close()
         del conn
         gc.collect()
     assert not recwarn.list

@@ -142,7 +142,7 @@ def test_send_subscribe_ack_and_receipts_work_inside_a_handler(serving: Serving)
         with conn.transaction() as tx:
             tx.send("/queue/b", "z")
             tx.ack(message)
-        other.unsubscribe()
+        other.close()
         done.append("done")
 
     conn.subscribe("/queue/a", handler, ack="client-individual", id="1")
@@ -158,7 +158,7 @@ def test_a_handler_may_unsubscribe_itself(serving: Serving) -> None:
 
     def handler(message: stompy.Message) -> None:
         seen.append(message.text)
-        subscription.unsubscribe()
+        subscription.close()
 
     subscription = conn.subscribe("/queue/a", handler, id="1")
     served.peer.deliver("x")
@@ -202,7 +202,7 @@ def test_disconnect_works_inside_a_listener(serving: Serving, event: str) -> Non
 
     def leave(*what: Any) -> None:
         assert ready.wait(WITHIN)
-        held[0].disconnect()
+        held[0].close()
 
     acting = Acting(event, leave)
     behind = Recorder()
@@ -227,19 +227,19 @@ def test_disconnect_works_inside_a_handler_and_the_rest_is_not_delivered(serving
 
     def handler(message: stompy.Message) -> None:
         seen.append(message.text)
-        conn.disconnect()
+        conn.close()
 
     conn.subscribe("/queue/a", handler, id="1")
     served.peer.deliver("first", "second", "third")
     until(lambda: not conn.connected)
     served.join(WITHIN)
-    conn.disconnect()
+    conn.close()
     assert seen == ["first"]
 
 
 def test_disconnect_works_inside_on_disconnected(talking: Talking) -> None:
     held: list[stompy.Connection] = []
-    acting = Acting("on_disconnected", lambda reason: held[0].disconnect())
+    acting = Acting("on_disconnected", lambda event: held[0].close())
     talk = talking(listeners=[acting])
     held.append(talk.conn)
     talk.peer.hang_up()

@@ -26,20 +26,20 @@ SOON = 10.0
 QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.05)
 
 
-class Recorder(stompy.ConnectionListener):
+class Recorder(stompy.Listener):
     """Puts what happens into a queue, to be waited for."""
 
     def __init__(self) -> None:
         self.events: queue.Queue[tuple[str, object]] = queue.Queue()
 
-    def on_connected(self, frame: stompy.Frame) -> None:
-        self.events.put(("connected", frame))
+    def on_connected(self, event: stompy.ConnectedEvent) -> None:
+        self.events.put(("connected", event.frame))
 
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
-        self.events.put(("reconnecting", attempt))
+    def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
+        self.events.put(("reconnecting", event.attempt))
 
-    def on_disconnected(self, reason: stompy.StompError | None) -> None:
-        self.events.put(("disconnected", reason))
+    def on_disconnected(self, event: stompy.DisconnectedEvent) -> None:
+        self.events.put(("disconnected", event.reason))
 
     def wait(self, event: str) -> object:
         """Return the argument of the next event, which must be `event`."""
@@ -65,7 +65,7 @@ class Restartable:
         self.port = int(self.url.rsplit(":", 1)[1])
 
     def stop(self) -> None:
-        self.broker.stop()
+        self.broker.close()
 
     def back(self, **settings: object) -> None:
         self.broker = Broker(port=self.port, **settings)  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ def test_a_subscription_ended_during_the_outage_does_not_come_back(restartable: 
         connection.subscribe("/queue/stays")
         restartable.stop()
         heard.skip_to("reconnecting")
-        gone.unsubscribe()
+        gone.close()
         restartable.back()
         connection.send("/queue/any", "x", confirm=True, timeout=SOON)
         assert restartable.broker.stats().subscriptions == 1
@@ -220,7 +220,7 @@ def test_receipts_in_flight_end_as_unknown() -> None:
         receipt.wait(SOON)
     assert lost.value.outcome == "unknown"
     assert receipt.outcome == "unknown"
-    connection.disconnect()
+    connection.close()
 
 
 def test_a_policy_that_gives_up_says_why(restartable: Restartable) -> None:
@@ -253,7 +253,7 @@ def test_disconnect_ends_a_wait_between_attempts_at_once(restartable: Restartabl
     restartable.stop()
     heard.skip_to("reconnecting")
     heard.wait("reconnecting")  # the first attempt failed, and a long wait has begun
-    connection.disconnect(timeout=SOON)
+    connection.close(timeout=SOON)
     with pytest.raises(stompy.NotConnectedError):
         subscription.receive(timeout=0)
     with pytest.raises(stompy.NotConnectedError):
@@ -342,5 +342,5 @@ def test_a_closed_connection_tells_its_listeners_nothing_more(restartable: Resta
     restartable.stop()
     assert heard.skip_to("reconnecting") == ["connected", "disconnected", "reconnecting"]
     heard.wait("reconnecting")
-    connection.disconnect(timeout=SOON)
+    connection.close(timeout=SOON)
     assert heard.events.empty()

@@ -29,7 +29,7 @@ def test_disconnect_ends_a_handshake_that_nobody_answers(sessions: Sessions) -> 
     conn, first = sessions.connect(connect_timeout=1000.0, close_timeout=1000.0)
     first.close()
     sessions.accept().take_connect()
-    conn.disconnect()
+    conn.close()
     assert supervising(conn) == []
 
 
@@ -40,7 +40,7 @@ def test_disconnect_ends_a_replay_that_nobody_answers(sessions: Sessions, callin
     subscribing.result()
     first.close()
     sessions.next().expect("SUBSCRIBE")
-    conn.disconnect()
+    conn.close()
     assert supervising(conn) == []
 
 
@@ -62,10 +62,10 @@ def test_disconnect_during_a_dial_frees_everybody_at_once_and_drops_what_it_brin
     monkeypatch.setattr(TcpDialer, "dial", slow)
     first.close()
     assert dialing.wait(SOON)
-    waiting = [calling(lambda: subscription.receive(SOON)), calling(lambda: conn.send("/queue/a", "x"))]
+    waiting = [calling(lambda: subscription.receive(timeout=SOON)), calling(lambda: conn.send("/queue/a", "x"))]
     for call in waiting:
         call.until_blocked()
-    conn.disconnect(timeout=0.01)
+    conn.close(timeout=0.01)
     for call in waiting:
         with pytest.raises(stompy.NotConnectedError):
             call.result()
@@ -103,9 +103,9 @@ def test_disconnect_frees_everybody_although_the_lost_links_reader_is_not_done_y
     monkeypatch.setattr(link.owner, "ended", linger)
     first.close()
     assert dialing.wait(SOON)
-    waiting = calling(lambda: subscription.receive(SOON))
+    waiting = calling(lambda: subscription.receive(timeout=SOON))
     waiting.until_blocked()
-    conn.disconnect(timeout=0.01)
+    conn.close(timeout=0.01)
     with pytest.raises(stompy.NotConnectedError):
         waiting.result()
     go_on.set()
@@ -113,15 +113,15 @@ def test_disconnect_frees_everybody_although_the_lost_links_reader_is_not_done_y
     until(lambda: not supervising(conn))
 
 
-class FirstWaits(stompy.ConnectionListener):
+class FirstWaits(stompy.Listener):
     """Keeps the wait before the first attempt of each outage."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
-        if attempt == 1:
-            self.seconds.append(delay)
+    def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
+        if event.attempt == 1:
+            self.seconds.append(event.delay)
 
 
 @pytest.mark.parametrize("last_words", [False, True])
@@ -189,7 +189,7 @@ def test_the_pause_before_a_first_attempt_is_waited_for(sessions: Sessions, monk
     peer.close()
     until(lambda: supervising(conn))
     assert not opened.wait(0.1)
-    conn.disconnect(timeout=SOON)
+    conn.close(timeout=SOON)
     assert supervising(conn) == []
 
 
@@ -198,9 +198,9 @@ def test_no_attempt_is_announced_once_the_connection_is_closed(sessions: Session
     conn, peer = sessions.connect(listeners=[waits])
     peer.close()
     sessions.next()
-    conn.disconnect(timeout=0.1)
+    conn.close(timeout=0.1)
     before = list(waits.seconds)
-    conn._links.reconnecting(1, 5.0)
+    conn._links.reconnecting(1, 5.0, None)
     assert waits.seconds == before
 
 
@@ -285,5 +285,5 @@ def test_messages_of_the_link_before_that_wait_are_counted(sessions: Sessions, c
     sessions.next().expect_and_confirm("SUBSCRIBE")
     until(lambda: conn.connected)
     assert (conn.stats().queued_messages, conn.stats().queued_bytes) == (2, size)
-    assert [subscription.receive(SOON).text for _ in range(2)] == ["1", "22"]
+    assert [subscription.receive(timeout=SOON).text for _ in range(2)] == ["1", "22"]
     assert (conn.stats().queued_messages, conn.stats().queued_bytes) == (0, 0)

@@ -266,7 +266,7 @@ def test_what_a_call_says_of_its_frames_is_true(
             thread.join(WITHIN)
             assert not thread.is_alive()
         broker.harmless = True
-        conn.disconnect()
+        conn.close()
     if broker.failure is not None:
         raise broker.failure
     claims = [claim for author in authors for claim in author.claims]

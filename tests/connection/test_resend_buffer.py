@@ -195,7 +195,7 @@ def test_sends_without_receipt_acks_and_transactions_are_not_sent_again(sessions
     frame = first.expect_and_confirm("SUBSCRIBE")
     subscription = subscribing.result()
     first.deliver("in", subscription=frame.headers["id"], ack="a-1")
-    message = subscription.receive(WITHIN)
+    message = subscription.receive(timeout=WITHIN)
     conn.send("/queue/a", "plain")
     ack = message.ack(receipt=True)
     assert ack is not None

@@ -195,7 +195,7 @@ def test_close_ends_them_as_unknown(sessions: Sessions) -> None:
     conn, first = connected(sessions)
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")
-    conn.disconnect(timeout=0.1)
+    conn.close(timeout=0.1)
     with pytest.raises(stompy.ConnectionLostError, match="closed before the broker confirmed"):
         receipt.wait(WITHIN)
     assert receipt.outcome == "unknown"
@@ -220,7 +220,7 @@ def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessio
     sessions.shut()
     first.close()
     until(lambda: not conn.connected)
-    conn.disconnect()
+    conn.close()
     for call in (waiting, full):
         with pytest.raises((stompy.ConnectionLostError, stompy.NotConnectedError)):
             call.result()
@@ -285,7 +285,7 @@ def test_many_threads_over_many_cuts_lose_nothing_and_keep_each_threads_order(ca
             subscription = direct.subscribe(queue)
             arrived: dict[str, set[str]] = {}
             while len(arrived) < each or subscription.queued:
-                message = subscription.receive(WITHIN)
+                message = subscription.receive(timeout=WITHIN)
                 arrived.setdefault(message.text, set()).add(message.headers[DEDUPE])
             assert list(arrived) == [str(number) for number in range(each)], SEED_SETTING
             assert all(len(ids) == 1 for ids in arrived.values()), SEED_SETTING

@@ -42,7 +42,7 @@ def test_messages_of_one_read_go_to_their_subscriptions_in_order(talking: Talkin
 def test_a_message_for_a_subscription_that_was_just_ended_is_counted_and_harms_nobody(serving: Serving) -> None:
     conn, served = serving()
     subscription = conn.subscribe("/queue/a", print, id="1")
-    subscription.unsubscribe()
+    subscription.close()
     served.peer.deliver("late")
     until(lambda: conn.stats().unrouted == 1)
     conn.send("/queue/a", "x", confirm=True)
@@ -54,7 +54,7 @@ def test_what_a_broker_pads_is_not_kept_in_mind(talking: Talking) -> None:
 
     def deliver(padding: int) -> None:
         talk.peer.deliver("", subscription="1" + " " * padding)
-        subscription.receive(WITHIN)
+        subscription.receive(timeout=WITHIN)
 
     for _ in range(100):
         deliver(0)
@@ -213,7 +213,7 @@ def test_what_a_handler_raised_is_reported_before_the_next_message(serving: Serv
 def test_a_subscription_that_leaves_what_raised_refuses_nothing(talking: Talking) -> None:
     handler = Failing("bad")
     talk = talking(server=EMBEDDED, listeners=[handler])
-    talk.subscribe("/queue/a", handler, id="1", ack="client-individual", on_error="leave")
+    talk.subscribe("/queue/a", handler, id="1", ack="client-individual", on_exception="leave")
     talk.peer.deliver("bad", ack="a1")
     talk.peer.deliver("good", ack="a2")
     assert talk.peer.expect("ACK").headers["id"] == "a2"
@@ -224,7 +224,7 @@ def test_a_subscription_that_leaves_what_raised_refuses_nothing(talking: Talking
 def test_an_unknown_way_with_errors_is_refused_before_anything_is_sent(talking: Talking) -> None:
     talk = talking()
     with pytest.raises(stompy.ConfigurationError, match="on_error must be 'nack' or 'leave', not 'drop'"):
-        talk.conn.subscribe("/queue/a", print, on_error="drop")  # type: ignore[arg-type]
+        talk.conn.subscribe("/queue/a", print, on_exception="drop")  # type: ignore[arg-type]
     assert talk.peer.quiet()
 
 
@@ -313,9 +313,9 @@ def test_a_handler_that_leaves_and_raises_refuses_nothing(
 ) -> None:
     def handler(message: stompy.Message) -> None:
         if how == "disconnect":
-            conn.disconnect()
+            conn.close()
         else:
-            subscription.unsubscribe()
+            subscription.close()
         done.set()
         raise ZeroDivisionError
 
@@ -326,7 +326,7 @@ def test_a_handler_that_leaves_and_raises_refuses_nothing(
         served.peer.deliver("x", ack="a1", headers={"redelivered": "false"})
         assert done.wait(WITHIN)
         until(lambda: "ZeroDivisionError" in caplog.text)
-        conn.disconnect()
+        conn.close()
     assert "NACK" not in served.commands()
     assert "prefetch" not in caplog.text
 
@@ -344,7 +344,7 @@ def test_behind_a_message_that_always_raises_the_others_come(version: str, ack: 
         conn.subscribe("/queue/a", handler, ack=ack, prefetch=1)
         until(lambda: handler.seen[-1:] == ["c"])
         assert handler.seen == ["a", *["bad"] * 7, "b", "c"]
-        dead = conn.subscribe("/queue/DLQ", ack="client-individual").receive(WITHIN)
+        dead = conn.subscribe("/queue/DLQ", ack="client-individual").receive(timeout=WITHIN)
         assert (dead.text, dead.headers["original-destination"]) == ("bad", "/queue/a")
 
 
@@ -361,5 +361,5 @@ def test_a_handler_of_dead_letters_that_always_raises_loses_none() -> None:
             other.subscribe("/queue/DLQ", second, ack="client-individual")
             second.await_event("handler_error", 3)
         subscription = conn.subscribe("/queue/DLQ")
-        assert sorted(subscription.receive(WITHIN).text for _ in range(3)) == ["0", "1", "2"]
+        assert sorted(subscription.receive(timeout=WITHIN).text for _ in range(3)) == ["0", "1", "2"]
         assert broker.stats().discarded == 0

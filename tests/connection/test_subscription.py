@@ -80,7 +80,7 @@ def test_a_subscription_that_cannot_be_written_harms_nobody(talking: Talking) ->
 def test_unsubscribe_names_the_id_and_waits_for_the_broker(talking: Talking, calling: Calling, version: str) -> None:
     talk = talking(version)
     subscription = talk.subscribe("/queue/a")
-    call = calling(subscription.unsubscribe)
+    call = calling(subscription.close)
     frame = talk.peer.expect("UNSUBSCRIBE")
     assert frame.headers["id"] == subscription.id
     call.until_blocked()
@@ -94,10 +94,10 @@ def test_unsubscribe_names_the_id_and_waits_for_the_broker(talking: Talking, cal
 def test_unsubscribe_is_idempotent(talking: Talking, calling: Calling) -> None:
     talk = talking()
     subscription = talk.subscribe("/queue/a")
-    call = calling(subscription.unsubscribe)
+    call = calling(subscription.close)
     talk.peer.expect_and_confirm("UNSUBSCRIBE")
     call.result()
-    subscription.unsubscribe()
+    subscription.close()
     assert talk.peer.quiet()
 
 
@@ -105,10 +105,10 @@ def test_two_threads_that_unsubscribe_at_once_send_one_frame(talking: Talking, c
     """An UNSUBSCRIBE for nothing is an error to most brokers, and ends the connection."""
     talk = talking()
     subscription = talk.subscribe("/queue/a")
-    first = calling(subscription.unsubscribe)
+    first = calling(subscription.close)
     frame = talk.peer.expect("UNSUBSCRIBE")
     first.until_blocked()
-    calling(subscription.unsubscribe).result()
+    calling(subscription.close).result()
     assert talk.peer.quiet()
     talk.peer.receipt(frame)
     first.result()
@@ -176,7 +176,7 @@ def test_no_message_in_time_is_a_timeout_that_names_the_destination(talking: Tal
     subscription = talking().subscribe("/queue/a")
     for timeout in (0, 0.05):
         with pytest.raises(ReceiveTimeoutError, match="no message from '/queue/a' in time"):
-            subscription.receive(timeout)
+            subscription.receive(timeout=timeout)
 
 
 def test_what_has_come_is_received_even_with_no_time_left(talking: Talking) -> None:
@@ -184,7 +184,7 @@ def test_what_has_come_is_received_even_with_no_time_left(talking: Talking) -> N
     subscription = talk.subscribe("/queue/a")
     talk.peer.deliver("x")
     until(lambda: subscription.queued == 1)
-    assert subscription.receive(0).text == "x"
+    assert subscription.receive(timeout=0).text == "x"
 
 
 def test_the_default_timeout_is_finite(talking: Talking) -> None:
@@ -197,7 +197,7 @@ def test_the_default_timeout_is_finite(talking: Talking) -> None:
 def test_several_threads_may_receive_from_one_subscription(talking: Talking, calling: Calling) -> None:
     talk = talking()
     subscription = talk.subscribe("/queue/a")
-    calls = [calling(lambda: subscription.receive(WITHIN).text) for _ in range(5)]
+    calls = [calling(lambda: subscription.receive(timeout=WITHIN).text) for _ in range(5)]
     for call in calls:
         call.until_blocked()
     talk.peer.deliver(*"abcde")
@@ -217,7 +217,7 @@ def test_iteration_waits_for_messages_and_ends_with_the_subscription(talking: Ta
     talk.peer.deliver("a", "b")
     until(lambda: len(seen) == 2)
     loop.until_blocked()
-    ending = calling(subscription.unsubscribe)
+    ending = calling(subscription.close)
     frame = talk.peer.expect("UNSUBSCRIBE")
     talk.peer.deliver("last")
     talk.peer.receipt(frame)
@@ -271,7 +271,7 @@ def test_what_was_received_before_unsubscribe_can_still_be_taken(talking: Talkin
     subscription = talk.subscribe("/queue/a")
     talk.peer.deliver("a", "b")
     until(lambda: subscription.queued == 2)
-    call = calling(subscription.unsubscribe)
+    call = calling(subscription.close)
     talk.peer.expect_and_confirm("UNSUBSCRIBE")
     call.result()
     assert [message.text for message in subscription] == ["a", "b"]
@@ -293,12 +293,12 @@ def test_what_nobody_takes_after_unsubscribe_does_not_stop_the_others(talking: T
     abandoned, other = talk.subscribe("/queue/a"), talk.subscribe("/queue/b")
     talk.peer.deliver(*"abcdef", subscription=abandoned.id)
     until(lambda: abandoned.queued == 6)
-    call = calling(abandoned.unsubscribe)
+    call = calling(abandoned.close)
     talk.peer.expect_and_confirm("UNSUBSCRIBE")
     call.result()
     talk.peer.deliver("x", subscription=other.id)
     talk.peer.deliver("y", subscription=other.id)
-    assert [other.receive(5).text, other.receive(5).text] == ["x", "y"]
+    assert [other.receive(timeout=5).text, other.receive(timeout=5).text] == ["x", "y"]
     assert [message.text for message in abandoned] == list("abcdef")
     assert talk.conn.stats().queued_messages == 0
 
@@ -341,7 +341,7 @@ def test_an_own_thread_ends_with_its_subscription(serving: Serving) -> None:
     conn, _ = serving()
     subscription = conn.subscribe("/queue/a", print, own_thread=True)
     assert _extra_threads()
-    subscription.unsubscribe()
+    subscription.close()
     until(lambda: not _extra_threads())
 
 
@@ -351,7 +351,7 @@ def test_a_subscription_that_fails_leaves_no_thread(serving: Serving, trouble: s
     conn.subscribe("/queue/a", id="taken")
     options: dict[str, Any] = {}
     if trouble == "closed":
-        conn.disconnect()
+        conn.close()
     elif trouble == "id taken":
         options["id"] = "taken"
     else:

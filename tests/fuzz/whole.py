@@ -18,7 +18,7 @@ from unittest import mock
 from stompy.broker import Broker
 from stompy.connection.config import Config, addresses_of, versions_of
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
@@ -84,7 +84,7 @@ class _Handed:
         return self._transport
 
 
-class _Hearing(ConnectionListener):
+class _Hearing(Listener):
     """Reads everything it is given, as user code does."""
 
     def __init__(self) -> None:
@@ -99,8 +99,8 @@ class _Hearing(ConnectionListener):
     def on_error(self, frame: Frame) -> None:
         repr(frame)
 
-    def on_disconnected(self, reason: StompError | None) -> None:
-        assert reason is None or isinstance(reason, StompError), reason
+    def on_disconnected(self, event: DisconnectedEvent) -> None:
+        assert event.reason is None or isinstance(event.reason, StompError), event
         self.ends += 1
 
 
@@ -187,7 +187,7 @@ def _converse(
         for message in taken:
             look_at(message)
     assert conn._links.link.ended.wait(WITHIN)
-    conn.disconnect(timeout=WITHIN)
+    conn.close(timeout=WITHIN)
     assert hearing.ends == 1
 
 

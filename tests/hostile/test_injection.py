@@ -63,7 +63,7 @@ class Taps:
     def close(self) -> None:
         self._link.transport.sendall = self._usual  # type: ignore[method-assign]
         self.conn._closing.abandon()
-        self.conn.disconnect(timeout=WITHIN)
+        self.conn.close(timeout=WITHIN)
 
 
 @pytest.fixture(params=VERSIONS, scope="module")
@@ -215,7 +215,7 @@ class Pair:
         return client
 
     def close(self) -> None:
-        self._broker.stop()
+        self._broker.close()
 
 
 @pytest.fixture(scope="module", params=[(one, other) for one in VERSIONS for other in VERSIONS], ids="-".join)

@@ -17,7 +17,7 @@ from tests.hostile.servers import ATTACKS, Attack
 from tests.support.peer import until
 
 
-class Hanging(stompy.ConnectionListener):
+class Hanging(stompy.Listener):
     """A listener that takes its time with the first receipt."""
 
     def __init__(self) -> None:
@@ -49,18 +49,18 @@ class Victim:
     def receive(self) -> None:
         while True:
             try:
-                self._subscription.receive(self._attack.seconds)
+                self._subscription.receive(timeout=self._attack.seconds)
             except stompy.ReceiveTimeoutError as late:
                 pytest.fail(f"the link did not end: {late}")
 
     def receive_soon(self) -> None:
-        self._subscription.receive(0.3)
+        self._subscription.receive(timeout=0.3)
 
     def text(self) -> None:
-        self._subscription.receive(self._attack.seconds).text  # noqa: B018
+        self._subscription.receive(timeout=self._attack.seconds).text  # noqa: B018
 
     def json(self) -> None:
-        self._subscription.receive(self._attack.seconds).json()
+        self._subscription.receive(timeout=self._attack.seconds).json()
 
     def confirm(self) -> None:
         self._conn.send("/queue/a", "x", confirm=True)
@@ -81,7 +81,7 @@ class Victim:
             transaction.send("/queue/a", "x")
 
     def disconnect(self) -> None:
-        self._conn.disconnect()
+        self._conn.close()
 
     def send_much(self) -> None:
         while True:
@@ -127,7 +127,7 @@ def attacked(attack: Attack, url: str, actors: list[Actor]) -> None:
         victim.act()
     finally:
         conn._closing.abandon()
-        conn.disconnect(timeout=WITHIN)
+        conn.close(timeout=WITHIN)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

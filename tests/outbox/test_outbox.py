@@ -58,7 +58,7 @@ def test_put_returns_without_a_broker_and_the_message_is_there_the_next_time(
     with outbox_to(NOBODY) as outbox:
         identity = outbox.put("/queue/a", "later")
         assert outbox.stats().waiting == 1
-    outbox_to(broker.url).drain()
+    outbox_to(broker.url).flush()
     with connect(broker.url) as connection:
         assert connection.subscribe("/queue/a").receive(timeout=10).headers[DEDUPE] == identity
 
@@ -75,7 +75,7 @@ def test_each_destination_gets_the_messages_of_each_thread_in_order(outbox_to: M
         thread.start()
     for thread in threads:
         thread.join()
-    outbox.drain()
+    outbox.flush()
     with connect(broker.url) as connection:
         for queue in range(3):
             subscription = connection.subscribe(f"/queue/{queue}")
@@ -135,18 +135,18 @@ def test_depth_and_age_are_visible(outbox_to: MakesOutbox, monkeypatch: pytest.M
 
 def test_drain_says_what_still_waits_and_why(outbox_to: MakesOutbox) -> None:
     outbox = outbox_to(NOBODY)
-    outbox.drain(0)
+    outbox.flush(timeout=0)
     outbox.put("/queue/a")
     until(lambda: outbox.stats().last_error is not None)
     with pytest.raises(StompTimeoutError, match=r"1 messages .* still wait after 0 s; last: .*refused"):
-        outbox.drain(0)
+        outbox.flush(timeout=0)
 
 
 def test_drain_does_not_wait_for_what_is_a_dead_letter(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(lambda peer, frame: peer.error("no", headers={"receipt-id": frame.headers["receipt"]}))
     outbox = outbox_to(broker.url, max_tries=1)
     identity = outbox.put("/queue/a", "poison", headers={"a": "b"})
-    outbox.drain()
+    outbox.flush()
     (aside,) = outbox.dead_letters()
     assert (aside.id, aside.destination, aside.body, aside.error_message) == (identity, "/queue/a", b"poison", "no")
     assert dict(aside.headers) == {"content-type": "text/plain;charset=utf-8", "a": "b"}
@@ -163,7 +163,7 @@ def test_a_running_drain_ends_with_the_outbox(outbox_to: MakesOutbox) -> None:
 
     def drain() -> None:
         try:
-            outbox.drain(60)
+            outbox.flush(timeout=60)
         except OutboxError as error:
             heard.append(error)
 
@@ -183,7 +183,7 @@ def test_damage_found_later_stops_everything_with_its_error(outbox_to: MakesOutb
     outbox._store.writer.call(lambda db, ledger: db.execute("UPDATE waiting SET body = x'00'"))
     with broker:
         with pytest.raises(OutboxDamagedError, match=identity):
-            outbox.drain()
+            outbox.flush()
         assert broker.depth("/queue/a") == 0
     for call in (lambda: outbox.put("/queue/a"), outbox.stats):
         with pytest.raises(OutboxDamagedError, match=identity):
@@ -245,7 +245,7 @@ def test_closing_against_a_deaf_broker_ends_in_time_and_keeps_the_messages(
     outbox = outbox_to(broker.url)
     outbox.put("/queue/a", "1")
     until(lambda: outbox.stats().in_flight == 1)
-    outbox.close(0.2)
+    outbox.close(timeout=0.2)
     assert outbox._forwarder.ended
     assert kept(outbox_to) == 1
 
@@ -258,7 +258,7 @@ def test_closing_ends_a_send_that_hangs(outbox_to: MakesOutbox, scripted: Script
         for _ in range(4):
             outbox.put("/queue/a", b"x" * 4_000_000)
         until(lambda: broker.sends)
-        outbox.close(0.2)
+        outbox.close(timeout=0.2)
         assert outbox._forwarder.ended
     finally:
         release.set()
@@ -309,7 +309,7 @@ def test_no_secret_and_no_address_is_in_the_files(outbox_to: MakesOutbox, path: 
         url = broker.url.replace("//", "//user:sesame-1@")
         outbox = outbox_to(url, login="user", passcode="sesame-1")
         outbox.put("/queue/a", "x")
-        outbox.drain()
+        outbox.flush()
         assert "sesame" not in repr(outbox)
         contents = b"".join(file.read_bytes() for file in Path(path).parent.iterdir())
         assert b"sesame" not in contents
@@ -319,10 +319,10 @@ def test_no_secret_and_no_address_is_in_the_files(outbox_to: MakesOutbox, path: 
 def test_several_brokers_and_failover_addresses_will_do(outbox_to: MakesOutbox, broker: Broker) -> None:
     with outbox_to([NOBODY, broker.url]) as outbox:  # type: ignore[arg-type]
         outbox.put("/queue/a")
-        outbox.drain()
+        outbox.flush()
     outbox = outbox_to(f"failover:({NOBODY},{broker.url})")
     outbox.put("/queue/a")
-    outbox.drain()
+    outbox.flush()
     assert broker.depth("/queue/a") == 2
 
 
@@ -361,7 +361,7 @@ def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(outbox_to: Mak
         status = 1
         try:
             refused = 0
-            for call in (lambda: outbox.put("/queue/a"), outbox.stats, outbox.drain):
+            for call in (lambda: outbox.put("/queue/a"), outbox.stats, outbox.flush):
                 try:
                     call()
                 except ConcurrencyError:

@@ -66,7 +66,7 @@ def messages(connect: Connect, url: str) -> None:
 
         senders = [gevent.spawn(send, sender) for sender in range(GREENLETS)]
         for _ in range(GREENLETS * EACH):
-            message = inbox.receive(WITHIN)
+            message = inbox.receive(timeout=WITHIN)
             assert len(message.body) == 20_000
         message.ack(receipt=True)
         gevent.joinall(senders, raise_error=True)
@@ -75,7 +75,7 @@ def messages(connect: Connect, url: str) -> None:
         for sender in range(GREENLETS):
             assert [text for text in handled if text.startswith(f"{sender} ")] == [f"{sender} {n}" for n in range(EACH)]
         with ticking(), contextlib.suppress(stompy.ReceiveTimeoutError):
-            inbox.receive(0.2)
+            inbox.receive(timeout=0.2)
 
 
 def requests(connect: Connect, url: str) -> None:
@@ -101,9 +101,9 @@ def transactions(connect: Connect, url: str) -> None:
                 transaction.send("/queue/transactions", text)
                 if text == "aborted":
                     raise KeyError
-        assert subscription.receive(WITHIN).text == "committed"
+        assert subscription.receive(timeout=WITHIN).text == "committed"
         connection.send("/queue/transactions", "last", confirm=True)
-        assert subscription.receive(WITHIN).text == "last"
+        assert subscription.receive(timeout=WITHIN).text == "last"
 
 
 def heartbeats(connect: Connect, url: str) -> None:
@@ -136,7 +136,7 @@ def outages(connect: Connect, url: str) -> None:
             sender.join()
             with gevent.Timeout(WITHIN):
                 while len(found) < 50 * (cut + 1):
-                    message = subscription.receive(WITHIN)
+                    message = subscription.receive(timeout=WITHIN)
                     found.add(message.text)
                     with contextlib.suppress(stompy.StompError):
                         message.ack()
@@ -165,8 +165,8 @@ def work(connect: Connect, url: str, options: dict[str, Any]) -> None:
         for text in ("dead", "again", *map(str, range(40))):
             connection.send("/queue/work", text, confirm=True)
         connection.send("/queue/slow", "late", confirm=True)
-        assert dead.receive(WITHIN).text == "dead"
-        assert late.receive(WITHIN).text == "late"
+        assert dead.receive(timeout=WITHIN).text == "dead"
+        assert late.receive(timeout=WITHIN).text == "late"
         until(lambda: len(seen) == 44)
         assert worker.health().ready
 
@@ -175,7 +175,7 @@ def outbox(url: str, options: dict[str, Any]) -> None:
     """Put messages into an outbox from many greenlets."""
     with tempfile.TemporaryDirectory() as folder, stompy.Outbox(f"{folder}/outbox", url, **options) as outbox:
         gevent.joinall([gevent.spawn(outbox.put, "/queue/outbox", "1") for _ in range(GREENLETS)], raise_error=True)
-        outbox.drain(WITHIN)
+        outbox.flush(timeout=WITHIN)
         assert outbox.stats().sent == GREENLETS
 
 

@@ -17,7 +17,7 @@ from tests.support.peer import WITHIN, until
 ENDINGS = [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), pytest.fail.Exception("failed")]
 
 
-class Raising(stompy.ConnectionListener):
+class Raising(stompy.Listener):
     """Raises on every event, and counts them."""
 
     def __init__(self, error: BaseException) -> None:
@@ -29,7 +29,7 @@ class Raising(stompy.ConnectionListener):
         raise self.error
 
 
-for _event in [name for name in vars(stompy.ConnectionListener) if name.startswith("on_")]:
+for _event in [name for name in vars(stompy.Listener) if name.startswith("on_")]:
     setattr(Raising, _event, lambda self, *arguments, _event=_event, **more: self._raise(_event, *arguments))
 
 

@@ -36,7 +36,7 @@ def fate(client: RawClient, candidate: Candidate) -> str:
 def test_a_session_opens_in_the_version_asked_for(connect: Connect, version: str, expect: Expect) -> None:
     heard = Recorder()
     connection = connect(listeners=[heard])
-    connection.disconnect()
+    connection.close()
     assert heard.over.wait(20)
     expect("connected", connection.version == version, *heard.connected)
 
@@ -122,8 +122,8 @@ def test_the_passcode_of_a_whole_session_is_in_no_log(
     with caplog.at_level(logging.DEBUG):
         connection = connect()
         connection.send(queue, "x", confirm=True)
-        connection.subscribe(queue).receive(SOON)
-        connection.disconnect()
+        connection.subscribe(queue).receive(timeout=SOON)
+        connection.close()
         with pytest.raises(stompy.ConnectRefusedError):
             connect(passcode="mistaken")
     assert "CONNECTED" in caplog.text

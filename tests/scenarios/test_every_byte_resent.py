@@ -76,7 +76,7 @@ def again(call: Callable[[], T]) -> T:
 
 def consume(subscription: stompy.Subscription) -> str:
     while True:
-        message = subscription.receive(WITHIN)
+        message = subscription.receive(timeout=WITHIN)
         try:
             receipt = message.ack(receipt=True)
             receipt.wait()
@@ -155,7 +155,7 @@ def kept(broker: Broker, where: str) -> dict[str, list[stompy.Message]]:
         for queue in (WAYS.inward, WAYS.outward):
             depth = broker.depth(queue)
             subscription = conn.subscribe(queue)
-            found[queue] = [subscription.receive(WITHIN) for _ in range(depth)]
+            found[queue] = [subscription.receive(timeout=WITHIN) for _ in range(depth)]
     assert all(broker.depth(queue) == 0 for queue in found), where
     return found
 

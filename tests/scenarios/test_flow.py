@@ -34,7 +34,7 @@ def test_a_slow_consumer_holds_nobody_up_and_gets_everything(
     sent = slow.stats().bytes_sent
     until(lambda: slow.stats().bytes_sent >= sent + 3, "beats of ours")
     assert slow.connected
-    numbers = [int(waiting.receive(SOON).body.partition(b" ")[0]) for _ in range(COUNT)]
+    numbers = [int(waiting.receive(timeout=SOON).body.partition(b" ")[0]) for _ in range(COUNT)]
     assert numbers == list(range(COUNT))
     expect(f"slow-{kind}", "all, in order")
 
@@ -75,6 +75,6 @@ def test_what_a_sender_sees_when_there_is_no_room(
     # RabbitMQ has room again now; at the others somebody makes some.
     subscription = consumer.subscribe(destination)
     for _ in receipts:
-        subscription.receive(SOON)
+        subscription.receive(timeout=SOON)
     receipts[-1].wait(SOON)
     expect("full", "waits; then all" if len(receipts) < 1_000 else "no limit seen")

@@ -36,8 +36,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "put": ("/queue/a", "body"),
     "request": ("/queue/a",),
     "subscribe": ("/queue/b",),
-    "add_listener": (stompy.ConnectionListener(),),
-    "remove_listener": (stompy.ConnectionListener(),),
+    "add_listener": (stompy.Listener(),),
+    "remove_listener": (stompy.Listener(),),
     "add_done_callback": (print,),
     "retry": ("id",),
     "discard": ("id",),
@@ -113,7 +113,7 @@ def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, m
         inbox = connection.subscribe("/queue/inbox", ack="client-individual")
         connection.send("/queue/inbox", "1", confirm=True)
         connection.send("/queue/inbox", "2", confirm=True)
-        message = inbox.receive(WITHIN)
+        message = inbox.receive(timeout=WITHIN)
         until(lambda: inbox.queued)
         handled = connection.subscribe("/queue/handled", lambda message: None)
         done = connection.send("/queue/a", receipt=True)
@@ -121,7 +121,7 @@ def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, m
         done.wait(WITHIN)
         with stompy.Outbox(tmp_path / "outbox.db", broker.url) as outbox, connection.transaction() as transaction:
             outbox.put("/queue/a", "1")
-            outbox.drain()
+            outbox.flush()
             with connection.batch() as batch:
                 open_receipt = connection._links.link.receipts.make()
                 connection._links.link.receipts.register(open_receipt)
@@ -162,7 +162,7 @@ def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, m
         for name in REFUSED:
             assert outcomes[name] == "! ConcurrencyError", name
         assert outcomes["message.ack()"] == outcomes["message.nack()"] == "! AckError"
-        for name in ("connection.disconnect()", "outbox.close()", "connection.__exit__()", "connection.__repr__()"):
+        for name in ("connection.close()", "outbox.close()", "connection.__exit__()", "connection.__repr__()"):
             assert outcomes[name] == "=", name
         # The parent's session has noticed nothing.
         connection.send("/queue/inbox", "3", confirm=True)
@@ -186,7 +186,7 @@ def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(reconnect: boo
                     call()
                 except stompy.ConcurrencyError:
                     tell("refused")
-            connection.disconnect()
+            connection.close()
 
         assert child_says(use) == ["refused"] * 3
         connection.send("/queue/a", "from the parent", confirm=True)

@@ -53,7 +53,7 @@ def exchange(url: str, each: int) -> dict[int, list[int]]:
     for _ in range(CONNECTIONS * each):
         assert total.acquire(timeout=20)
     for conn in conns:
-        conn.disconnect()
+        conn.close()
     for mine in per_consumer:
         for producer, numbers in mine.items():
             assert numbers == sorted(numbers), "what one producer sent came to a consumer out of order"

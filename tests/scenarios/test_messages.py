@@ -74,7 +74,7 @@ def test_any_bytes_come_back(connect: Connect, queue: str, expect: Expect) -> No
     for body in bodies:
         connection.send(queue, body)
     subscription = connection.subscribe(queue)
-    received = [subscription.receive(SOON) for _ in bodies]
+    received = [subscription.receive(timeout=SOON) for _ in bodies]
     assert [message.body for message in received] == bodies
     expect("bytes", True, *(message.frame for message in received))
 
@@ -129,7 +129,7 @@ def test_header_values_come_back_as_far_as_the_version_can_write_them(
 def test_numbers_and_truths_are_written_as_text(connect: Connect, queue: str) -> None:
     connection = connect()
     connection.send(queue, "x", headers={"x-number": 7, "x-flag": True})
-    received = connection.subscribe(queue).receive(SOON).headers
+    received = connection.subscribe(queue).receive(timeout=SOON).headers
     assert (received["x-number"], received["x-flag"]) == ("7", "true")
 
 

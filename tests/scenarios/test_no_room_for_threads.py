@@ -47,16 +47,16 @@ def test_closing_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None
 
     reasons: list[object] = []
 
-    class Closing(stompy.ConnectionListener):
-        def on_closed(self, reason: stompy.StompError | None) -> None:
-            reasons.append(reason)
+    class Closing(stompy.Listener):
+        def on_closed(self, event: stompy.ClosedEvent) -> None:
+            reasons.append(event.reason)
 
     with Broker() as broker:
         conn = stompy.connect(broker.url, reconnect=QUICK, listeners=[Closing()])
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        broker.stop()
+        broker.close()
         assert asked.wait(20)
-        conn.disconnect()
+        conn.close()
         assert reasons == [None]
 
 

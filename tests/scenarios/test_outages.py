@@ -41,7 +41,7 @@ def stored(connect: Connect, queue: str, case: str) -> bool:
         return False
     with contextlib.suppress(stompy.ConfigurationError):
         send_all(connection, f"{queue}.{case}", ["transient"], persistent=False)
-    connection.disconnect()
+    connection.close()
     return True
 
 

@@ -58,7 +58,7 @@ def test_what_was_put_before_the_disk_was_full_is_kept_and_sent(tmp_path: Path) 
     assert len(put) > 10
     with Broker() as broker, Outbox(path, broker.url) as outbox:
         outbox.put("/queue/a", b"there is room again")
-        outbox.drain()
+        outbox.flush()
         with connect(broker.url) as connection:
             subscription = connection.subscribe("/queue/a")
             arrived = [subscription.receive(timeout=10).headers["stompy-dedupe-id"] for _ in range(len(put) + 1)]
@@ -75,7 +75,7 @@ ON_A_FULL_DISK = textwrap.dedent(
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
         with Outbox(path, url, retry_delay=(0.01, 0.05), batch=50) as outbox:
-            outbox.drain()
+            outbox.flush()
             try:
                 outbox.put("/queue/a", b"no room")
             except OutboxFullError:
@@ -131,7 +131,7 @@ def test_what_is_in_it_leaves_although_the_disk_is_full_already_when_it_is_opene
             arrived = [subscription.receive(timeout=10).headers["stompy-dedupe-id"] for _ in put]
         assert arrived == put
         with Outbox(path, broker.url) as outbox:
-            outbox.drain()
+            outbox.flush()
             # Without room until its end it could not note what was confirmed: its copies have the same ids.
             assert outbox.stats().sent == (0 if ending == "room" else 300)
 

@@ -96,7 +96,7 @@ def kill_often(path: str, times: int, *, with_broker: bool) -> None:
     put: set[str] = set()
     with Broker() as broker:
         if not with_broker:
-            broker.stop()
+            broker.close()
         for _ in range(times):
             put |= live_and_die(path, broker.url, chance)
         there = on_disk(path) if os.path.exists(path) else set()

@@ -34,7 +34,7 @@ def check_dead_letter(outbox: stompy.Outbox, broker: Broker, poison: bytes, plac
     bodies = bodies_around(poison, place)
     for body in bodies:
         outbox.put("/queue/a", body)
-    outbox.drain(50)
+    outbox.flush(timeout=50)
     (aside,) = outbox.dead_letters()
     assert aside.body == poison
     assert outbox.stats().sent == 5
@@ -79,7 +79,7 @@ def test_two_such_messages_in_a_row_both_become_dead_letters(tmp_path: Path) -> 
     ):
         for body in (b"1", b"x" * 5_000, b"y" * 5_000, b"2"):
             outbox.put("/queue/a", body)
-        outbox.drain(50)
+        outbox.flush(timeout=50)
         assert [aside.body[:1] for aside in outbox.dead_letters()] == [b"x", b"y"]
         assert outbox.stats().sent == 2
 

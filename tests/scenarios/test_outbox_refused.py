@@ -45,10 +45,10 @@ def received(url: str, queue: str, awaited: list[str]) -> list[str]:
     with stompy.connect(url) as conn:
         subscription = conn.subscribe(queue)
         while not found.keys() >= set(awaited):
-            found[subscription.receive(WITHIN).text] = None
+            found[subscription.receive(timeout=WITHIN).text] = None
         with contextlib.suppress(stompy.ReceiveTimeoutError):  # copies of the last ones
             while True:
-                subscription.receive(0.2)
+                subscription.receive(timeout=0.2)
     return list(found)
 
 
@@ -65,7 +65,7 @@ def test_a_message_does_not_wait_for_those_of_a_refused_destination(
         sessions = sum("forwarding stopped" in record.getMessage() for record in caplog.records)
         assert sessions <= most
         if refused == NEVER:
-            outbox.drain(WITHIN)
+            outbox.flush(timeout=WITHIN)
             assert [letter.body for letter in outbox.dead_letters()] == [str(number).encode() for number in range(100)]
             assert sum("forwarding stopped" in record.getMessage() for record in caplog.records) <= most
 
@@ -81,10 +81,10 @@ def test_a_destination_that_is_taken_again_has_lost_and_reordered_nothing(tmp_pa
             outbox.put(f"/queue/other-{number % 7}", str(number))
         until(lambda: outbox.stats().waiting == 40)  # the full queue's; the others have not waited for it
         subscription = conn.subscribe("/queue/full")
-        outbox.drain(WITHIN)
+        outbox.flush(timeout=WITHIN)
         found: dict[str, None] = {}
         while len(found) < 50:
-            found[subscription.receive(WITHIN).text] = None
+            found[subscription.receive(timeout=WITHIN).text] = None
         assert outbox.dead_letters() == []
     assert list(found) == [str(number) for number in range(50)]
 
@@ -102,7 +102,7 @@ VICTIM = textwrap.dedent(
             print(destination, number, flush=True)
             outbox.put(destination, str(number))
             print("done", flush=True)
-        outbox.drain(150)
+        outbox.flush(timeout=150)
     """
 )
 

@@ -80,7 +80,7 @@ def consumed(broker: Durable, queue: str, count: int) -> list[stompy.Message]:
         subscription = conn.subscribe(queue, ack="client-individual")
         while True:
             try:
-                message = subscription.receive(SOON if len(messages) < count else QUIET)
+                message = subscription.receive(timeout=SOON if len(messages) < count else QUIET)
             except stompy.ReceiveTimeoutError:
                 return messages
             message.ack()
@@ -150,7 +150,7 @@ def messages_of(conn: stompy.Connection, queue: str, count: int) -> list[bytes]:
     subscription = conn.subscribe(queue)
     with contextlib.suppress(stompy.ReceiveTimeoutError):
         while True:
-            bodies.append(subscription.receive(SOON if len(bodies) < count else QUIET).body)
+            bodies.append(subscription.receive(timeout=SOON if len(bodies) < count else QUIET).body)
     return bodies
 
 
@@ -166,7 +166,7 @@ def test_an_outbox_delivers_in_order_when_the_broker_is_back(broker: Durable, qu
         until(lambda: outbox.stats().last_error is not None)
         assert outbox.stats().waiting == 200
         broker.machine.start()
-        outbox.drain(SOON)
+        outbox.flush(timeout=SOON)
     assert first_copies(consumed(broker, queue, 200)) == [b"%d" % number for number in range(200)]
 
 
@@ -189,7 +189,7 @@ def test_an_outbox_loses_nothing_when_the_broker_is_killed_under_it(
             broker.machine.start()
         putting.join(SOON)
         assert not putting.is_alive()
-        outbox.drain(SOON)
+        outbox.flush(timeout=SOON)
         assert outbox.stats().dead_letters == 0
     assert first_copies(consumed(broker, queue, count)) == [b"%d" % number for number in range(count)]
 
@@ -204,7 +204,7 @@ def test_an_outbox_waits_for_a_broker_that_stands_still(broker: Durable, queue: 
     }
     with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **options) as outbox:
         outbox.put(queue, b"before")
-        outbox.drain(SOON)
+        outbox.flush(timeout=SOON)
         broker.machine.pause()
         try:
             for number in range(20):
@@ -212,7 +212,7 @@ def test_an_outbox_waits_for_a_broker_that_stands_still(broker: Durable, queue: 
             until(lambda: outbox.stats().last_error is not None)
         finally:
             broker.machine.unpause()
-        outbox.drain(SOON)
+        outbox.flush(timeout=SOON)
     assert first_copies(consumed(broker, queue, 21)) == [b"before", *(b"%d" % number for number in range(20))]
 
 
@@ -227,7 +227,7 @@ def test_an_outbox_sets_aside_what_the_broker_refuses(broker: Durable, queue: st
             if number % 10 == 5:
                 headers = broker.ways.poison[len(refused) % len(broker.ways.poison)]
                 refused.append(outbox.put(queue, b"poison", headers=headers))
-        outbox.drain(SOON)
+        outbox.flush(timeout=SOON)
         aside = list(outbox.dead_letters())
         assert [message.id for message in aside] == refused
         assert all(message.error_message for message in aside)
@@ -278,7 +278,7 @@ def messages_left(broker: Durable, queue: str, count: int) -> list[stompy.Messag
         conn.send(queue, b"the last", confirm=True)
         subscription = conn.subscribe(queue)
         while not last or len(left) < count:
-            message = subscription.receive(SOON)
+            message = subscription.receive(timeout=SOON)
             if message.body == b"the last":
                 last = True
             else:
@@ -310,14 +310,14 @@ def test_a_connection_comes_back_when_the_network_does(
     with FaultProxy(broker.url) as proxy, stompy.connect(proxy.url, **options) as conn:
         subscription = conn.subscribe(queue, ack="client-individual")
         conn.send(queue, b"before", confirm=True)
-        subscription.receive(SOON).ack(receipt=True)
+        subscription.receive(timeout=SOON).ack(receipt=True)
         fault(proxy)
         until(lambda: not conn.connected)
         proxy.heal()
         proxy.cut("rst")  # what was swallowed stays so
         until(lambda: conn.connected)
         conn.send(queue, b"after", confirm=True, timeout=SOON)
-        while (message := subscription.receive(SOON)).body != b"after":
+        while (message := subscription.receive(timeout=SOON)).body != b"after":
             assert message.redelivered
             message.ack()
 
@@ -331,4 +331,4 @@ def test_a_chopped_and_slow_network_only_takes_longer(broker: Durable, queue: st
             subscription = conn.subscribe(queue)
             body = bytes(range(256))
             conn.send(queue, body, confirm=True)
-            assert subscription.receive(SOON).body == body
+            assert subscription.receive(timeout=SOON).body == body

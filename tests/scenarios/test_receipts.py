@@ -78,7 +78,7 @@ def test_disconnect_waits_for_what_it_was_asked_to_confirm(connect: Connect, que
     connection = connect()
     receipts = [connection.send(queue, "x", receipt=True) for _ in range(50)]
     connection.flush(timeout=SOON)
-    connection.disconnect()
+    connection.close()
     assert {receipt.outcome for receipt in receipts} == {"confirmed"}
 
 
@@ -86,7 +86,7 @@ def test_what_send_took_is_there_after_the_connection_was_closed(connect: Connec
     first = connect()
     for number in range(50):
         first.send(queue, str(number))
-    first.disconnect()
+    first.close()
     assert [message.text for message in left(connect(), queue)] == [str(number) for number in range(50)]
 
 

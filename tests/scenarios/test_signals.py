@@ -81,18 +81,18 @@ class Room:
         """Use the connection, also from another thread, and look that nothing is held or counted any more."""
         self.abort()
         self.connection.send("/queue/health", "here")
-        assert self.health.receive(5.0).text == "here"
+        assert self.health.receive(timeout=5.0).text == "here"
         self.elsewhere.submit(self._check).result(WITHIN)
 
     def _check(self) -> None:
         connection = self.connection
         if self.other is not None:
-            self.other.unsubscribe()
+            self.other.close()
         connection.send("/queue/health", "well", confirm=True, timeout=5.0)
-        assert self.health.receive(5.0).text == "well"
+        assert self.health.receive(timeout=5.0).text == "well"
         while self.inbox.queued:
             with contextlib.suppress(stompy.AckError):  # of a link that is over
-                self.inbox.receive(0).ack()
+                self.inbox.receive(timeout=0).ack()
         until(lambda: connection.stats().receipts_pending == 0, within=5.0)
         stats = connection.stats()
         assert (stats.subscriptions - self._replies(connection), stats.unconfirmed) == (1, 0)
@@ -108,8 +108,8 @@ class Room:
         return sum(one.destination.startswith("/temp-queue/") for one in connection._subscriptions.all())
 
     def close(self) -> None:
-        self.connection.disconnect()
-        self.helper.disconnect()
+        self.connection.close()
+        self.helper.close()
         self.elsewhere.shutdown()
 
 
@@ -224,7 +224,7 @@ def test_so_does_one_whose_send_is_kept(room: Room, call: Callable[[Room], None]
 
 
 def receive(room: Room) -> None:
-    room.taken = room.inbox.receive(WITHIN)
+    room.taken = room.inbox.receive(timeout=WITHIN)
 
 
 def iterate(room: Room) -> None:
@@ -251,7 +251,7 @@ def test_a_receive_that_is_struck_leaves_its_message_in_the_inbox(room: Room, ca
 def test_a_message_whose_ack_is_struck_is_settled_or_can_be(room: Room, command: str) -> None:
     def prepare() -> None:
         room.fill()
-        room.taken = room.inbox.receive(WITHIN)
+        room.taken = room.inbox.receive(timeout=WITHIN)
 
     def work() -> None:
         assert room.taken is not None
@@ -263,7 +263,7 @@ def test_a_message_whose_ack_is_struck_is_settled_or_can_be(room: Room, command:
 def test_a_transaction_that_is_struck_leaves_its_messages_to_be_settled(room: Room) -> None:
     def prepare() -> None:
         room.fill()
-        room.taken = room.inbox.receive(WITHIN)
+        room.taken = room.inbox.receive(timeout=WITHIN)
         room.transaction = None
 
     def work() -> None:
@@ -283,14 +283,14 @@ def test_a_disconnect_that_is_struck_can_be_made_again(room: Room) -> None:
     made: list[stompy.Connection] = []
 
     def look(strike: Strike) -> None:
-        room.elsewhere.submit(made[-1].disconnect).result(WITHIN)
+        room.elsewhere.submit(made[-1].close).result(WITHIN)
         assert not made[-1].connected
         name = made[-1]._links._name
         until(lambda: not [one for one in threading.enumerate() if f"-{name}-" in one.name])
 
     sweep(
         room,
-        lambda: made[-1].disconnect(),
+        lambda: made[-1].close(),
         look,
         prepare=lambda: made.append(room.connect()),
     )
@@ -341,7 +341,7 @@ def test_a_signal_handler_may_disconnect_in_the_middle_of_a_send(room: Room) -> 
     made: list[stompy.Connection] = []
 
     def handle() -> BaseException:
-        made[-1].disconnect(timeout=0.05)  # its threads may wait for a lock of the very send
+        made[-1].close(timeout=0.05)  # its threads may wait for a lock of the very send
         return KeyboardInterrupt()
 
     def work() -> None:
@@ -350,10 +350,10 @@ def test_a_signal_handler_may_disconnect_in_the_middle_of_a_send(room: Room) -> 
     places = Strike(None)
     made.append(room.connect())
     places.run(work)
-    made[-1].disconnect()
+    made[-1].close()
     for place in chosen(places.places):
         made.append(room.connect())
         strike = Strike(place, handle)
         strike.run(work)
         assert not made[-1].connected, strike.where
-        room.elsewhere.submit(made[-1].disconnect).result(WITHIN)
+        room.elsewhere.submit(made[-1].close).result(WITHIN)

@@ -24,7 +24,7 @@ def restarting(broker: Broker) -> Callable[[], None]:
 
     def restart() -> None:
         if next(away):
-            broker.stop()
+            broker.close()
             broker.start()
         else:
             broker.restart()

@@ -82,7 +82,7 @@ def test_acks_from_four_threads_leave_nothing_behind(broker: Broker, calling: Ca
 
         def consume() -> None:
             while left.acquire(blocking=False):
-                message = subscription.receive(20)
+                message = subscription.receive(timeout=20)
                 seen.append(message.body)
                 message.ack()
 
@@ -110,7 +110,7 @@ def test_subscribing_and_unsubscribing_beside_a_flood(broker: Broker, calling: C
                 heard = threading.Event()
                 subscription = conn.subscribe("/topic/flood", lambda _: heard.set(), own_thread=own_thread)  # noqa: B023
                 assert heard.wait(20)
-                subscription.unsubscribe()
+                subscription.close()
 
         for call in [calling(partial(come_and_go, own)) for own in (True, False, True, False)]:
             call.result()
@@ -134,13 +134,13 @@ def batching(conn: stompy.Connection) -> None:
 
 def subscribing(conn: stompy.Connection) -> None:
     while True:
-        conn.subscribe("/queue/b", lambda message: None, own_thread=True).unsubscribe()
+        conn.subscribe("/queue/b", lambda message: None, own_thread=True).close()
 
 
 def receiving(conn: stompy.Connection) -> None:
     subscription = conn.subscribe("/queue/a", ack="client-individual")
     while True:
-        subscription.receive(20).ack()
+        subscription.receive(timeout=20).ack()
 
 
 def iterating(conn: stompy.Connection) -> None:
@@ -177,7 +177,7 @@ def test_a_close_ends_whatever_is_running(
         conn = stompy.connect(broker.url, heartbeat=(5, 5))
         calls = [calling(partial(action, conn)) for _ in range(3)]
         conn.send("/queue/a", b"x", confirm=True)
-        conn.disconnect(timeout=20)
+        conn.close(timeout=20)
         for call in calls:
             ends_well(call)
     assert broker.stats().errors == 0
@@ -190,7 +190,7 @@ def test_a_close_ends_everything_at_once(broker: Broker, calling: Calling) -> No
         calls = [calling(partial(action, conn)) for action in ACTIONS * 2]
         for _ in range(choice.randrange(5)):
             conn.send("/queue/a", b"x", confirm=True)
-        closers = [calling(partial(conn.disconnect, timeout=20)) for _ in range(3)]
+        closers = [calling(partial(conn.close, timeout=20)) for _ in range(3)]
         for closer in closers:
             closer.result()
         for call in calls:
@@ -204,10 +204,10 @@ def test_a_broker_that_goes_ends_whatever_is_running(calling: Calling) -> None:
         conn = stompy.connect(broker.url, heartbeat=(5, 5))
         calls = [calling(partial(action, conn)) for action in ACTIONS]
         conn.send("/queue/a", b"x", confirm=True)
-        broker.stop()
+        broker.close()
         for call in calls:
             ends_well(call)
-        conn.disconnect()
+        conn.close()
 
 
 def test_many_short_connections_leave_nothing(broker: Broker, calling: Calling) -> None:

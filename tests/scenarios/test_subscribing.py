@@ -39,17 +39,17 @@ def test_a_durable_subscription_keeps_what_is_sent_while_its_owner_is_away(
         expect("durable", REFUSED)
         return
     send_all(sender, topic, ["there"])
-    message = subscription.receive(SOON)
+    message = subscription.receive(timeout=SOON)
     assert message.text == "there"
     acked(message)
-    owner.disconnect()
+    owner.close()
     send_all(sender, topic, ["away"])
     owner = connect(client_id=name)
     subscription = owner.subscribe(topic, **options)
-    message = subscription.receive(SOON)
+    message = subscription.receive(timeout=SOON)
     assert message.text == "away"
     acked(message)
-    subscription.unsubscribe()
+    subscription.close()
     send_all(sender, topic, ["unsubscribed"])
     subscription = owner.subscribe(topic, **options)
     kept = until_end(owner, subscription)
@@ -75,10 +75,10 @@ def test_a_selector_chooses_messages(connect: Connect, queue: str, expect: Expec
         return
     for text, kind in (("1", "a"), ("2", "b"), ("3", "a"), ("4", "b")):
         connection.send(queue, text, headers={"kind": kind}, confirm=True)
-    chosen = [subscription.receive(SOON) for _ in range(2)]
+    chosen = [subscription.receive(timeout=SOON) for _ in range(2)]
     for message in chosen:
         acked(message)
-    subscription.unsubscribe()
+    subscription.close()
     expect("selector", f"{seen(chosen)}; left: {seen(left(connection, queue))}")
 
 
@@ -96,7 +96,7 @@ def test_headers_are_text_to_a_selector_or_numbers_too(connect: Connect, queue: 
             return
         connection.send(name, "x", headers={"size": 9, "kind": "bc", "a-b": "x"}, confirm=True)
         connection.send(name, "end", headers={"kind": "end"}, confirm=True)
-        chosen[selector] = subscription.receive(SOON).text == "x"
+        chosen[selector] = subscription.receive(timeout=SOON).text == "x"
     expect("selector-types", "; ".join(selector for selector, fulfilled in chosen.items() if fulfilled))
 
 
@@ -290,8 +290,8 @@ def test_a_reply_to_somebody_who_is_gone(connect: Connect, queue: str, expect: E
     asker, responder = connect(), connect()
     requests = responder.subscribe(queue)
     ask_without_answer(asker, queue)
-    request = requests.receive(SOON)
-    asker.disconnect()
+    request = requests.receive(timeout=SOON)
+    asker.close()
     try:
         responder.send(request.headers["reply-to"], "late", confirm=True)
     except stompy.BrokerError as refused:
@@ -307,7 +307,7 @@ def test_a_late_reply_is_dropped(connect: Connect, queue: str) -> None:
     asker, responder = connect(), connect()
     requests = responder.subscribe(queue)
     ask_without_answer(asker, queue)
-    request = requests.receive(SOON)
+    request = requests.receive(timeout=SOON)
     headers = {"correlation-id": request.headers["correlation-id"]}
     responder.send(request.headers["reply-to"], "late", headers=headers, confirm=True)
     until(lambda: asker.stats().late_replies == 1)

@@ -51,10 +51,10 @@ def test_a_receipt_that_was_asked_for_needs_no_look(url: str) -> None:
             perhaps = conn.send("/queue/a", "x", receipt=wanted)
             assert (perhaps is not None) is wanted
         subscription = conn.subscribe("/queue/a", ack="client-individual")
-        subscription.receive(5).ack(receipt=True).wait()
-        nothing: stompy.Receipt | None = subscription.receive(5).ack()
+        subscription.receive(timeout=5).ack(receipt=True).wait()
+        nothing: stompy.Receipt | None = subscription.receive(timeout=5).ack()
         assert nothing is None
-        subscription.receive(5).nack(receipt=True).wait()
+        subscription.receive(timeout=5).nack(receipt=True).wait()
         with pytest.raises(AttributeError):
             conn.send("/queue/a").wait()  # type: ignore[union-attr]
 

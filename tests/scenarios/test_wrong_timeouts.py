@@ -25,9 +25,13 @@ CALLS: dict[str, Call] = {
     "Connection.subscribe": lambda connection, _1, _2, wrong: connection.subscribe(
         "/queue/b", print, own_thread=True, timeout=wrong
     ),
-    "Connection.disconnect": lambda connection, _1, _2, wrong: connection.disconnect(timeout=wrong),
-    "Subscription.receive": lambda _1, subscription, _2, wrong: subscription.receive(wrong),
-    "Subscription.unsubscribe": lambda _1, subscription, _2, wrong: subscription.unsubscribe(timeout=wrong),
+    "Connection.close": lambda connection, _1, _2, wrong: connection.close(timeout=wrong),
+    "Subscription.receive": lambda _1, subscription, _2, wrong: subscription.receive(timeout=wrong),
+    "Connection.wait_closed": lambda connection, _1, _2, wrong: connection.wait_closed(timeout=wrong),
+    "Subscription.close": lambda _1, subscription, _2, wrong: subscription.close(timeout=wrong),
+    "Subscription.unsubscribe": lambda _1, subscription, _2, wrong: subscription.unsubscribe(
+        delete=True, timeout=wrong
+    ),
     "Receipt.wait": lambda _1, _2, receipt, wrong: receipt.wait(wrong),
     "Transaction.commit": lambda connection, _1, _2, wrong: _commit(connection, wrong),
 }
@@ -105,9 +109,9 @@ def test_a_message_option_refuses_it(name: str, wrong: Any) -> None:
 def test_an_outbox_refuses_it_and_stays_open(wrong: Any, tmp_path: Path) -> None:
     path = tmp_path / "outbox.db"
     with stompy.Outbox(path, "stomp://127.0.0.1:1") as outbox:
-        for call in (outbox.drain, outbox.close):
+        for call in (outbox.flush, outbox.close):
             with pytest.raises(stompy.ConfigurationError, match="timeout"):
-                call(wrong)
+                call(timeout=wrong)
         outbox.put("/queue/a", "still open")
     with pytest.raises(stompy.ConfigurationError, match="retry_delay"):
         stompy.Outbox(path, "stomp://127.0.0.1:1", retry_delay=(0.1, wrong))
@@ -122,7 +126,7 @@ def test_a_broker_refuses_it_and_goes_on(wrong: Any) -> None:
         with pytest.raises(stompy.ConfigurationError, match=name):
             Settings(**{name: wrong})
     with Broker() as broker, stompy.connect(broker.url) as connection:
-        for call in (broker.stop, broker.restart):
+        for call in (broker.close, broker.restart):
             with pytest.raises(stompy.ConfigurationError, match="timeout"):
-                call(wrong)
+                call(timeout=wrong)
         connection.send("/queue/a", confirm=True)

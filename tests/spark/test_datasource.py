@@ -143,7 +143,7 @@ def test_the_failure_of_the_receiver_fails_the_query(stomp: SparkSession, broker
         .start()
     )
     eventually(lambda: broker.stats().sessions == 1, within=ENOUGH)
-    broker.stop()
+    broker.close()
     eventually(lambda: not query.isActive, within=ENOUGH)
     assert "had no connection to a broker for more than 1 s (option brokerTimeout)" in str(query.exception())
     with pytest.raises(Exception, match="brokerTimeout"):

@@ -294,7 +294,7 @@ class _Talk:
         return "done"
 
     def _disconnect(self) -> str:
-        self._conn.disconnect()
+        self._conn.close()
         return "done"
 
 

@@ -219,7 +219,7 @@ class Soak:
             subscription = self._subscribe(conn)
             while not self._stop.is_set():
                 try:
-                    message = subscription.receive(_SILENCE)
+                    message = subscription.receive(timeout=_SILENCE)
                 except stompy.ReceiveTimeoutError:
                     if self._all_consumed.is_set():
                         break

@@ -145,4 +145,4 @@ def make_worker(telemetry: Telemetry) -> Iterator[Make]:
 
     yield make
     for worker in made:
-        worker.stop()
+        worker.close()

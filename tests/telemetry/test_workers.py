@@ -177,7 +177,7 @@ def test_child_processes_continue_the_trace(
         with telemetry.tracer.start_as_current_span("work") as work:
             for _ in range(2):
                 conn.send("/queue/a", "x", headers={"reply-to": "/queue/replies"})
-        got = [replies.receive(2 * WITHIN) for _ in range(2)]
+        got = [replies.receive(timeout=2 * WITHIN) for _ in range(2)]
     finally:
         process.terminate()
         process.wait(WITHIN)

@@ -61,7 +61,7 @@ def test_a_fault_of_the_network(stomp_proxy):
 
 
 def test_a_broker_that_is_gone_at_the_end(stomp_broker, stomp_connection, stomp_proxy):
-    stomp_broker.stop()
+    stomp_broker.close()
 
 
 def test_a_delay_that_nobody_released(stomp_connection, stomp_faults):

@@ -342,7 +342,7 @@ def test_a_client_whose_bytes_nobody_takes_times_out(before: FaultProxy) -> None
     body = b"x" * (32 * 1024 * 1024)
     with pytest.raises(stompy.SendTimeoutError):
         conn.send("/queue/a", body)
-    conn.disconnect()
+    conn.close()
 
 
 def test_a_client_gives_a_black_hole_up_in_time(before: FaultProxy) -> None:
@@ -356,7 +356,7 @@ def test_a_client_that_is_refused_says_so(before: FaultProxy) -> None:
     with pytest.raises(stompy.ConnectError):
         stompy.connect(before.url)
     before.listen()
-    stompy.connect(before.url).disconnect()
+    stompy.connect(before.url).close()
 
 
 @pytest.mark.parametrize("size", range(0, 60, 7))

@@ -43,7 +43,7 @@ def test_a_worker_runs_on_the_embedded_broker_until_it_is_idle(
 def test_a_worker_that_is_not_idle_in_time_is_reported(stomp_worker: Run, stomp_connection: stompy.Connection) -> None:
     worker = stompy.Worker()
     stop = stomp_connection.subscribe("/queue/stop")
-    worker.add(lambda message: stop.receive(10).text, "/queue/a", name="waits")
+    worker.add(lambda message: stop.receive(timeout=10).text, "/queue/a", name="waits")
     running = stomp_worker(worker)
     stomp_connection.send("/queue/a", confirm=True)
     with pytest.raises(TimeoutError, match="not idle"):

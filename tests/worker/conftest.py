@@ -68,19 +68,19 @@ def orders_to_refused(url: str, dialect: str, name: str) -> None:
             # What was interrupted on RabbitMQ may be sent once more, but is not lost.
             found: set[str] = set()
             while found != set(good):
-                text = outputs.receive(3 * WITHIN).text
+                text = outputs.receive(timeout=3 * WITHIN).text
                 assert dialect == "rabbitmq" or text not in found, "sent twice"
                 found.add(text)
-            dead = [letters.receive(3 * WITHIN) for _ in bad]
+            dead = [letters.receive(timeout=3 * WITHIN) for _ in bad]
             while {message.text for message in dead} != set(bad):
                 assert dialect == "rabbitmq", "a dead letter twice"
-                dead.append(letters.receive(3 * WITHIN))
+                dead.append(letters.receive(timeout=3 * WITHIN))
             wait_until(lambda: worker.health().tasks["handle"].running == 0)
         assert {message.headers["stompy-error"] for message in dead} == {"stompy.errors.BrokerError"}
         assert {message.headers["stompy-attempts"] for message in dead} == {"2"}
         rest = conn.subscribe(f"/queue/{name}", ack="client-individual")
         with pytest.raises(stompy.ReceiveTimeoutError):
-            rest.receive(0.5)
+            rest.receive(timeout=0.5)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def make_worker(broker: Broker) -> Iterator[Callable[..., stompy.Worker]]:
 
     yield make
     for worker in made:
-        worker.stop()
+        worker.close()
 
 
 class Seen:

@@ -127,7 +127,7 @@ def take(url: str, queue: str, count: int, within: float) -> list[stompy.Message
         subscription = conn.subscribe(queue, ack="client-individual")
         while len(taken) < count:
             try:
-                message = subscription.receive(within)
+                message = subscription.receive(timeout=within)
             except stompy.ReceiveTimeoutError:
                 break
             message.ack()

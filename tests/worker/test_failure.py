@@ -27,9 +27,9 @@ def send(broker: Broker, *bodies: Any, **arguments: Any) -> None:
 
 def receive(broker: Broker, queue: str) -> stompy.Message:
     with stompy.connect(broker.url) as conn:
-        message = conn.subscribe(queue, ack="client-individual").receive(WITHIN)
+        message = conn.subscribe(queue, ack="client-individual").receive(timeout=WITHIN)
         message.ack()
-        conn.disconnect()
+        conn.close()
         return message
 
 

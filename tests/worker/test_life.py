@@ -20,7 +20,7 @@ def redelivered(url: str, count: int) -> dict[str, bool]:
     """Receive messages, and return whether each says that it is redelivered."""
     with stompy.connect(url) as conn:
         subscription = conn.subscribe("/queue/a", ack="client-individual")
-        messages = [subscription.receive(WITHIN) for _ in range(count)]
+        messages = [subscription.receive(timeout=WITHIN) for _ in range(count)]
         return {message.text: message.redelivered for message in messages}
 
 
@@ -239,7 +239,7 @@ def test_probes_and_metrics_are_served(
     health: dict[str, Any] = json.loads(get(port, "/ready")[1])
     assert health["state"] == "running"
     assert get(port, "/other")[0] == 404
-    broker.stop()
+    broker.close()
     wait_until(lambda: get(port, "/ready")[0] == 503)
     assert get(port, "/live")[0] == 200
     process.terminate()

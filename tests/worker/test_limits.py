@@ -86,7 +86,7 @@ def test_a_task_that_gets_stuck_while_the_worker_stops_does_not_hold_it_up(broke
     with worker:
         send(broker, "1")
         assert began.wait(WITHIN)
-        assert worker.stop() is stompy.WorkerExit.OK
+        assert worker.close() is stompy.WorkerExit.OK
     release.set()
     assert broker.depth("/queue/a.dead") == 1
 

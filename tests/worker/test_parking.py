@@ -37,7 +37,7 @@ def run(broker: Broker) -> Iterator[Callable[..., RunningWorker]]:
 
     yield start
     for each in running:
-        each.stop()
+        each.close()
 
 
 def fill(broker: Broker, delays: list[float], start: int = 0, queue: str = "/queue/a") -> dict[str, float]:
@@ -124,7 +124,7 @@ def test_each_comes_when_it_is_due(
         late = [number for number, at in due.items() if at <= now - 0.001 and number not in taken]
         assert not late, (step, SEED_SETTING)
         if step == 10:  # the next one begins with what the first one left
-            running.stop()
+            running.close()
             running = run(lambda message: taken.setdefault(message.text, broker.clock.now()))
     assert not [number for number, at in taken.items() if at < due[number] - 0.001], SEED_SETTING
     assert len(taken) > 200
@@ -183,7 +183,7 @@ def test_a_broker_of_an_unknown_kind_parks_by_the_clock_too(seen: Seen, run: Cal
             broker.clock.advance(3_600)
             running.wait_idle()
         finally:
-            running.stop()
+            running.close()
     assert seen.items == [1, 2]
 
 
@@ -227,7 +227,7 @@ def test_a_subscription_to_many_queues_does_not_take_what_is_parked(destination:
             broker.clock.advance(3_601)
             assert seen.wait(3)[2] == ("bad", 2)
         finally:
-            running.stop()
+            running.close()
 
 
 @pytest.mark.parametrize("destination", ["/queue/>", "/queue/*.eu"])

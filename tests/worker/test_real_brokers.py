@@ -27,7 +27,7 @@ def real(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
 
 def receive(url: str, queue: str, within: float = WITHIN) -> stompy.Message:
     with stompy.connect(url) as conn:
-        message = conn.subscribe(queue, ack="client-individual").receive(within)
+        message = conn.subscribe(queue, ack="client-individual").receive(timeout=within)
         message.ack(receipt=True).wait()
         return message
 
@@ -37,7 +37,7 @@ def assert_empty(url: str, *queues: str) -> None:
         subscriptions = [conn.subscribe(queue, ack="client-individual") for queue in queues]
         for subscription in subscriptions:
             with pytest.raises(stompy.ReceiveTimeoutError):
-                subscription.receive(0.5)
+                subscription.receive(timeout=0.5)
 
 
 def test_each_failure_ends_as_it_should(real: RunningBroker, seen: Seen) -> None:
@@ -86,8 +86,8 @@ def test_a_request_is_answered_and_one_without_a_requester_ends(real: RunningBro
     with worker:
         with stompy.connect(real.url()) as gone, ThreadPoolExecutor(1) as caller:
             unanswered = caller.submit(gone.request, "/queue/nobody", 1, timeout=WITHIN)
-            request = gone.subscribe("/queue/nobody").receive(WITHIN)
-            gone.disconnect()
+            request = gone.subscribe("/queue/nobody").receive(timeout=WITHIN)
+            gone.close()
             assert isinstance(unanswered.exception(WITHIN), stompy.NotConnectedError)
         with stompy.connect(real.url()) as conn:
             conn.send("/queue/double", 7, headers={"reply-to": request.headers["reply-to"]}, confirm=True)
@@ -142,7 +142,7 @@ def test_dead_letters_outlive_a_crash_of_the_broker(real: RunningBroker) -> None
         subscription = conn.subscribe("/queue/crash.dead", ack="client-individual")
         found = set()
         for _ in range(100):
-            message = subscription.receive(WITHIN)
+            message = subscription.receive(timeout=WITHIN)
             found.add(message.json())
             message.ack()
         conn.flush()
@@ -225,11 +225,11 @@ def test_what_a_task_makes_of_persistent_messages_survives_a_restart(real: Runni
             subscription = conn.subscribe(f"{queue}.{end}", ack="client-individual")
             found = set()
             for _ in range(300):
-                message = subscription.receive(WITHIN)
+                message = subscription.receive(timeout=WITHIN)
                 found.add(message.json())
                 message.ack()
             assert found == set(range(300))
-        conn.disconnect()
+        conn.close()
 
 
 def test_a_transactional_task_past_its_time_limit_is_settled_once(real: RunningBroker) -> None:

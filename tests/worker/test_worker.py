@@ -216,7 +216,7 @@ def test_one_worker_at_a_time_has_an_ordered_queue(like: Any, make_worker: Make,
                 assert set(seen.wait(20)) == {"first"}
             conn.send("/queue/a", 20, confirm=True)
             assert seen.wait(21)[20] == "second"
-            second.stop()
+            second.close()
 
 
 def test_attempts_of_an_ordered_task_begin_anew_in_a_new_session(broker: Broker, make_worker: Make, seen: Seen) -> None:
@@ -261,9 +261,9 @@ def test_a_topic_task_retries_without_sending_to_other_subscribers(
         conn.send("/topic/news", "x", confirm=True)
         assert seen.wait(2) == [1, 2]
         wait_until(lambda: broker.depth("/queue/news.dead") == 1)
-        others.receive(WITHIN)
+        others.receive(timeout=WITHIN)
         with pytest.raises(stompy.ReceiveTimeoutError):
-            others.receive(0)
+            others.receive(timeout=0)
     (dead,) = broker.browse("/queue/news.dead")
     assert dead.headers["stompy-original-destination"] == "/topic/news"
 
@@ -408,7 +408,7 @@ def test_a_task_sends_with_every_option_of_a_connection(
                 with contextlib.suppress(stompy.ConfigurationError):  # this broker does not support it
                     conn.send("/queue/c", "x", **{name: value}, confirm=True)
                     conn.send("/queue/a", name, confirm=True)
-                    expected, found = direct.receive(WITHIN), by_task.receive(WITHIN)
+                    expected, found = direct.receive(timeout=WITHIN), by_task.receive(timeout=WITHIN)
                     assert {key: value for key, value in found.headers.items() if key not in OF_EACH} == {
                         key: value for key, value in expected.headers.items() if key not in OF_EACH
                     }
@@ -437,7 +437,7 @@ def test_what_a_task_sends_is_as_persistent_as_its_message(
             for text in ("good", "bad"):
                 conn.send("/queue/a", text, headers={"reply-to": "/queue/replies"}, persistent=persistent, confirm=True)
             for queue, expected in (("/queue/b", persistent), ("/queue/replies", persistent), ("/queue/a.dead", True)):
-                received = conn.subscribe(queue, ack="client-individual").receive(WITHIN)
+                received = conn.subscribe(queue, ack="client-individual").receive(timeout=WITHIN)
                 assert (received.headers.get("persistent") == "true") is bool(expected), queue
 
 

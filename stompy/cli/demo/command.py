@@ -53,7 +53,7 @@ def _run(printer: DemoPrinter, lines: Lines) -> None:
             step(printer, broker, conn)
         flights(printer, conn, lines)
         with printer.step("The end", "DISCONNECT asks for a receipt too, so that nothing is lost at the end."):
-            conn.disconnect()
+            conn.close()
             stats = broker.stats()
             printer.happened("the broker", f"took {stats.messages_in:,} messages and sent {stats.messages_out:,}")
             printer.check("no ERROR frame", holds=stats.errors == 0)

@@ -10,7 +10,7 @@ from stompy.broker.broker import Broker
 from stompy.cli.demo.printer import DemoPrinter
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import ReceiveTimeoutError
@@ -40,13 +40,13 @@ def send(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     with printer.step("A message", "A queue keeps a message until a consumer takes it."):
         conn.send("/queue/hello", "Grüße, STOMP!", headers={"lang": "de"}, confirm=True)
         printer.happened("sent", f"to /queue/hello, where {broker.depth('/queue/hello')} message waits now")
-        message = conn.subscribe("/queue/hello").receive(_PATIENCE)
+        message = conn.subscribe("/queue/hello").receive(timeout=_PATIENCE)
         printer.happened("received", f"{message.text!r} with lang={message.headers['lang']}")
         printer.happened("its type", message.headers["content-type"])
         printer.check("the text came back as it was sent", holds=message.text == "Grüße, STOMP!")
 
 
-class Recorder(ConnectionListener):
+class Recorder(Listener):
     """Notes its events; on the dispatcher thread."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ def transactions(printer: DemoPrinter, broker: Broker, conn: Connection) -> None
             early = broker.depth("/queue/accounts")
         printer.happened("committed", f"2 messages; {early} were visible before the commit")
         subscription = conn.subscribe("/queue/accounts")
-        came = [subscription.receive(_PATIENCE).text for _ in range(2)]
+        came = [subscription.receive(timeout=_PATIENCE).text for _ in range(2)]
         printer.check("both came after it, none before", holds=came == ["take 10 from A", "give 10 to B"] and not early)
         try:
             with conn.transaction() as transaction:
@@ -124,7 +124,7 @@ def transactions(printer: DemoPrinter, broker: Broker, conn: Connection) -> None
         except ChangeOfMind:
             printer.happened("aborted", "1 message, as the block raised an exception")
         conn.send("/queue/accounts", "the next one", confirm=True)
-        after = subscription.receive(_PATIENCE).text
+        after = subscription.receive(timeout=_PATIENCE).text
         printer.check("nothing of the aborted one arrived", holds=after == "the next one" and not subscription.queued)
 
 
@@ -133,14 +133,14 @@ def nack(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
     with printer.step("Nack and redelivery", "A rejected message is delivered again, marked as redelivered."):
         subscription = conn.subscribe("/queue/jobs", ack="client-individual")
         conn.send("/queue/jobs", "a job")
-        first = subscription.receive(_PATIENCE)
+        first = subscription.receive(timeout=_PATIENCE)
         first.nack()
         printer.happened("refused", f"{first.text!r}, redelivered={_yes(first.redelivered)}")
-        second = subscription.receive(_PATIENCE)
+        second = subscription.receive(timeout=_PATIENCE)
         second.ack(receipt=True)
         printer.happened("came again", f"{second.text!r}, redelivered={_yes(second.redelivered)}")
         printer.check("the second delivery is marked", holds=not first.redelivered and second.redelivered)
-        subscription.unsubscribe()
+        subscription.close()
         printer.check("and after its ack the queue is empty", holds=_is_empty(conn, "/queue/jobs"))
 
 
@@ -153,11 +153,11 @@ def dead_letters(printer: DemoPrinter, broker: Broker, conn: Connection) -> None
         conn.send("/queue/poison", "a job that nobody can do", confirm=True)
         refusals = 0
         while not broker.depth(_DEAD_LETTERS) and refusals < _MOST_REFUSALS:
-            subscription.receive(_PATIENCE).nack(receipt=True).wait(_PATIENCE)
+            subscription.receive(timeout=_PATIENCE).nack(receipt=True).wait(_PATIENCE)
             refusals += 1
-        subscription.unsubscribe()
+        subscription.close()
         printer.happened("refused", f"{refusals} times, then it was in {_DEAD_LETTERS}")
-        letter = conn.subscribe(_DEAD_LETTERS).receive(_PATIENCE)
+        letter = conn.subscribe(_DEAD_LETTERS).receive(timeout=_PATIENCE)
         origin, reason = letter.headers["original-destination"], letter.headers["dead-letter-reason"]
         printer.happened("it says", f"from {origin}, {reason}")
         printer.check("the dead letter names its queue", holds=origin == "/queue/poison")
@@ -174,7 +174,7 @@ def durable(printer: DemoPrinter, broker: Broker, conn: Connection) -> None:
         printer.happened("sent", "1 message to /topic/news, while its subscriber is away")
         with connect(broker.url, client_id="reader") as reader:
             subscription = reader.subscribe("/topic/news", durable="news")
-            text = subscription.receive(_PATIENCE).text
+            text = subscription.receive(timeout=_PATIENCE).text
             subscription.unsubscribe(delete=True)
         printer.happened("received", f"{text!r}, after it had come back")
         printer.check("nothing was missed", holds=text == "what happened meanwhile")
@@ -215,11 +215,11 @@ def _yes(value: bool) -> str:
 def _is_empty(conn: Connection, queue: str) -> bool:
     subscription = conn.subscribe(queue)
     try:
-        subscription.receive(0)
+        subscription.receive(timeout=0)
     except ReceiveTimeoutError:
         return True
     finally:
-        subscription.unsubscribe()
+        subscription.close()
     return False
 
 

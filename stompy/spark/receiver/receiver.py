@@ -204,7 +204,7 @@ class Receiver(DaemonThread):
         size = 0
         while waiting and len(taken) < most and size < self._options.segment_max_bytes:
             subscription = waiting.popleft()
-            message = subscription.receive(0)  # raises why the link ended
+            message = subscription.receive(timeout=0)  # raises why the link ended
             taken.append((message, subscription))
             size += len(message.body)
             if subscription.queued:
@@ -223,7 +223,7 @@ class Receiver(DaemonThread):
                     message.ack()
             receipts = [message.ack(receipt=True) for message in last.values()]
         except AckError as error:
-            taken[0][1].receive(_POLL_INTERVAL)  # raises why the link ended
+            taken[0][1].receive(timeout=_POLL_INTERVAL)  # raises why the link ended
             raise ConnectionLostError(f"the connection was lost before the ACK: {error}") from error
         self._acks.append((receipts, delivery, Deadline(self._options.broker.receipt_timeout)))
 
@@ -265,7 +265,7 @@ class Receiver(DaemonThread):
 
     def _leave(self, connection: Connection) -> None:
         """Disconnect, and store the ids of messages that the broker may redeliver."""
-        connection.disconnect(timeout=_DISCONNECT_TIMEOUT)
+        connection.close(timeout=_DISCONNECT_TIMEOUT)
         try:
             # DISCONNECT is confirmed after all ACKs.
             while self._acks and all(receipt.done and receipt.error is None for receipt in self._acks[0][0]):

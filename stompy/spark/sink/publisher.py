@@ -232,7 +232,7 @@ class Publisher:
     def _drop(self, timeout: float | None = None) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.disconnect(timeout=timeout)
+            connection.close(timeout=timeout)
 
 
 class _Frames:

@@ -104,7 +104,7 @@ def _browse(options: BatchOptions, spool: Spool) -> int:
         return writer.next
     finally:
         if connection is not None:
-            connection.disconnect()
+            connection.close()
         writer.close()
 
 
@@ -118,7 +118,7 @@ def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) ->
         # The broker marks the end of the queue; the timeout is for one that does not.
         with contextlib.suppress(ReceiveTimeoutError, NotConnectedError):
             while options.max_messages is None or len(waiting) < options.max_messages:
-                waiting.append(subscription.receive(options.idle_timeout))
+                waiting.append(subscription.receive(timeout=options.idle_timeout))
     now = now_us()
     rows = [(record_of(message, broker=connection.address, received_at=now), None) for message in waiting]
     writer.begin(0)

@@ -95,7 +95,7 @@ class EmbeddedBroker(RunningBroker):
         if self._runs:
             self._runs = False
             self.freezer.thaw()
-            self.broker.stop()
+            self.broker.close()
 
     def kill(self) -> None:
         """See `RunningBroker`; what was not yet written to a connection does not get there any more."""
@@ -103,7 +103,7 @@ class EmbeddedBroker(RunningBroker):
             self._runs = False
             self.freezer.end_all()
             self.freezer.thaw()
-            self.broker.stop()
+            self.broker.close()
 
     def pause(self) -> None:
         """See `RunningBroker`."""

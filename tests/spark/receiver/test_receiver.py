@@ -145,7 +145,7 @@ def test_a_broker_that_stays_down_is_reported_after_the_timeout(broker: Broker, 
     with receiving(broker, tmp_path, brokertimeout="0.3", connecttimeout="1") as pool:
         eventually(lambda: pool.subscribed_for() > 0)
         pool.check()
-        broker.stop()
+        broker.close()
         with pytest.raises(ConnectTimeoutError, match=r"had no connection to a broker for more than 0\.3 s"):
             until_it_fails(pool)
         broker.start()
@@ -290,7 +290,7 @@ def test_what_comes_again_and_is_not_known_here_is_flagged(broker: Broker, tmp_p
     elsewhere = set(bodies(tmp_path / "other"))
     with connect(broker.url) as connection:
         subscription = connection.subscribe(QUEUE, ack="client", prefetch=20)
-        again = {int(subscription.receive(SOON).body) for _ in range(20)}
+        again = {int(subscription.receive(timeout=SOON).body) for _ in range(20)}
     with receiving(broker, tmp_path) as pool:
         eventually(lambda: pool.writer.settled == 100 - len(elsewhere))
     rows = dict(zip(bodies(tmp_path), column(tmp_path, "possible_duplicate"), strict=True))

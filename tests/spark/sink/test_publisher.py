@@ -200,7 +200,7 @@ def test_a_broker_that_stops_reading_is_named_for_what_it_is(broker: Broker, mak
 def test_a_broker_that_stays_down_is_given_up_after_the_patience(broker: Broker, make: Make) -> None:
     with make(retry_timeout=0.3) as publisher:
         publisher.publish(rows(3))
-        broker.stop()
+        broker.close()
         with pytest.raises(PublishError, match=r"no broker was reachable for 0\.3 s") as away:
             publisher.publish(rows(1))
     assert away.value.confirmed == 3
