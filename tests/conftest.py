@@ -139,12 +139,12 @@ def no_thread_left_behind() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_lost_wakeup() -> Iterator[None]:
-    """Fail the test in which a wait would not have ended but by its limit, in whatever thread."""
+    """Fail the test in which a wait would only have ended by its limit, in whatever thread."""
     yield
-    lost = [str(error) for error in stompy.locks.lost_wakeups]
+    lost = sorted(set(stompy.locks.lost_wakeups))
     stompy.locks.lost_wakeups.clear()
     if lost:
-        pytest.fail("; ".join(lost), pytrace=False)
+        pytest.fail(f"a wake-up was lost: {'; '.join(lost)}", pytrace=False)
 
 
 @pytest.fixture(scope="session")
