@@ -26,13 +26,12 @@ call of a Python function, may be interrupted before it has released anything. T
 from __future__ import annotations
 
 import enum
-import os
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from stompy.deadline import Deadline
 from stompy.forks import free_when_forked
+from stompy.world import os, threading
 
 checked = os.environ.get("STOMPY_CHECK_LOCKS", "") not in ("", "0")
 """Whether new locks assert their order."""

@@ -116,6 +116,21 @@ def test_a_clock_that_comes_through_a_shared_module_is_found(plant: Plant) -> No
     assert breach.endswith("pure code must not run time through stompy.deadline")
 
 
+@pytest.mark.parametrize("wrap", [str, for_types, in_function])
+@pytest.mark.parametrize("source", ["import time", "from threading import Lock", "import os.path", "import random as r"])
+def test_a_part_of_the_world_that_does_not_come_through_the_seam_is_found(
+    plant: Plant, wrap: Callable[[str], str], source: str
+) -> None:
+    (breach,) = plant(rules.the_world_comes_through_its_seam, {"link/planted.py": wrap(source)})
+    assert breach.endswith("is to be imported from stompy.world")
+
+
+def test_the_seam_itself_is_not_to_be_named(plant: Plant) -> None:
+    (breach,) = plant(rules.the_world_comes_through_its_seam, {"link/planted.py": "import stompy.world as world"})
+    assert "a name is to be imported" in breach
+    assert plant(rules.the_world_comes_through_its_seam, {"link/planted.py": "from stompy.world import time"}) == []
+
+
 def test_pure_code_may_name_a_shared_type(plant: Plant) -> None:
     source = for_types("from stompy.deadline import Deadline")
     assert plant(rules.pure_folders_stay_pure, {"protocol/planted.py": source}) == []

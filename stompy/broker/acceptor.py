@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 from stompy.broker.admission import Admission
 from stompy.broker.session import Session
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

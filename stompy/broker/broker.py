@@ -6,8 +6,6 @@ Locks: `Broker._starting` lets one thread at a time start it.
 from __future__ import annotations
 
 import logging
-import secrets
-import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -29,9 +27,9 @@ from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version, parse_v
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.secret import Secret, without_traceback
+from stompy.world import secrets, threading
 
 if TYPE_CHECKING:
-    import os
     import ssl
 
     from stompy.broker.console.console import Console
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from stompy.broker.management import FrameHook
     from stompy.transport.base import Listener
     from stompy.transport.tls.options import Tls
+    from stompy.world import os
 
 _LOG = logging.getLogger("stompy.broker")
 

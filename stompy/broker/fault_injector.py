@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from stompy.broker.faults import HEARTBEAT, Cut, CutAfter, Delay, Double, Drop, FrameFault, Insert, Rewrite
 
 if TYPE_CHECKING:
-    import random
-
     from stompy.broker.faults import Fault, FaultPlan
+    from stompy.world import random
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ Threads: any may use a plan; sessions' readers and writers wait in it where a `D
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -29,6 +28,7 @@ from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, StompTimeoutError
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS
 from stompy.locks import make_condition
+from stompy.world import random
 
 SENT = "sent"
 """In the place of a command: any frame that the broker sends."""

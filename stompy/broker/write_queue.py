@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -25,6 +23,7 @@ from stompy.frames.encoder import HEARTBEAT
 from stompy.locks import make_condition
 from stompy.protocol.heartbeat import HeartbeatTimer
 from stompy.transport.base import DirectTransport, MessageTransport
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.transport.base import Transport

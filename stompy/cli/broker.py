@@ -7,8 +7,6 @@ import contextlib
 import functools
 import logging
 import operator
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -27,6 +25,7 @@ from stompy.frames.grammar import Leniency, Limits
 from stompy.locks import Event
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.transport.address import DEFAULT_PORT
+from stompy.world import os, signal
 
 _PASSCODE = "STOMPY_BROKER_PASSCODE"
 

@@ -7,7 +7,6 @@ import difflib
 import getpass
 import logging
 import math
-import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from stompy.cli.exits import Exit, Failure
 from stompy.cli.files import first_line
 from stompy.cli.tls import add_tls_options
 from stompy.transport.address import masked
+from stompy.world import os
 
 _MAY_HOLD_A_PASSCODE = re.compile(r"\S*(?:://|@)\S*")
 

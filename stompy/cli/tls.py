@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import warnings
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from stompy.cli.exits import Exit, Failure
 from stompy.cli.files import first_line
 from stompy.errors import InsecureTlsWarning
 from stompy.transport.tls.options import Tls
+from stompy.world import os
 
 _FILES = ("ca", "cert", "key")
 

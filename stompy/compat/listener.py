@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import stompy.compat.log as log
@@ -15,6 +13,7 @@ from stompy.compat.utils import Frame, clean_headers
 from stompy.compat.waiting import wait_for
 from stompy.locks import make_condition
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.compat.transport import Transport

@@ -16,7 +16,6 @@ timeout, and its result is dropped.
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,6 +36,7 @@ from stompy.errors import (
 )
 from stompy.link.link import Link
 from stompy.locks import Event, Rank, make_condition
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.connection.config import Config

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -13,6 +12,7 @@ from stompy.errors import StompError
 from stompy.frames.frame import Frame, Headers, show_body, show_text
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.connection.acking import Acker

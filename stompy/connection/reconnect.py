@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from stompy.deadline import Deadline, check_seconds
 from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError
 from stompy.locks import Event
 from stompy.threads import DaemonThread
+from stompy.world import random
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 
 from stompy.connection.message import Message
@@ -19,6 +18,7 @@ from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
 from stompy.errors import NotConnectedError, ReceiptTimeoutError, ReceiveTimeoutError, StompError
 from stompy.locks import Event, Rank, make_lock
+from stompy.world import os
 
 
 class _PendingRequest:

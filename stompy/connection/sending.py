@@ -8,10 +8,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from collections.abc import Mapping
-from time import monotonic
 from typing import TYPE_CHECKING, TypedDict
 
 from stompy.connection.buffer import FrameBuffer
@@ -25,6 +23,7 @@ from stompy.dialects.options import SendOptions
 from stompy.errors import ConnectionLostError, ReceiptTimeoutError, StompError
 from stompy.link.link import Link
 from stompy.link.receipts import FailedFrames, Receipt
+from stompy.world import monotonic, threading
 
 if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -25,6 +24,7 @@ from stompy.dialects.options import SubscribeOptions
 from stompy.errors import ConfigurationError, LocalProtocolError, NotConnectedError, ReceiveTimeoutError, StompError
 from stompy.link.link import Link
 from stompy.locks import make_condition
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.connection.acking import Acker

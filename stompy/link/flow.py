@@ -12,13 +12,13 @@ While reading is paused, the TCP window fills and the broker stops sending; sile
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Protocol
 
 from stompy.errors import ConfigurationError
 from stompy.locks import make_condition
 from stompy.protocol.heartbeat import HeartbeatTimer
+from stompy.world import time
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ Source: STOMP 1.2, Header receipt, RECEIPT. Receipts are matched by id and never
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -25,6 +24,7 @@ from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import LimitExceededError, ReceiptTimeoutError, StompError
 from stompy.locks import Event, Rank, make_lock
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.link.link import Link

@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
@@ -32,6 +31,7 @@ from stompy.frames.grammar import Limits
 from stompy.frames.parser import Parser
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, make_lock
+from stompy.world import monotonic
 
 if TYPE_CHECKING:
     from stompy.link.link import Link

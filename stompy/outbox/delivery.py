@@ -5,7 +5,6 @@ Used by the forwarder thread only. The connection's reader resolves the receipts
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from stompy.dialects.options import SendOptions
 from stompy.errors import BrokerError, ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, StompError
 from stompy.link.receipts import Receipt
 from stompy.outbox.record import Row
+from stompy.world import time
 
 _MAX_MESSAGE = 4_000
 """Characters kept of a broker's error message; some brokers send a whole stack trace."""

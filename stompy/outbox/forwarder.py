@@ -23,9 +23,6 @@ from __future__ import annotations
 import itertools
 import logging
 import operator
-import random
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,6 +35,7 @@ from stompy.outbox.record import Row
 from stompy.outbox.store import Store
 from stompy.printable import printable
 from stompy.threads import DaemonThread
+from stompy.world import random, threading, time
 
 _LOG = logging.getLogger("stompy.outbox")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import atexit
 import inspect
 import logging
-import os
-import secrets
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +31,7 @@ from stompy.outbox.record import Ledger, Row, headers_json
 from stompy.outbox.stats import DeadLetter, OutboxStats
 from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
 from stompy.secret import Secret, as_secret, without_traceback
+from stompy.world import os, secrets
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from stompy.default import DEFAULT, Default
 from stompy.link.receipts import Receipt
 from stompy.telemetry.names import ACK, NACK, REQUEST, SEND
 from stompy.telemetry.recorder import Recorder
+from stompy.world import time
 
 
 class TracedConnection(Connection):

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import math
-import socket
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from stompy.errors import ConfigurationError
+from stompy.world import socket
 
 Direction: TypeAlias = Literal["up", "down"]
 """`"up"` is from the client to the broker."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import socket
 import struct
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -22,6 +19,7 @@ from stompy.testing.directions import (
 )
 from stompy.testing.proxy_loop import READ, WRITE, ProxyEventLoop
 from stompy.transport.tcp import Endpoint
+from stompy.world import os, socket, time
 
 State = Literal["dialing", "open", "black-hole", "ending", "closed"]
 

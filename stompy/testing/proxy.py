@@ -21,7 +21,6 @@ Threads: one, `stompy-proxy-<port>`; see `stompy.testing.proxy_loop`.
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,6 +36,7 @@ from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy_loop import ProxyEventLoop, ProxyListener
 from stompy.transport.address import UNIX, Address, parse_addresses
 from stompy.transport.tcp import Endpoint, resolve
+from stompy.world import socket
 
 _LOG = logging.getLogger("stompy.testing")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+
+from stompy.world import os
 
 if TYPE_CHECKING:
     from stompy.testing.brokers.running import RunningBroker

@@ -8,7 +8,6 @@ by its id.
 from __future__ import annotations
 
 import hashlib
-import random
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from stompy.errors import (
 )
 from stompy.printable import printable
 from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, Reject, Retry, Task
+from stompy.world import random
 
 ATTEMPT = "stompy-attempt"
 """Header of a retry: the number of the attempt that it is for."""

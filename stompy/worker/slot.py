@@ -13,8 +13,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import threading
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +42,7 @@ from stompy.worker.failure import (
 )
 from stompy.worker.task import ProcessCrashed, Reject, Retry, Task, TaskContext, TimeLimitExceeded, persistence
 from stompy.worker.task_queue import RateLimit, TaskQueue
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import queue
-import time
 from collections import deque
 from collections.abc import Hashable
 
 from stompy.connection.message import Message
 from stompy.locks import Rank, make_condition, make_lock
 from stompy.worker.task import Task
+from stompy.world import queue, time
 
 
 class TaskQueue:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,6 +21,7 @@ from stompy.worker.once import RanOnce, run_once
 from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
 from stompy.worker.supervisor import ChildRole, Supervisor
 from stompy.worker.task import Task, TaskArguments, TaskListener, check_count, task_of_listener
+from stompy.world import os, signal, threading
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -16,7 +16,7 @@ from typing import TypeGuard
 
 PACKAGE = "stompy"
 
-SHARED = frozenset({"errors", "types", "deadline", "secret", "printable", "forks", "locks", "threads"})
+SHARED = frozenset({"errors", "types", "deadline", "secret", "printable", "forks", "locks", "threads", "world"})
 """What everybody may import."""
 
 CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "transport"})
@@ -30,6 +30,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "forks": frozenset(),
     "locks": frozenset(),
     "threads": frozenset(),
+    "world": frozenset(),
     "frames": frozenset(),
     "transport": frozenset(),
     "protocol": frozenset({"frames"}),
@@ -58,6 +59,18 @@ IMPURE = frozenset({
     "time", "threading", "socket", "ssl", "select", "queue",
     "selectors", "_thread", "asyncio", "concurrent", "multiprocessing", "subprocess",
 })  # fmt: skip
+
+WORLD = frozenset({
+    "_thread", "asyncio", "concurrent", "fcntl", "mmap", "multiprocessing", "os", "queue", "random", "secrets", "select",
+    "selectors", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time", "uuid",
+})  # fmt: skip
+"""What a simulated world has to replace: threads, clocks, randomness, sockets, processes, files."""
+
+OUTSIDE_OF_THE_WORLD = {
+    "stompy.world": "it is the seam",
+    "stompy.testing.proxy_loop": "the proxy stands between real sockets, and its callers wait for futures",
+}
+"""The modules that import them directly, and why."""
 
 THIRD_PARTY: Mapping[str, frozenset[str]] = {
     "spark": frozenset({"pyspark", "pyarrow", "fsspec"}),
@@ -230,6 +243,18 @@ def _impure_reach(tree: Tree, start: str) -> str:
     return ""
 
 
+def the_world_comes_through_its_seam(tree: Tree) -> list[str]:
+    """Only stompy.world imports what a simulated world has to replace; the others take it from there, by its name."""
+    breaches = []
+    for module in tree.values():
+        for found in module.imports:
+            if found.target.split(".")[0] in WORLD and module.name not in OUTSIDE_OF_THE_WORLD:
+                breaches.append(module.at(found.line, f"{found.target} is to be imported from stompy.world"))
+            elif found.target == f"{PACKAGE}.world" and not found.via.startswith(f"from {PACKAGE}.world import "):
+                breaches.append(module.at(found.line, f"a name is to be imported from stompy.world: {found.via}"))
+    return breaches
+
+
 def no_import_cycles(tree: Tree) -> list[str]:
     """No module runs itself again through what it imports; an import inside a function counts."""
     edges = {
@@ -336,6 +361,7 @@ def third_party_imports_are_declared(tree: Tree) -> list[str]:
 RULES: tuple[Callable[[Tree], list[str]], ...] = (
     folders_import_downwards,
     pure_folders_stay_pure,
+    the_world_comes_through_its_seam,
     no_import_cycles,
     imports_are_absolute,
     nothing_inside_imports_the_public_package,

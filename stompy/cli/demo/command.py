@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 
 from stompy.broker.broker import Broker
 from stompy.cli.console import say
@@ -14,6 +13,7 @@ from stompy.cli.demo.steps import HEARTBEAT, STEPS
 from stompy.cli.exits import Exit
 from stompy.cli.options import add_verbose
 from stompy.connection.connecting import connect
+from stompy.world import time
 
 
 def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

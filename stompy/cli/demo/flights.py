@@ -6,8 +6,6 @@ import csv
 import hashlib
 import io
 import json
-import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from stompy.cli.exits import Exit, Failure
 from stompy.cli.files import why
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
+from stompy.world import threading, time
 
 QUEUE = "/queue/flights"
 IN_CHECKOUT = Path("examples", "data", "flights.ndjson")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 
 from stompy.broker.broker import Broker
@@ -15,6 +13,7 @@ from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import ReceiveTimeoutError
 from stompy.frames.frame import Frame
+from stompy.world import threading, time
 
 HEARTBEAT = (0.25, 0.25)
 """Seconds; short, so that the demo can show some beats."""
