@@ -2,7 +2,7 @@
 
 ::
 
-    StompError (.retryable)
+    StompError (.safe_to_retry)
     ├── ConfigurationError (ValueError)      an address, an option or a combination of options is wrong; before any I/O
     ├── ConnectError (ConnectionError) (.address)   no session was established
     │   ├── ConnectTimeoutError (TimeoutError)    not before the timeout
@@ -16,10 +16,11 @@
     │   ├── WebSocketRefusedError                 the server refused the WebSocket handshake, such as for the origin
     │   └── AllBrokersFailedError (.attempts)     every address was tried
     ├── NotConnectedError                         the connection was not opened yet, or is closed
-    ├── ConnectionLostError (ConnectionError) (.outcome)   the connection broke during the call
-    │   ├── HeartbeatTimeoutError                 no bytes arrived for too long
-    │   ├── BrokerError (.frame .receipt_id) the broker sent ERROR
-    │   └── SendTimeoutError                      the broker stopped reading
+    ├── SessionError (.outcome .session_ended)     a call that had reached a session failed
+    │   ├── ConnectionLostError (ConnectionError)     the connection broke during the call
+    │   │   ├── HeartbeatTimeoutError (TimeoutError)      no bytes arrived for too long
+    │   │   └── SendTimeoutError (TimeoutError)           the broker stopped reading
+    │   └── BrokerError (.frame .receipt_id)          the broker sent ERROR
     ├── ProtocolError
     │   ├── LocalProtocolError               the call asks for something that STOMP does not allow
     │   ├── RemoteProtocolError              the peer violated the protocol
@@ -28,9 +29,9 @@
     ├── MessageError (.message)              a message cannot be used as requested
     │   ├── AckError                         it was acknowledged before, needs no ACK, or its connection was lost
     │   └── BodyDecodeError (ValueError)     the body is not text in its declared charset, or not JSON
-    ├── StompTimeoutError (TimeoutError)
-    │   ├── ReceiptTimeoutError (.receipt_id .outcome)   the broker did not confirm in time
-    │   ├── ReceiveTimeoutError                   no message arrived in time
+    ├── StompTimeoutError (TimeoutError) (.outcome)
+    │   ├── ReceiptTimeoutError (.receipt_id)     the broker did not confirm in time
+    │   ├── ReceiveTimeoutError                   no message, or no reply, arrived in time
     │   └── UnconfirmedFullError (.limit_name .limit)   too many sends wait for confirmation by the broker
     ├── TransactionError                     the transaction has ended, or is open already
     ├── OutboxError (.path)                  a store-and-forward outbox failed
@@ -64,18 +65,25 @@ if TYPE_CHECKING:
 
     from stompy.frames.frame import Frame
 
-Outcome = Literal["not-sent", "unknown"]
+Outcome = Literal["not-sent", "rejected", "unknown"]
 
 
 class StompError(Exception):
     """Base class of all exceptions of stompy."""
 
-    retryable: ClassVar[bool] = False
-    """Whether the same call may succeed later without any change by the caller."""
+    _passing: ClassVar[bool] = False
 
-    def __init_subclass__(cls, *, retryable: bool | None = None) -> None:
-        if retryable is not None:
-            cls.retryable = retryable
+    def __init_subclass__(cls, *, passing: bool | None = None) -> None:
+        if passing is not None:
+            cls._passing = passing
+
+    @property
+    def safe_to_retry(self) -> bool:
+        """Whether to make the same call again: it may succeed without any change, and can do nothing twice.
+
+        `False` if the broker may have received what the failed call sent, which a second call could duplicate.
+        """
+        return self._passing and getattr(self, "outcome", "not-sent") == "not-sent"
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*(printable(argument) if isinstance(argument, str) else argument for argument in arguments))
@@ -85,11 +93,16 @@ class StompError(Exception):
         return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # type: ignore[attr-defined]
 
 
+def is_passing(error: BaseException | None) -> bool:
+    """Return whether the cause may pass without any change by the caller, whatever became of this call."""
+    return isinstance(error, StompError) and error._passing
+
+
 class ConfigurationError(StompError, ValueError):
     """An address, an option or an argument is wrong; nothing was sent."""
 
 
-class ConnectError(StompError, ConnectionError, retryable=True):
+class ConnectError(StompError, ConnectionError, passing=True):
     """No session with the broker was established.
 
     Attributes:
@@ -105,7 +118,7 @@ class ConnectTimeoutError(ConnectError, TimeoutError):
     """The connect timeout passed before the broker answered CONNECTED."""
 
 
-class ConnectRefusedError(ConnectError, retryable=False):
+class ConnectRefusedError(ConnectError, passing=False):
     """The broker answered the CONNECT frame with ERROR.
 
     Attributes:
@@ -117,11 +130,11 @@ class ConnectRefusedError(ConnectError, retryable=False):
         super().__init__(message, address=address)
 
 
-class ClientIdInUseError(ConnectRefusedError, retryable=True):
+class ClientIdInUseError(ConnectRefusedError, passing=True):
     """The broker already has a session with this client id: another client's, or a lost one that it has not noticed."""
 
 
-class VersionMismatchError(ConnectError, retryable=False):
+class VersionMismatchError(ConnectError, passing=False):
     """Client and broker have no protocol version in common.
 
     Attributes:
@@ -149,7 +162,7 @@ class TlsError(ConnectError):
         super().__init__(message, address=address)
 
 
-class ClientCertificateRefusedError(TlsError, retryable=False):
+class ClientCertificateRefusedError(TlsError, passing=False):
     """The broker rejected the client certificate, or requires one."""
 
     def __init__(self, message: str, *, address: str = "") -> None:
@@ -168,11 +181,11 @@ class ProxyError(ConnectError):
         super().__init__(message, address=address)
 
 
-class ProxyLoginRefusedError(ProxyError, retryable=False):
+class ProxyLoginRefusedError(ProxyError, passing=False):
     """The proxy rejected the login and passcode, or requires them."""
 
 
-class WebSocketRefusedError(ConnectError, retryable=False):
+class WebSocketRefusedError(ConnectError, passing=False):
     """The server refused the WebSocket handshake for good: the path, the origin, a token; the text has its answer."""
 
 
@@ -192,29 +205,39 @@ class NotConnectedError(StompError):
     """The connection was not opened yet, or is closed."""
 
 
-class ConnectionLostError(StompError, ConnectionError, retryable=True):
-    """The connection to the broker was lost.
+class SessionError(StompError):
+    """A call that had reached a session with the broker failed, or the session ended first.
 
     Attributes:
-        outcome: `"not-sent"` if no byte of the frame was written, `"unknown"` if the broker may have received it; of a
-            transaction, `"not-sent"` if nothing of it took effect.
+        outcome: `"not-sent"` if no byte of the frame was written, `"rejected"` if the broker's ERROR names the frame,
+            `"unknown"` if the broker may have received it; of a transaction, `"not-sent"` if nothing of it took effect.
+        session_ended: whether the session is over: its transactions are aborted, and unacknowledged messages are
+            redelivered. `False` only if the call failed before it could use the session.
     """
 
-    def __init__(self, message: str, *, outcome: Outcome = "unknown") -> None:
+    def __init__(self, message: str, *, outcome: Outcome = "unknown", session_ended: bool = True) -> None:
         self.outcome: Outcome = outcome
+        self.session_ended = session_ended
         super().__init__(message)
 
 
-class HeartbeatTimeoutError(ConnectionLostError):
+class ConnectionLostError(SessionError, ConnectionError, passing=True):
+    """The connection to the broker was lost."""
+
+
+class HeartbeatTimeoutError(ConnectionLostError, TimeoutError):
     """No bytes arrived from the broker for longer than the agreed heartbeat interval allows."""
 
 
-class SendTimeoutError(ConnectionLostError):
+class SendTimeoutError(ConnectionLostError, TimeoutError):
     """The broker did not accept the bytes in time; the session ends, unless they waited for those of another thread."""
 
 
-class BrokerError(ConnectionLostError, retryable=False):
-    """The broker sent an ERROR frame.
+class BrokerError(SessionError):
+    """The broker sent an ERROR frame, which ended the session.
+
+    It is about the frame of this call for sure if the outcome is `"rejected"`, and surely not if it is `"not-sent"`
+    outside of a transaction.
 
     Attributes:
         frame: the ERROR frame.
@@ -279,8 +302,16 @@ class BodyDecodeError(MessageError, ValueError):
         super().__init__(message)
 
 
-class StompTimeoutError(StompError, TimeoutError, retryable=True):
-    """A wait timed out."""
+class StompTimeoutError(StompError, TimeoutError, passing=True):
+    """A wait timed out.
+
+    Attributes:
+        outcome: `"not-sent"` if the call sent nothing, or nothing took effect; else `"unknown"`.
+    """
+
+    def __init__(self, message: str, *, outcome: Outcome = "not-sent") -> None:
+        self.outcome: Outcome = outcome
+        super().__init__(message)
 
 
 class ReceiptTimeoutError(StompTimeoutError):
@@ -293,12 +324,11 @@ class ReceiptTimeoutError(StompTimeoutError):
 
     def __init__(self, message: str, *, receipt_id: str, outcome: Outcome = "unknown") -> None:
         self.receipt_id = receipt_id
-        self.outcome: Outcome = outcome
-        super().__init__(message)
+        super().__init__(message, outcome=outcome)
 
 
 class ReceiveTimeoutError(StompTimeoutError):
-    """No message arrived in time."""
+    """No message arrived in time, or no reply to a request, which may have been processed: its outcome is unknown."""
 
 
 class UnconfirmedFullError(StompTimeoutError):
@@ -335,11 +365,11 @@ class OutboxDamagedError(OutboxError):
     """The file of an outbox, or one that belongs to it, is corrupt; the error message says what to do."""
 
 
-class OutboxBusyError(OutboxError, retryable=True):
+class OutboxBusyError(OutboxError, passing=True):
     """Another outbox, in this or another process, has the file open."""
 
 
-class OutboxFullError(OutboxError, retryable=True):
+class OutboxFullError(OutboxError, passing=True):
     """The message was not stored, as a limit of the outbox is reached or the disk is full; stored messages are kept."""
 
 
@@ -367,7 +397,7 @@ class SpoolDataLossError(SpoolError):
     """Messages that were acknowledged to the broker and not yet processed are missing from the spool."""
 
 
-class SpoolBusyError(SpoolError, retryable=True):
+class SpoolBusyError(SpoolError, passing=True):
     """Another live query reads the spool, or another live receiver writes to it."""
 
 
@@ -375,7 +405,7 @@ class SpoolFencedError(SpoolError):
     """A later query or receiver has taken over the spool; this one must no longer use it or acknowledge messages."""
 
 
-class SpoolFullError(SpoolError, retryable=True):
+class SpoolFullError(SpoolError, passing=True):
     """The disk is full; messages that were not written were not acknowledged, and stored messages are kept."""
 
 

@@ -13,7 +13,7 @@ from stompy.frames.frame import Frame
 
 ALL = [member for _, member in inspect.getmembers(errors, inspect.isclass) if issubclass(member, errors.StompError)]
 
-RETRYABLE = {
+PASSING = {
     errors.ConnectError,
     errors.ConnectTimeoutError,
     errors.TlsError,
@@ -67,6 +67,8 @@ def test_the_drawn_tree_is_the_tree() -> None:
         (errors.ConnectError, ConnectionError),
         (errors.ConnectTimeoutError, TimeoutError),
         (errors.ConnectionLostError, ConnectionError),
+        (errors.HeartbeatTimeoutError, TimeoutError),
+        (errors.SendTimeoutError, TimeoutError),
     ],
 )
 def test_an_error_is_also_the_builtin_that_callers_know(cls: type[Exception], builtin: type[Exception]) -> None:
@@ -74,8 +76,26 @@ def test_an_error_is_also_the_builtin_that_callers_know(cls: type[Exception], bu
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
-def test_retryable_says_whether_the_same_call_may_succeed_later(cls: type[errors.StompError]) -> None:
-    assert cls.retryable is (cls in RETRYABLE)
+def test_every_timeout_is_a_timeout_error_and_every_lost_connection_a_connection_error(cls: type[Exception]) -> None:
+    assert issubclass(cls, TimeoutError) is ("Timeout" in cls.__name__ or cls is errors.UnconfirmedFullError)
+    lost = issubclass(cls, (errors.ConnectionLostError, errors.ConnectError))
+    assert issubclass(cls, ConnectionError) is lost
+
+
+@pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
+def test_a_call_is_safe_to_retry_if_its_cause_may_pass_and_nothing_was_sent(cls: type[errors.StompError]) -> None:
+    error = made(cls, "no")
+    assert errors.is_passing(error) is (cls in PASSING)
+    for outcome in ("not-sent", "rejected", "unknown"):
+        if hasattr(error, "outcome"):
+            error.outcome = outcome
+        sent = hasattr(error, "outcome") and outcome != "not-sent"
+        assert error.safe_to_retry is (cls in PASSING and not sent)
+
+
+def test_what_the_broker_refused_is_no_lost_connection() -> None:
+    assert not issubclass(errors.BrokerError, (ConnectionError, errors.ConnectionLostError))
+    assert {errors.BrokerError, errors.ConnectionLostError} == set(errors.SessionError.__subclasses__())
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
@@ -87,7 +107,8 @@ def made(cls: type[errors.StompError], message: str) -> errors.StompError:
     """Make an error of any class, each keyword with a value of its own."""
     if cls is errors.AllBrokersFailedError:
         return errors.AllBrokersFailedError([errors.ConnectError(message, address="stomp://a:1")])
-    values = {"frame": Frame("ERROR", {"message": "no"}, b"x"), "limit": 7, "confirmed": 3, "body": b"\xff"}
+    frame = Frame("ERROR", {"message": "no"}, b"x")
+    values = {"frame": frame, "limit": 7, "confirmed": 3, "body": b"\xff", "session_ended": False}
     lists = {"offered": ["1.2"], "supported": ["1.1"]}
     own = inspect.signature(cls.__init__).parameters.values()
     keywords = [parameter.name for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]

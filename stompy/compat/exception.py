@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stompy.errors import ConnectError, ConnectionLostError, NotConnectedError, StompError
+from stompy.errors import ConnectError, NotConnectedError, SessionError, StompError
 
 
 class StompException(Exception):
@@ -34,7 +34,7 @@ def translated(error: StompError) -> StompException:
     for kind, exception in (
         (NotConnectedError, NotConnectedException),
         (ConnectError, ConnectFailedException),
-        (ConnectionLostError, _ConnectionLost),
+        (SessionError, _ConnectionLost),
     ):
         if isinstance(error, kind):
             return exception(str(error))

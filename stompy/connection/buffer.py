@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from stompy.default import DEFAULT, Default
-from stompy.errors import ConcurrencyError, ConnectionLostError, StompError
+from stompy.errors import ConcurrencyError, SessionError, StompError
 from stompy.frames.encoder import Encoded
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
@@ -84,7 +84,7 @@ class FrameBuffer:
         if self._size >= _FLUSH_AT:
             try:
                 self._write(None)
-            except ConnectionLostError:
+            except SessionError:
                 if self.link.alive and not (receipt is not None and receipt._resendable):
                     self._take_back(data, receipt)
                 raise
@@ -108,7 +108,7 @@ class FrameBuffer:
         before = self.flushed
         try:
             self._write(timeout)
-        except ConnectionLostError as error:
+        except SessionError as error:
             if before or self._data:
                 error.outcome = "unknown"
             raise
@@ -119,7 +119,7 @@ class FrameBuffer:
         try:
             self._write(None)
         except StompError as error:
-            if before and isinstance(error, ConnectionLostError):
+            if before and isinstance(error, SessionError):
                 error.outcome = "unknown"
             self._abandon(error)
             raise
@@ -131,7 +131,7 @@ class FrameBuffer:
         receipts, all_resendable = self._receipts, self._all_resendable()
         try:
             self.link.writer.write(self._data, frames=len(self._data), on_written=self._written, timeout=timeout)
-        except ConnectionLostError as error:
+        except SessionError as error:
             if self.link.alive:  # another thread was writing for too long: the buffer can still be written
                 raise
             self._written()

@@ -185,7 +185,7 @@ def credentials_now(login: Login | None, passcode: Passcode | None, *, address: 
     """Return the credentials for one connect, calling functions in the thread that connects.
 
     Raises:
-        ConnectError: a function raised; retryable. Only the type of its error is shown.
+        ConnectError: a function raised; safe to retry. Only the type of its error is shown.
         ConfigurationError: a function returned something other than text.
     """
     passcode = as_secret(passcode)

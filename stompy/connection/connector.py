@@ -89,7 +89,7 @@ class Connector:
             deadline: for all addresses together.
 
         Raises:
-            ConnectError: the only address failed, or one failed with an error that is not retryable.
+            ConnectError: the only address failed, or one failed with an error that will not pass.
             AllBrokersFailedError: all of several addresses failed; has the error of each.
             NotConnectedError: cancelled.
         """
@@ -99,7 +99,7 @@ class Connector:
             try:
                 return self._open(address, deadline)
             except ConnectError as error:
-                if not error.retryable or len(self._config.addresses) == 1:
+                if not error.safe_to_retry or len(self._config.addresses) == 1:
                     raise
                 attempts.append(error)
         raise AllBrokersFailedError(attempts) from attempts[-1]

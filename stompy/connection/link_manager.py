@@ -32,6 +32,7 @@ from stompy.errors import (
     ConnectionLostError,
     ConnectRefusedError,
     NotConnectedError,
+    SessionError,
     StompError,
 )
 from stompy.link.link import Link
@@ -253,9 +254,7 @@ class LinkManager:
         reason = None
         if isinstance(error, StompError) and not self._closing.is_set():
             reason = (
-                error
-                if isinstance(error, ConnectionLostError)
-                else ConnectionLostError(f"the session was given up: {error}")
+                error if isinstance(error, SessionError) else ConnectionLostError(f"the session was given up: {error}")
             )
             link.fail(reason)
         link.discard()

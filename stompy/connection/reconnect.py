@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stompy.deadline import Deadline, check_seconds
-from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError
+from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError, is_passing
 from stompy.locks import Event
 from stompy.threads import DaemonThread
 from stompy.world import random
@@ -78,7 +78,7 @@ def retry(
     """Call `attempt` until it succeeds; raise the last error.
 
     Args:
-        attempt: called in this thread; called again after a `retryable` error.
+        attempt: called in this thread; called again after an error that may pass.
         policy: limits and delays.
         closing: ends a delay and prevents further attempts.
         report: called with the number of the next attempt, the seconds until then, and the error of the last one.
@@ -107,7 +107,7 @@ def retry(
         ),
         wait=wait,
         # Not a rejected login, version or subscription.
-        retry=tenacity.retry_if_exception(lambda error: isinstance(error, StompError) and error.retryable),
+        retry=tenacity.retry_if_exception(is_passing),
         before_sleep=report_next,
         reraise=True,
     )

@@ -127,7 +127,7 @@ class RequestReply:
             return request.reply
         if request.error is not None:
             raise request.error
-        raise ReceiveTimeoutError(f"no reply from {destination!r} within {timeout:g} s")
+        raise ReceiveTimeoutError(f"no reply from {destination!r} within {timeout:g} s", outcome="unknown")
 
     def _open_inbox(self, deadline: Deadline) -> ReplyInbox:
         """Return the reply inbox; subscribe at the first request, with the lock held until the deadline at most."""

@@ -33,7 +33,7 @@ from stompy.errors import (
     UnconfirmedFullError,
 )
 from stompy.frames.encoder import Encoded, encode_head, finish
-from stompy.link.link import Link
+from stompy.link.link import Link, for_caller
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, make_condition, make_lock
 from stompy.world import os
@@ -290,7 +290,7 @@ class ResendBuffer:
             return
         send.failures_alone += 1
         if send.failures_alone >= _MAX_FAILURES_ALONE:
-            send.receipt._resolve("rejected", reason)
+            send.receipt._resolve("rejected", for_caller(reason, "rejected"))
 
     def _add(self, buffer: FrameBuffer, send: PendingSend) -> None:
         if send.receipt.done:

@@ -20,7 +20,7 @@ from stompy.connection.resend_buffer import PendingSend, ResendBuffer
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SendOptions
-from stompy.errors import ConnectionLostError, ReceiptTimeoutError, StompError
+from stompy.errors import ReceiptTimeoutError, SessionError, StompError
 from stompy.link.link import Link
 from stompy.link.receipts import FailedFrames, Receipt
 from stompy.world import monotonic, threading
@@ -176,7 +176,7 @@ class Sender:
                     if handle is not None:
                         self._failed.watch(handle)
                     return handle
-            except ConnectionLostError as error:
+            except SessionError as error:
                 # Nothing was written, so the message can go to the next link without a duplicate.
                 if error.outcome != "not-sent" or self._config.reconnect is None:
                     raise
@@ -208,7 +208,7 @@ class Sender:
             raise failed.with_traceback(None)
         try:
             self._links.live(deadline.remaining())
-        except ConnectionLostError as error:
+        except SessionError as error:
             error.outcome = "unknown"  # of what was sent without a receipt
             raise
 
@@ -253,7 +253,7 @@ class Sender:
                 else:
                     link = self._links.live(deadline.remaining())
                     link.writer.write(pending.frame(link), receipt=pending.receipt, timeout=deadline.remaining())
-            except ConnectionLostError as error:
+            except SessionError as error:
                 # The batch also had frames that cannot be resent: report their loss.
                 if batch is not None and not batch.link.alive and not batch.replaceable:
                     if pending.registered:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
 from stompy.default import Default, given
-from stompy.errors import BrokerError, ConfigurationError, ConnectionLostError, LocalProtocolError, StompError
+from stompy.errors import ConfigurationError, ConnectionLostError, LocalProtocolError, StompError
 from stompy.link.link import Link
 from stompy.locks import Rank, make_lock
 
@@ -106,8 +106,6 @@ class SubscriptionTable:
                 self._send_subscribe(subscription, link, deadline.remaining())
                 if self._note_confirmed(subscription, link):
                     return
-            except BrokerError:
-                raise
             except ConnectionLostError as error:
                 if link.alive or deadline.expired:
                     raise

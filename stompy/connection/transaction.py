@@ -19,6 +19,7 @@ from stompy.errors import (
     LimitExceededError,
     LocalProtocolError,
     ReceiptTimeoutError,
+    SessionError,
     StompError,
     TransactionError,
 )
@@ -201,7 +202,7 @@ class Transaction:
                 receipt.wait(deadline.remaining())
         except BaseException as error:
             self._abort_quietly()
-            if isinstance(error, (ConnectionLostError, ReceiptTimeoutError)):
+            if isinstance(error, (SessionError, ReceiptTimeoutError)):
                 raise for_caller(error, "not-sent", f"nothing of the transaction took effect: {error}") from error
             raise
         done = self._unknown
@@ -227,7 +228,7 @@ class Transaction:
             if not isinstance(error, StompError):
                 raise
             text = f"the outcome of the transaction is unknown, {done}: {error}"
-            if isinstance(error, (ConnectionLostError, ReceiptTimeoutError)):
+            if isinstance(error, (SessionError, ReceiptTimeoutError)):
                 raise for_caller(error, "unknown", text) from error
             raise ConnectionLostError(text) from error
         for message in self._acked:

@@ -170,7 +170,7 @@ class Link:
         receipt_id = frame.headers.get("receipt-id")
         error = BrokerError(f"the broker reports an error: {error_message(frame)}", frame=frame, receipt_id=receipt_id)
         if receipt_id is not None:
-            self.receipts.reject(receipt_id, error)
+            self.receipts.reject(receipt_id, for_caller(error, "rejected"))
         self.fail(error)
 
     def fail_for_memory(self, error: MemoryError) -> None:
@@ -266,7 +266,7 @@ def for_caller(reason: StompError, outcome: Outcome, message: str | None = None)
     if isinstance(reason, BrokerError):
         copy = BrokerError(text, frame=reason.frame, receipt_id=reason.receipt_id, outcome=outcome)
     elif isinstance(reason, ConnectionLostError):
-        copy = type(reason)(text, outcome=outcome)
+        copy = type(reason)(text, outcome=outcome, session_ended=reason.session_ended)
     elif isinstance(reason, ReceiptTimeoutError):
         copy = ReceiptTimeoutError(text, receipt_id=reason.receipt_id, outcome=outcome)
     else:

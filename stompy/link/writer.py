@@ -223,7 +223,8 @@ class Writer:
         remaining = deadline.remaining()
         if not self._lock.acquire(timeout=-1 if remaining is None else remaining):
             self._link.check_open()
-            raise SendTimeoutError(f"another write to {self._link.address} did not finish in time", outcome="not-sent")
+            late = f"another write to {self._link.address} did not finish in time"
+            raise SendTimeoutError(late, outcome="not-sent", session_ended=False)
         return deadline
 
     def _check_usable(self) -> None:

@@ -13,7 +13,14 @@ from enum import Enum
 from stompy.connection.connection import Connection
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.options import SendOptions
-from stompy.errors import BrokerError, ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, StompError
+from stompy.errors import (
+    BrokerError,
+    ConnectionLostError,
+    LocalProtocolError,
+    ReceiptTimeoutError,
+    SessionError,
+    StompError,
+)
 from stompy.link.receipts import Receipt
 from stompy.outbox.record import Row
 from stompy.world import time
@@ -73,7 +80,7 @@ class Delivery:
         can_persist = self._dialect.supports("persistent")
         self._extra = self._dialect.send_headers(SendOptions(persistent=True)) if can_persist else {}
         self._sent: deque[_Sent] = deque()
-        self._interrupted: tuple[Row, ConnectionLostError] | None = None
+        self._interrupted: tuple[Row, SessionError] | None = None
         self._watched: Receipt | None = None
         self._progress = time.monotonic()
         self.last_seq = 0
@@ -97,7 +104,7 @@ class Delivery:
             for row in rows:
                 try:
                     receipt = self._send(row)
-                except ConnectionLostError as error:
+                except SessionError as error:
                     # A broker may reject a large message while it is still being written: it was in flight too.
                     if error.outcome == "unknown":
                         self._interrupted = row, error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stompy.broker.broker import Broker
 from stompy.deadline import Deadline
+from stompy.errors import StompTimeoutError
 from stompy.worker.failure import DUE, retry_queues
 from stompy.worker.worker import Worker
 from stompy.world import time
@@ -31,12 +32,12 @@ class RunningWorker:
         `broker.clock.advance(seconds)` lets those come at once.
 
         Raises:
-            TimeoutError: not in time.
+            StompTimeoutError: not in time.
         """
         deadline = Deadline(timeout)
         while not self._idle():
             if deadline.expired:
-                raise TimeoutError(f"the worker is not idle after {timeout:g} s: {self.worker.health()}")
+                raise StompTimeoutError(f"the worker is not idle after {timeout:g} s: {self.worker.health()}")
             time.sleep(_POLL)
 
     def _idle(self) -> bool:

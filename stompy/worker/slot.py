@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompy.connection.message import Message
 from stompy.connection.transaction import Transaction
-from stompy.errors import AckError, BrokerError, ConnectionLostError, NotConnectedError, StompError
+from stompy.errors import AckError, BrokerError, NotConnectedError, SessionError, StompError, is_passing
 from stompy.forks import ChildEnds
 from stompy.locks import Rank, make_condition, make_lock
 from stompy.threads import DaemonThread
@@ -303,7 +303,7 @@ class Slot(DaemonThread):
             except BaseException as late:  # the commit stands
                 self._engine.broke("the store of ids", late, self._task)
             self._processed(job)
-        elif settling and isinstance(error, StompError) and (error.retryable or isinstance(error, _REFUSED)):
+        elif settling and isinstance(error, StompError) and (is_passing(error) or isinstance(error, _REFUSED)):
             # If nothing of it was written, the session has ended by something else: that of another message, unless
             # the task has sent it outside of its transaction.
             self._unsettled(job, error, doubt=job.transaction is not None and not job.transaction._written)
@@ -389,10 +389,10 @@ class Slot(DaemonThread):
                 job.message._delivery.acker.acknowledge(job.message, "ACK", shared=self._task.key is None)
             else:
                 settle(self._engine.connection, (job.message, reply))
-        except (AckError, ConnectionLostError, NotConnectedError) as error:
+        except (AckError, SessionError, NotConnectedError) as error:
             self._unsettled(job, error)
         except BaseException as error:
-            if isinstance(error, StompError) and error.retryable:
+            if isinstance(error, StompError) and is_passing(error):
                 self._unsettled(job, error)
             else:
                 return self._fail(job, error)  # such as a value that cannot be sent
@@ -462,7 +462,7 @@ class Slot(DaemonThread):
         )  # fmt: skip
         points, refusal = self._refusals
         if isinstance(error, BrokerError) or (
-            not error.retryable and not isinstance(error, (AckError, NotConnectedError))
+            not is_passing(error) and not isinstance(error, (AckError, NotConnectedError))
         ):
             doubt = doubt or self._engine.commits.blames_another(job.message)
             self._engine.refused(job.message, points + (_DOUBT if doubt else _REFUSAL), error)

@@ -49,7 +49,7 @@ def good(broker: Broker) -> str:
 def test_nobody_listening_names_the_address(dead: str) -> None:
     with pytest.raises(stompy.ConnectError, match=dead.removeprefix("stomp://")) as caught:
         stompy.connect(dead)
-    assert caught.value.retryable
+    assert caught.value.safe_to_retry
 
 
 def test_nobody_anywhere_names_every_address_in_order(dead: str, silent: str) -> None:
@@ -79,7 +79,7 @@ def test_a_refused_login_ends_the_search_with_the_brokers_words(broker: Broker, 
     with pytest.raises(stompy.ConnectRefusedError, match="wrong login or passcode") as caught:
         stompy.connect([wrong, silent])
     assert "mistaken" not in str(caught.value)
-    assert not caught.value.retryable
+    assert not caught.value.safe_to_retry
 
 
 def test_no_common_version_ends_the_search() -> None:
@@ -165,7 +165,7 @@ def test_a_client_id_that_the_broker_still_believes_in_is_worth_another_attempt(
     refused_once(listener, {"message": "Broker: b - Client: me already connected from tcp://127.0.0.1:1"}, b"")
     with pytest.raises(stompy.ClientIdInUseError, match=f"^{host}:{port}: the broker refused .* already") as caught:
         call.result()
-    assert caught.value.retryable
+    assert caught.value.safe_to_retry
     listener.close()
 
 

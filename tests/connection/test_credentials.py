@@ -56,7 +56,7 @@ def test_a_function_that_raises_gives_a_connect_error_without_its_words() -> Non
     with pytest.raises(stompy.ConnectError, match="passcode function raised KeyError") as caught:
         credentials_now("ann", fetch, address="host:1")
     assert MARK not in str(caught.value)
-    assert caught.value.retryable
+    assert caught.value.safe_to_retry
 
 
 @pytest.mark.parametrize("kind", [KeyError, RuntimeError, stompy.ConnectError, stompy.ConfigurationError])

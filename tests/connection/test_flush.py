@@ -99,7 +99,7 @@ def test_without_another_session_the_broker_s_reason_comes_first(talking: Talkin
     until(lambda: not talk.conn.connected)
     with pytest.raises(stompy.BrokerError, match="no such queue") as caught:
         talk.conn.flush()
-    assert caught.value.outcome == "unknown"
+    assert caught.value.outcome == "rejected"
 
 
 def test_frames_of_a_lost_session_are_not_said_to_be_unsent(talking: Talking) -> None:

@@ -65,3 +65,41 @@ def test_connections_have_names_ids_and_receipts_of_their_own(talking: Talking) 
     transactions = [talk.conn.transaction().id for talk in (one, two, one)]
     assert len({receipt.id for receipt in receipts}) == 2
     assert len(set(transactions)) == 3
+
+
+def test_except_connection_error_does_not_send_again_what_the_broker_refuses(
+    sessions: Sessions, calling: Calling
+) -> None:
+    conn, peer = sessions.connect()
+    others = [conn.send("/queue/b", "good", receipt=True)]
+    peer.expect("SEND")
+    sends = 0
+
+    def send_again_and_again() -> None:
+        nonlocal sends
+        while True:
+            sends += 1
+            try:
+                conn.send("/queue/a", "poison", confirm=True)
+            except ConnectionError:
+                continue
+
+    sending = calling(send_again_and_again)
+    frame = peer.expect("SEND")
+    peer.error("no such queue", headers={"receipt-id": frame.headers["receipt"]})
+    peer.close()
+    with pytest.raises(stompy.BrokerError) as refused:
+        sending.result()
+    assert (sends, refused.value.outcome, refused.value.safe_to_retry) == (1, "rejected", False)
+    with pytest.raises(stompy.SessionError) as ended:
+        others[0].wait()
+    assert (ended.value.outcome, ended.value.session_ended, ended.value.safe_to_retry) == ("unknown", True, False)
+
+
+def test_what_was_never_written_is_safe_to_retry(talking: Talking) -> None:
+    talk = talking()
+    talk.peer.close()
+    until(lambda: not talk.conn.connected)
+    with pytest.raises(stompy.ConnectionLostError) as lost:
+        talk.conn.send("/queue/a", "x")
+    assert (lost.value.outcome, lost.value.safe_to_retry) == ("not-sent", True)

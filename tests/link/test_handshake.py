@@ -168,7 +168,7 @@ def test_a_refusal_has_the_brokers_error_message(ends: Ends, answer: bytes, word
     assert "peer:61613" in str(caught.value)
     assert "wrong-secret" not in str(caught.value)
     assert caught.value.frame.command == "ERROR"
-    assert not caught.value.retryable
+    assert not caught.value.safe_to_retry
     assert is_dropped(ends)
 
 

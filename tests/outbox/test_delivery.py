@@ -15,6 +15,7 @@ from stompy.errors import (
     NotConnectedError,
     ReceiptTimeoutError,
     SendTimeoutError,
+    SessionError,
     StompError,
 )
 from stompy.frames.frame import Frame
@@ -47,7 +48,7 @@ class FakeConnection:
         self.dialect = dialect
         self.sent: list[dict[str, Any]] = []
         self.receipts: list[FakeReceipt] = []
-        self.ends_at: tuple[int, ConnectionLostError] | None = None
+        self.ends_at: tuple[int, SessionError] | None = None
 
     def batch(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -179,11 +180,11 @@ def test_a_broker_that_falls_silent_says_nothing_of_a_message(silence: StompErro
     assert settled([("unknown", silence)], alone=True) == ([], [], "NONE")
 
 
-def cut_short(error: ConnectionLostError, *, before: int = 0, alone: bool = False) -> tuple[list[int], str]:
+def cut_short(error: SessionError, *, before: int = 0, alone: bool = False) -> tuple[list[int], str]:
     """Lose the connection in the middle of a write; return who is refused, and the verdict."""
     sending = Sending(alone=alone)
     sending.connection.ends_at = before + 1, error
-    with pytest.raises(ConnectionLostError):
+    with pytest.raises(SessionError):
         sending.delivery.send(ROWS)
     for receipt in sending.connection.receipts:
         receipt.end("rejected" if getattr(error, "receipt_id", None) == receipt.id else "unknown", error)

@@ -72,5 +72,5 @@ def test_a_first_connect_without_room_is_an_error_of_ours(monkeypatch: pytest.Mo
         monkeypatch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(stompy.ConnectError, match="can't start new thread") as caught:
             stompy.connect(broker.url, name="roomy")
-        assert caught.value.retryable
+        assert caught.value.safe_to_retry
         until(lambda: broker.stats().sessions == 0)

@@ -301,7 +301,7 @@ class _Talk:
 def _ending_of(call: Callable[[], str]) -> str:
     try:
         return call()
-    except stompy.ConnectionLostError as error:
+    except stompy.SessionError as error:
         return f"{type(error).__name__} {error.outcome}"
     except stompy.StompError as error:
         return type(error).__name__

@@ -186,7 +186,7 @@ class Soak:
             try:
                 body = b"%d %d" % (producer, number)
                 receipt = conn.send(self.plan.destination, body, headers=headers, receipt=True)
-            except stompy.ConnectionLostError:
+            except stompy.SessionError:
                 if self.plan.resending == "connection" or self._stop.is_set():
                     raise
             else:
@@ -201,7 +201,7 @@ class Soak:
             number, receipt = in_flight.popleft()
             try:
                 receipt.wait(self.plan.timeout)
-            except stompy.ConnectionLostError:
+            except stompy.SessionError:
                 if self.plan.resending == "connection" or receipt.outcome != "unknown":
                     raise
                 in_flight.append((number, self._send(conn, producer, number)))
@@ -233,7 +233,7 @@ class Soak:
         while True:
             try:
                 return conn.subscribe(self.plan.destination, ack="client-individual", prefetch=self.plan.prefetch)
-            except stompy.ConnectionLostError:
+            except stompy.SessionError:
                 if self._stop.is_set():
                     raise
 

@@ -156,13 +156,13 @@ class TestConnecting:
         assert caught.value.address == f"broker.test:{target.address[1]}"
         assert caught.value.proxy == guarded.url
         assert "guess" not in str(caught.value)
-        assert not caught.value.retryable
+        assert not caught.value.safe_to_retry
 
     def test_a_broker_that_the_proxy_cannot_reach_is_reported(self, proxy: LittleProxy, target: TcpListener) -> None:
         target.close()
         with pytest.raises(ProxyError, match=r"refused: 502 Bad Gateway|was refused by the broker") as caught:
             dialer(proxy.url, target).dial(ample())
-        assert caught.value.retryable
+        assert caught.value.safe_to_retry
         with pytest.raises(ProxyError, match=r"refused: 502 Bad Gateway|cannot reach the broker's host"):
             dialer(proxy.url, target, host="nowhere.invalid").dial(ample())
 

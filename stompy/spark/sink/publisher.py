@@ -25,6 +25,7 @@ from stompy.errors import (
     ReceiptTimeoutError,
     SendTimeoutError,
     StompError,
+    is_passing,
 )
 from stompy.spark.sink.columns import Outgoing
 from stompy.spark.sink.identity import Identify
@@ -297,4 +298,4 @@ def _remaining(moment: int | None) -> float | None:
 def _may_come_back(error: BaseException) -> bool:
     if isinstance(error, (SendTimeoutError, ReceiptTimeoutError)):
         return False
-    return isinstance(error, (ConnectError, ConnectionLostError)) and error.retryable
+    return isinstance(error, (ConnectError, ConnectionLostError)) and is_passing(error)

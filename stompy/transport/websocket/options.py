@@ -43,7 +43,7 @@ class WebSocketOptions:
         """Return the headers for one connect.
 
         Raises:
-            ConnectError: the function raised; retryable. Only the type of its error is shown.
+            ConnectError: the function raised; safe to retry. Only the type of its error is shown.
             ConfigurationError: the function returned something else than headers.
         """
         return without_traceback(lambda: _current(self.headers, address))

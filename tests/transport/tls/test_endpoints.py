@@ -142,7 +142,7 @@ def test_a_servers_certificate_that_is_no_good_is_reported(
     error = refusal(server, certificates.client_options())
     assert error.reason == reason
     assert words in str(error)
-    assert error.retryable
+    assert error.safe_to_retry
 
 
 def test_the_authorities_of_the_system_are_trusted_by_default(serving: Serving, certificates: Certificates) -> None:
@@ -219,7 +219,7 @@ class TestOurCertificate:
         error = refusal(server, Tls(ca=certificates.ca, cert=certificates.unknown_client))
         assert isinstance(error, ClientCertificateRefusedError)
         assert "does not trust the authority of the client certificate" in str(error)
-        assert not error.retryable
+        assert not error.safe_to_retry
 
     def test_tls_1_2_reports_that_one_is_required(self, serving: Serving, certificates: Certificates) -> None:
         server = serving(certificates.broker_options(ask_clients=True, version="1.2"))

@@ -91,7 +91,7 @@ def test_a_server_that_does_not_open_a_websocket(
         with pytest.raises(ConnectError, match=message) as failed:
             dialing.result()
     assert type(failed.value) is kind
-    assert failed.value.retryable is (kind is not WebSocketRefusedError)
+    assert failed.value.safe_to_retry is (kind is not WebSocketRefusedError)
     assert SECRET not in str(failed.value)
 
 
