@@ -27,11 +27,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from stompy.deadline import Deadline
 from stompy.forks import free_when_forked
 from stompy.world import os, threading
+
+T = TypeVar("T")
 
 checked = os.environ.get("STOMPY_CHECK_LOCKS", "") not in ("", "0")
 """Whether new locks assert their order."""
@@ -123,7 +125,7 @@ class Condition(_RLock):
         finally:
             self._waiters.discard(waiter)
 
-    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
         """Wait until `predicate()` is true, or the timeout; return its last value.
 
         What makes it true must notify afterwards: the limits of waits are no way of looking again.
@@ -207,7 +209,7 @@ class CheckedLock(Condition):
         super().notify_all()
         self._notified += 1
 
-    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
         """Wait as without the check, but look every second, and note in `lost_wakeups` what was not notified."""
         deadline = Deadline(timeout)
         while not (result := predicate()) and not deadline.expired:

@@ -117,7 +117,7 @@ def test_a_clock_that_comes_through_a_shared_module_is_found(plant: Plant) -> No
 
 
 @pytest.mark.parametrize("wrap", [str, for_types, in_function])
-@pytest.mark.parametrize("source", ["import time", "from threading import Lock", "import os.path", "import random as r"])
+@pytest.mark.parametrize("source", ["import time", "from queue import Queue", "import os.path", "import random as x"])
 def test_a_part_of_the_world_that_does_not_come_through_the_seam_is_found(
     plant: Plant, wrap: Callable[[str], str], source: str
 ) -> None:

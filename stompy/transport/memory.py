@@ -43,7 +43,8 @@ class _Pipe:
     def read(self, deadline: Deadline | None, *, peer: str) -> bytes:
         with self._changed:
             if not self._changed.wait_for(
-                lambda: self._buffer or self._write_closed or self._read_closed, deadline and deadline.remaining()
+                lambda: self._buffer or self._write_closed or self._read_closed,
+                deadline.remaining() if deadline else None,
             ):
                 raise StompTimeoutError(f"no bytes from {peer} in time")
             data = bytes(self._buffer[:RECV_SIZE])

@@ -216,10 +216,11 @@ class ParkingLot(DaemonThread):
                     return taken
                 soonest = self._soonest()
                 left = None if soonest == math.inf else max(0.0, soonest - self._engine.now())
-                self._condition.wait_for(
-                    lambda soonest=soonest: self._stopped or self._soonest() < soonest, self._engine.at_most(left)
-                )
+                self._condition.wait_for(partial(self._changed, soonest), self._engine.at_most(left))
             return []
+
+    def _changed(self, soonest: float) -> bool:
+        return self._stopped or self._soonest() < soonest
 
     def _soonest(self) -> float:
         return min((lane.next() for lane in self._lanes), default=math.inf)

@@ -61,8 +61,8 @@ IMPURE = frozenset({
 })  # fmt: skip
 
 WORLD = frozenset({
-    "_thread", "asyncio", "concurrent", "fcntl", "mmap", "multiprocessing", "os", "queue", "random", "secrets", "select",
-    "selectors", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time", "uuid",
+    "_thread", "asyncio", "concurrent", "fcntl", "mmap", "multiprocessing", "os", "queue", "random", "secrets",
+    "select", "selectors", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time", "uuid",
 })  # fmt: skip
 """What a simulated world has to replace: threads, clocks, randomness, sockets, processes, files."""
 
