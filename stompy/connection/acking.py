@@ -147,7 +147,11 @@ class Acker:
             )
 
     def give_back(self, message: Message, claimant: object) -> None:
-        """Undo a claim, if there is one: the frame was not written, or its transaction was aborted."""
+        """Undo a claim, if there is one: the frame was not written, or its transaction was aborted.
+
+        From then on only the caller knows whether the message was handled, so it is not acknowledged by itself.
+        """
+        message._explicit = True
         with self.claims:
             if message._claimant is claimant:
                 message._claim(None, None)

@@ -83,7 +83,7 @@ class FrameBuffer:
         self._size += len(data)
         if self._size >= _FLUSH_AT:
             try:
-                self._write(None)
+                self._write(DEFAULT)
             except SessionError:
                 if self.link.alive and not (receipt is not None and receipt._resendable):
                     self._take_back(data, receipt)
@@ -117,7 +117,7 @@ class FrameBuffer:
         """Write the buffer for the last time; raises as `flush`, but drops what could not be written in time."""
         before = self.flushed
         try:
-            self._write(None)
+            self._write(DEFAULT)
         except StompError as error:
             if before and isinstance(error, SessionError):
                 error.outcome = "unknown"

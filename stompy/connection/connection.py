@@ -286,7 +286,7 @@ class Connection:
         destination: str,
         handler: Handler | MessageListener | None = None,
         *,
-        ack: AckMode = "auto",
+        ack: AckMode = "handled",
         prefetch: int | None = None,
         selector: str | None = None,
         durable: str | None = None,
@@ -305,8 +305,12 @@ class Connection:
             handler: a function, or an object with `on_message`, called with each message on the dispatcher thread.
                 Without one, the listeners of the connection that define `on_message` consume the messages; if there is
                 none, iterate over the subscription or call its `receive`.
-            ack: `"auto"` (no acknowledgement: messages are consumed when the broker has sent them), `"client"` (an ACK
-                is cumulative) or `"client-individual"`.
+            ack: `"handled"` acknowledges each message after it was handled: when the handler or listener has returned;
+                or, for a thread that iterates or calls `receive`, when it asks for the next message, or its `with`
+                block of the connection ends without an exception. What is not acknowledged is redelivered. STOMP's own
+                modes are `"auto"` (no acknowledgement: a message is consumed when the broker has sent it, and lost if
+                the program ends before it was handled), `"client"` (an ACK is cumulative) and `"client-individual"`;
+                in the latter two the program calls `ack`.
             prefetch: number of unacknowledged messages that the broker may send ahead.
             selector: deliver only messages whose headers match this condition, such as `"colour = 'red'"`.
             durable: name of a durable topic subscription, for which the broker stores messages while there
@@ -317,7 +321,8 @@ class Connection:
             id: of the subscription; `None` generates one.
             headers: additional headers.
             own_thread: run the handler on a thread of its own instead of the connection's dispatcher.
-            on_exception: what to do with an unacknowledged message when its handler raises, except in mode `"auto"`.
+            on_exception: what to do with an unacknowledged message when its handler or listener raises, except in mode
+                `"auto"`.
                 `"nack"` sends NACK if the broker is known to redeliver or dead-letter the message, else leaves it.
                 `"leave"` leaves it unacknowledged; it still counts towards the prefetch.
             timeout: seconds for the broker's confirmation; by default the receipt timeout.
@@ -427,6 +432,8 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # What was received is lost in mode `auto` unless it is handled now; after an error, the program ends at once.
+        if kind is None:
+            self._subscriptions.acknowledge_held()
         self.close(drain=kind is None)
 
     def __del__(self) -> None:
@@ -436,8 +443,10 @@ class Connection:
         if not self._callbacks.dispatcher.ended:
             self._callbacks.connection = lambda: self  # for its last events, which name it; then it is collected
         if not closing.closed:
-            warnings.warn(f"a connection was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
-            closing.close_from_finalizer()
+            try:
+                warnings.warn(f"a connection was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
+            finally:  # a filter may turn the warning into an error
+                closing.close_from_finalizer()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a Connection cannot be pickled; pickle the arguments of connect() instead")

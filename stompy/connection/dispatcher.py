@@ -89,13 +89,15 @@ class Dispatcher(DaemonThread):
             del job  # it may hold the last reference to the connection
 
 
-def run_logged(job: Callable[[], None]) -> None:
-    """Run user code and log what it raises, including `SystemExit`; see `must_propagate` for the exception."""
+def run_logged(job: Callable[[], object]) -> BaseException | None:
+    """Run user code; log and return what it raises, including `SystemExit`; see `must_propagate` for the exception."""
     try:
         with ChildEnds():
             job()
+        return None
     except BaseException as error:
         if must_propagate(error):
             raise
         with contextlib.suppress(BaseException):  # of a handler of logging, which may be why the callback raised
             _LOG.exception("a callback raised")
+        return error

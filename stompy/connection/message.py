@@ -110,9 +110,14 @@ class Message:
         size: bytes of the body and, approximately, the headers, as counted by `InboxLimits`.
     """
 
-    __slots__ = ("_body", "_claimant", "_counted", "_delivery", "_failed", "_headers", "_order", "_settled", "size")
+    __slots__ = (
+        "_body", "_claimant", "_counted", "_delivery", "_explicit", "_failed", "_headers", "_order", "_settled", "size",
+    )  # fmt: skip
 
     _failed: bool
+    """Set when its handler raised."""
+    _explicit: bool
+    """Set when an explicit ACK or NACK of it failed, or its transaction was aborted."""
 
     def __init__(self, delivery: Delivery, headers: bytes | Headers, body: bytes) -> None:
         self._delivery = delivery
@@ -138,7 +143,7 @@ class Message:
 
     @property
     def ack_mode(self) -> str:
-        """The mode of its subscription: `"auto"`, `"client"` or `"client-individual"`."""
+        """The mode of its subscription: `"handled"`, `"auto"`, `"client"` or `"client-individual"`."""
         return self._delivery.ack_mode
 
     @property
@@ -235,22 +240,36 @@ class Message:
         try:
             self._delivery.acker.refuse(self)
         except StompError as error:
-            if not self._link.alive or self._unsubscribed:
-                _LOG.info(
-                    "sent no NACK for message %.200r, as the broker redelivers it: %s",
-                    self.message_id,
-                    error,
-                    extra=log_fields(self),
-                )
-                return
-            _LOG.warning(
-                "sent no NACK for message %.200r from %.200r, which stays unacknowledged and counts towards the "
-                "prefetch: %s",
+            self._log_unsettled("NACK", error)
+
+    def _handled(self) -> None:
+        """Acknowledge it in mode `handled`, unless its handler raised, or the user has settled it or tried to."""
+        if self.settled is not None or hasattr(self, "_failed") or hasattr(self, "_explicit"):
+            return
+        try:
+            self._delivery.acker.acknowledge(self, "ACK")
+        except StompError as error:
+            if self.settled is None:  # else another thread was faster
+                self._log_unsettled("ACK", error)
+
+    def _log_unsettled(self, command: str, error: StompError) -> None:
+        if not self._link.alive or self._unsubscribed:
+            _LOG.info(
+                "sent no %s for message %.200r, as the broker redelivers it: %s",
+                command,
                 self.message_id,
-                self.destination,
                 error,
                 extra=log_fields(self),
             )
+            return
+        _LOG.warning(
+            "sent no %s for message %.200r from %.200r, which stays unacknowledged and counts towards the prefetch: %s",
+            command,
+            self.message_id,
+            self.destination,
+            error,
+            extra=log_fields(self),
+        )
 
     def _claim(self, command: str | None, claimant: object) -> None:
         """Record the command that settles the message, and who may undo that."""

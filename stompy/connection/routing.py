@@ -222,10 +222,20 @@ class Router:
                 try:
                     # Not if the broker will redeliver it.
                     if not callbacks.discarding and (delivery.ack_mode == "auto" or link.alive):
+                        failure: BaseException | None = None
                         for listener in listeners:
-                            run_logged(partial(listener.on_message, message))
-                        if source is not None and source._handler is not None and source._dispatcher is own:
+                            failure = run_logged(partial(listener.on_message, message)) or failure
+                        if source is None:
+                            pass
+                        elif source._handler is None:
+                            if failure is not None:
+                                self._failed(message, failure)
+                            elif delivery.ack_mode == "handled":
+                                message._handled()
+                        elif source._dispatcher is own:
                             source._handler(message)
+                            if delivery.ack_mode == "handled":
+                                message._handled()
                 except BaseException as error:
                     if must_propagate(error) or self._owner.forked:
                         raise
@@ -235,8 +245,7 @@ class Router:
                         message.message_id,
                         extra=log_fields(message),
                     )
-                    message._fail(nack=source is not None and source.on_exception == "nack")
-                    callbacks.handler_failed(message, error)
+                    self._failed(message, error)
                 finally:
                     done += 1
                     size += message.size
@@ -247,6 +256,12 @@ class Router:
         finally:
             running.pop(own, None)
             flow.removed(done, size)
+
+    def _failed(self, message: Message, error: BaseException) -> None:
+        """Called when the consumer of a message raised."""
+        source = message._delivery.source
+        message._fail(nack=source is not None and source.on_exception == "nack")
+        self._callbacks.handler_failed(message, error)
 
 
 def _names(subscriptions: Iterable[Subscription]) -> str:

@@ -13,11 +13,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from weakref import WeakSet
 
 from stompy.connection.dispatcher import Dispatcher
 from stompy.connection.listeners import hears_messages
-from stompy.connection.message import Delivery, Message
+from stompy.connection.message import Delivery, Message, log_fields
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SubscribeOptions
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from stompy.connection.acking import Acker
     from stompy.connection.subscriptions import SubscriptionTable
 
-AckMode = Literal["auto", "client", "client-individual"]
+AckMode = Literal["handled", "auto", "client", "client-individual"]
 Handler = Callable[[Message], object]
 
 
@@ -55,6 +56,21 @@ _MAIN_THREAD_INTERVAL = 1.0
 
 _LOOP_INTERVAL = 0.02
 """Seconds between checks whether a loop has ended."""
+
+
+class _Hand:
+    """What a thread has received last from a subscription in mode `handled`.
+
+    Attributes:
+        message: not yet acknowledged, or `None`.
+        loop: the loop that it was received in; `None` for `receive`.
+    """
+
+    __slots__ = ("__weakref__", "loop", "message")
+
+    def __init__(self) -> None:
+        self.message: Message | None = None
+        self.loop: object = None
 
 
 class Subscription:
@@ -98,6 +114,10 @@ class Subscription:
         self._condition = make_condition("inbox")
         self._inbox: deque[Message] = deque()
         self._loops: dict[object, int] = {}
+        self._own = threading.local()
+        """The hand of the current thread. It ends with the thread, whose identifier may be used again."""
+        self._hands: WeakSet[_Hand] = WeakSet()
+        """Those of all threads; guarded by the inbox's lock."""
         self._receiver: int | None = None
         """The thread that called `receive` last."""
         self._closed = False
@@ -115,6 +135,7 @@ class Subscription:
         self._on_arrival: Callable[[], object] | None = None
         """Called after messages were added to the inbox, and at the end; must not block. Used by `stompy.spark`."""
         self._warned = False
+        self._warned_of_left = False
         self._reason: StompError | None = None
         self._delivery: Delivery | None = None
 
@@ -199,17 +220,21 @@ class Subscription:
 
     def _subscribe_headers(self) -> dict[str, str]:
         """Return the headers of the SUBSCRIBE frame."""
-        return {**self._headers, "id": self.id, "destination": self.destination, "ack": self.ack}
+        # Brokers know this mode in STOMP 1.0 too, which does not define it.
+        ack = "client-individual" if self.ack == "handled" else self.ack
+        return {**self._headers, "id": self.id, "destination": self.destination, "ack": ack}
 
     def _wait_read(self, deadline: Deadline) -> bool:
-        """Wait until other threads have taken what is in the inbox and their loops have ended; `False` at the deadline.
+        """Wait until other threads have handled what was received and their loops have ended; `False` at the deadline.
 
         What nobody else takes is not waited for: what this thread receives itself, or nobody ever did.
         """
         own = threading.get_ident()
         with self._condition:
-            while any(loop != own for loop in list(self._loops.values())) or (
-                self._inbox and self._read_elsewhere(own)
+            while (
+                any(loop != own for loop in list(self._loops.values()))
+                or (self._inbox and self._read_elsewhere(own))
+                or self._held_elsewhere()
             ):
                 if deadline.expired:
                     return False
@@ -222,6 +247,48 @@ class Subscription:
         return self._receiver not in (None, own) and any(
             thread.ident == self._receiver for thread in threading.enumerate()
         )
+
+    def _held_elsewhere(self) -> bool:
+        """Whether another thread, which still runs, has received a message and not asked for the next one."""
+        own = getattr(self._own, "hand", None)
+        held = [hand.message for hand in self._hands if hand is not own]
+        return any(message is not None and message.settled is None and message._link.alive for message in held)
+
+    # Mode `handled`, for what is received. Each thread has its own message in hand. It is acknowledged when the thread
+    # asks for the next one, or when the block of the connection ends without an exception.
+    #
+    # A generator is closed in the same way by `break` and by an exception in the loop, and cannot tell which it was. So
+    # the last message of a loop that was left is not acknowledged by asking for the next one: if the loop was left by
+    # an exception, which was caught outside it, the message was not handled. It is redelivered after the session.
+
+    def _hold(self, message: Message, loop: object) -> None:
+        """Note what this thread has received."""
+        hand: _Hand | None = getattr(self._own, "hand", None)
+        if hand is None:
+            hand = self._own.hand = _Hand()
+            with self._condition:
+                self._hands.add(hand)
+        hand.message, hand.loop = message, loop
+
+    def _acknowledge_held(self, *, loop: object = None, at_end: bool = False) -> None:
+        """Acknowledge what this thread has received, as it asks for the next message, in `loop`, or ends the block."""
+        hand: _Hand | None = getattr(self._own, "hand", None)
+        if hand is None or hand.message is None:
+            return
+        message = hand.message
+        if at_end or hand.loop in (None, loop) or hand.loop in self._loops:
+            message._handled()
+        elif message.settled is None and not self._warned_of_left:
+            self._warned_of_left = True
+            _LOG.warning(
+                "a loop over %.200r was left before message %.200r was acknowledged; it stays unacknowledged until the"
+                " session ends: call ack() before break",
+                self.destination,
+                message.message_id,
+                extra=log_fields(message),
+            )
+        # Last, as a signal may interrupt: a message that is settled is not acknowledged again.
+        hand.message = None
 
     # For users.
 
@@ -249,9 +316,14 @@ class Subscription:
         """
         seconds = given(timeout, self._subscriptions.receive_timeout)
         self._receiver = threading.get_ident()
+        handled = self.ack == "handled"
+        if handled:
+            self._acknowledge_held()
         message = self._next(Deadline(seconds))
         if message is None:
             raise NotConnectedError(f"subscription {self.id!r} is closed")
+        if handled:
+            self._hold(message, None)
         return message
 
     def __iter__(self) -> Iterator[Message]:
@@ -261,9 +333,17 @@ class Subscription:
             ConnectionLostError: the connection was lost.
         """
         loop = object()
+        handled = self.ack == "handled"
         try:
             self._loops[loop] = threading.get_ident()
-            while (message := self._next(_NO_DEADLINE) if self._inbox else self._next_of_loop()) is not None:
+            while True:
+                if handled:
+                    self._acknowledge_held(loop=loop)
+                message = self._next(_NO_DEADLINE) if self._inbox else self._next_of_loop()
+                if message is None:
+                    return
+                if handled:
+                    self._hold(message, loop)
                 yield message
         finally:
             # Without the lock, as the garbage collector may run this in a thread that holds it.
@@ -381,6 +461,8 @@ class Subscription:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
+            if kind is None:
+                self._acknowledge_held(at_end=True)
             self.close(drain=kind is None)
         except StompError:
             if kind is None:
@@ -439,9 +521,9 @@ def check_ack_mode(ack: str, on_exception: str) -> None:
     """Check the `ack` and `on_exception` arguments.
 
     Raises:
-        ConfigurationError: not `auto`, `client` or `client-individual`; not `nack` or `leave`.
+        ConfigurationError: not `handled`, `auto`, `client` or `client-individual`; not `nack` or `leave`.
     """
-    if ack not in ("auto", "client", "client-individual"):
-        raise ConfigurationError(f"ack must be 'auto', 'client' or 'client-individual', not {ack!r}")
+    if ack not in get_args(AckMode):
+        raise ConfigurationError(f"ack must be 'handled', 'auto', 'client' or 'client-individual', not {ack!r}")
     if on_exception not in ("nack", "leave"):
         raise ConfigurationError(f"on_exception must be 'nack' or 'leave', not {on_exception!r}")

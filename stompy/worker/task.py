@@ -12,6 +12,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.connection.transaction import Transaction
 from stompy.deadline import check_seconds
+from stompy.default import DEFAULT, Default
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import BodyDecodeError, ConfigurationError
@@ -111,7 +112,7 @@ class TaskContext:
         body: Body = b"",
         *,
         confirm: bool = False,
-        timeout: float | None = None,
+        timeout: float | Default | None = DEFAULT,
         **arguments: Unpack[MessageArguments],
     ) -> None:
         """Send a message, in the transaction if the task is transactional.

@@ -85,11 +85,12 @@ def test_a_forgotten_connection_is_reported_closed() -> None:
     listener = Recorder()
     with Broker() as broker:
         conn = stompy.connect(broker.url, listeners=[listener])
+        listener.await_event("connected")
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
             del conn
             gc.collect()
-        assert listener.await_event("closed") is None
+            assert listener.await_event("closed") is None
     assert listener.names == ["connected", "disconnected", "closed"]
 
 

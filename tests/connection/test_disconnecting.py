@@ -151,7 +151,7 @@ def test_disconnect_drops_what_is_queued_and_drain_works_it_off(serving: Serving
             assert gate.wait(WITHIN)  # noqa: B023
             seen.append(message.text)  # noqa: B023
 
-        conn.subscribe("/queue/a", handler, id="1")
+        conn.subscribe("/queue/a", handler, id="1", ack="auto")
         served.peer.deliver("a", "b", "c")
         assert running.wait(WITHIN)
         leaving = threading.Thread(target=conn.close, kwargs={"drain": drain})
@@ -308,7 +308,7 @@ def test_the_end_of_the_block_drains_although_the_session_was_lost(serving: Serv
         seen.append(message.text)
 
     with conn:
-        conn.subscribe("/queue/a", handler, id="1")
+        conn.subscribe("/queue/a", handler, id="1", ack="auto")
         served.peer.deliver("a", "b", "c")
         assert running.wait(WITHIN)
         served.close()

@@ -274,7 +274,7 @@ def test_counters_are_those_of_all_links_together(sessions: Sessions) -> None:
 
 def test_messages_of_the_link_before_that_wait_are_counted(sessions: Sessions, calling: Calling) -> None:
     conn, first = sessions.connect()
-    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    subscribing = calling(lambda: conn.subscribe("/queue/a", ack="auto"))
     frame = first.expect_and_confirm("SUBSCRIBE")
     subscription = subscribing.result()
     first.deliver("1", "22", subscription=frame.headers["id"])

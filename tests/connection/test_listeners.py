@@ -212,7 +212,7 @@ def test_an_inbox_that_nobody_reads_is_named_with_what_to_do(
 ) -> None:
     monkeypatch.setattr("stompy.link.reader._STALLED_AFTER", 0.01)
     talk = talking(inbox=stompy.InboxLimits(max_messages=3))
-    subscription = talk.subscribe("/queue/a", id="1")
+    subscription = talk.subscribe("/queue/a", id="1", ack="auto")
     with caplog.at_level(logging.WARNING, "stompy.connection"):
         talk.peer.deliver("a", "b", "c")
         until(lambda: caplog.records)
@@ -379,7 +379,7 @@ def test_a_new_session_is_reported_before_its_frames_and_after_those_of_the_old_
     listener = Slow()
     conn, peer = sessions.connect(listeners=[listener])
     opened.append(conn)
-    call = calling(lambda: conn.subscribe("/queue/a", handler, id="1"))
+    call = calling(lambda: conn.subscribe("/queue/a", handler, id="1", ack="auto"))
     peer.expect_and_confirm("SUBSCRIBE")
     call.result()
     peer.deliver("old", "backlog")
@@ -407,7 +407,7 @@ def test_a_session_that_dies_while_subscriptions_are_made_is_reported_as_a_pair(
 ) -> None:
     listener = Recorder()
     conn, peer = sessions.connect(listeners=[listener], receipt_timeout=1 if how == "no receipt" else WITHIN)
-    call = calling(lambda: conn.subscribe("/queue/a", print, id="1"))
+    call = calling(lambda: conn.subscribe("/queue/a", print, id="1", ack="auto"))
     peer.expect_and_confirm("SUBSCRIBE")
     call.result()
     peer.close()

@@ -53,9 +53,9 @@ def test_the_first_wait_grows_with_the_links_that_were_of_no_use_up_to_the_large
 # The engine
 
 
-def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[int, float]], StompError | None]:
+def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[int, float, object]], StompError | None]:
     """Return the attempts that were reported, and what the last one raised; the last outcome is repeated."""
-    reported: list[tuple[int, float]] = []
+    reported: list[tuple[int, float, object]] = []
     left = list(outcomes)
 
     def attempt() -> None:
@@ -64,7 +64,12 @@ def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[i
             raise outcome
 
     try:
-        retry(attempt, policy, closing=Event(), report=lambda *what: reported.append(what))
+        retry(
+            attempt,
+            policy,
+            closing=Event(),
+            report=lambda number, delay, reason: reported.append((number, delay, reason)),
+        )
     except StompError as error:
         return reported, error
     return reported, None
@@ -76,8 +81,8 @@ QUICK = Reconnect(first_delay=0.001, max_delay=0.002)
 def test_attempts_go_on_until_one_works() -> None:
     reported, error = tried(QUICK, ConnectError("1"), ConnectError("2"), ConnectError("3"), None)
     assert error is None
-    assert [number for number, _ in reported] == [2, 3, 4]
-    assert all(0 <= delay <= 0.002 for _, delay in reported)
+    assert [number for number, _, _ in reported] == [2, 3, 4]
+    assert all(0 <= delay <= 0.002 for _, delay, _ in reported)
 
 
 def test_after_the_last_attempt_its_own_error_is_raised() -> None:
@@ -95,7 +100,7 @@ def test_no_delay_reaches_beyond_the_total() -> None:
     reported, error = tried(Reconnect(first_delay=1000.0, max_delay=2000.0, total=0.05), ConnectError("no"))
     assert isinstance(error, ConnectError)
     assert reported
-    assert sum(delay for _, delay in reported) <= 0.05
+    assert sum(delay for _, delay, _ in reported) <= 0.05
 
 
 def test_closing_ends_a_delay_and_lets_no_other_attempt_begin() -> None:

@@ -223,7 +223,7 @@ def test_a_subscription_that_leaves_what_raised_refuses_nothing(talking: Talking
 
 def test_an_unknown_way_with_errors_is_refused_before_anything_is_sent(talking: Talking) -> None:
     talk = talking()
-    with pytest.raises(stompy.ConfigurationError, match="on_error must be 'nack' or 'leave', not 'drop'"):
+    with pytest.raises(stompy.ConfigurationError, match="on_exception must be 'nack' or 'leave', not 'drop'"):
         talk.conn.subscribe("/queue/a", print, on_exception="drop")  # type: ignore[arg-type]
     assert talk.peer.quiet()
 

@@ -254,7 +254,7 @@ def test_iteration_over_a_link_that_dies_raises_the_reason(talking: Talking, cal
 
 def test_a_lost_link_keeps_messages_of_auto_mode_and_drops_those_that_come_again(talking: Talking) -> None:
     talk = talking()
-    auto, client = talk.subscribe("/queue/a"), talk.subscribe("/queue/b", ack="client")
+    auto, client = talk.subscribe("/queue/a", ack="auto"), talk.subscribe("/queue/b", ack="client")
     talk.peer.deliver("kept", subscription=auto.id)
     talk.peer.deliver("comes again", subscription=client.id, ack="1")
     until(lambda: auto.queued == client.queued == 1)

@@ -158,9 +158,9 @@ def _armed(order: Order, orders: Orders) -> Iterator[None]:
         now("sent")
         commit(self, **given)
 
-    def waited(self: Receipt, timeout: float | None = None) -> None:
+    def waited(self: Receipt, *timeout: Any) -> None:
         now("asked")
-        wait(self, timeout)
+        wait(self, *timeout)
 
     with (
         patch.object(Publisher, "_attempt", attempted),

@@ -16,7 +16,9 @@ from typing import TypeGuard
 
 PACKAGE = "stompy"
 
-SHARED = frozenset({"errors", "types", "deadline", "secret", "printable", "forks", "locks", "threads", "world"})
+SHARED = frozenset({
+    "errors", "types", "deadline", "default", "secret", "printable", "forks", "locks", "threads", "world",
+})  # fmt: skip
 """What everybody may import."""
 
 CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "transport"})
@@ -25,6 +27,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     "types": frozenset(),
     "deadline": frozenset(),
+    "default": frozenset(),
     "secret": frozenset(),
     "printable": frozenset(),
     "forks": frozenset(),
@@ -62,7 +65,8 @@ IMPURE = frozenset({
 
 WORLD = frozenset({
     "_thread", "asyncio", "concurrent", "fcntl", "mmap", "multiprocessing", "os", "queue", "random", "secrets",
-    "select", "selectors", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time", "uuid",
+    "select", "selectors", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time",
+    "uuid",
 })  # fmt: skip
 """What a simulated world has to replace: threads, clocks, randomness, sockets, processes, files."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from stompy.connection.connection import Connection
+from stompy.default import DEFAULT, Default
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import DEDUPE_HEADER, Dialect
 from stompy.errors import (
@@ -230,7 +231,7 @@ class Publisher:
             self._connection = self._connect()
         return self._connection
 
-    def _drop(self, timeout: float | None = None) -> None:
+    def _drop(self, timeout: float | Default = DEFAULT) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close(timeout=timeout)
