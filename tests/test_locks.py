@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 from functools import partial
-from typing import cast
 
 import pytest
 
@@ -163,7 +162,7 @@ def test_a_lost_wake_up_is_noted_and_its_thread_goes_on(calling: Calling) -> Non
 
     def wait() -> list[str]:
         with condition:
-            return cast("list[str]", condition.wait_for(lambda: state))
+            return condition.wait_for(lambda: state)
 
     waiter = calling(wait)
     waiter.until_blocked()
@@ -185,7 +184,7 @@ def test_a_value_that_is_changed_before_the_lock_is_taken_to_notify_is_no_lost_w
 
     def wait() -> list[str]:
         with condition:
-            return cast("list[str]", condition.wait_for(changed))
+            return condition.wait_for(changed)
 
     waiter = calling(wait)
     waiter.until_blocked()
