@@ -31,7 +31,7 @@ def outage(path: Path) -> None:
     broker = Broker()
     with broker:
         url = broker.url
-    with stompy.Outbox(path, url, retry_delay=(0.1, 0.5)) as outbox:
+    with stompy.Outbox(path, url, backoff=stompy.Backoff(first=0.1, longest=0.5)) as outbox:
         outbox.put(QUEUE, "written while the broker was away")
         print("waiting on disk:", outbox.stats().waiting)
         with broker:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+__version__ = "0.1.0"
+__distribution__ = "stompy-client"  # first, see `stompy.installed`
+
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -47,6 +50,7 @@ from stompy.errors import (
 )
 
 if TYPE_CHECKING:
+    from stompy.backoff import Backoff
     from stompy.connection.connecting import connect
     from stompy.connection.connection import Connection
     from stompy.connection.listeners import (
@@ -63,10 +67,12 @@ if TYPE_CHECKING:
     from stompy.connection.stats import ConnectionStats
     from stompy.connection.subscription import Subscription
     from stompy.connection.transaction import Transaction
+    from stompy.default import DEFAULT, Default
+    from stompy.dialects.options import SendOptions
     from stompy.frames.frame import Frame, Headers
-    from stompy.frames.grammar import Leniency, Limits, Version
-    from stompy.link.flow import InboxLimits
+    from stompy.frames.grammar import Leniency, Version
     from stompy.link.receipts import Receipt
+    from stompy.link.settings import Limits, Timeouts
     from stompy.outbox.outbox import Outbox
     from stompy.outbox.stats import DeadLetter, OutboxStats
     from stompy.telemetry.otel import OpenTelemetry
@@ -79,11 +85,11 @@ if TYPE_CHECKING:
     from stompy.worker.task import Defer, Reject, Retry, TaskContext, TaskListener
     from stompy.worker.worker import Worker
 
-__version__ = "0.1.0"
-
 __all__ = [
+    "DEFAULT",
     "AckError",
     "AllBrokersFailedError",
+    "Backoff",
     "BodyDecodeError",
     "BrokerError",
     "ClientCertificateRefusedError",
@@ -99,6 +105,7 @@ __all__ = [
     "ConnectionLostError",
     "ConnectionStats",
     "DeadLetter",
+    "Default",
     "Defer",
     "DisconnectedEvent",
     "Frame",
@@ -107,7 +114,6 @@ __all__ = [
     "Headers",
     "HeartbeatTimeoutError",
     "HeartbeatTimeoutEvent",
-    "InboxLimits",
     "InsecureTlsWarning",
     "Leniency",
     "LimitExceededError",
@@ -137,6 +143,7 @@ __all__ = [
     "RemoteProtocolError",
     "ResendLimits",
     "Retry",
+    "SendOptions",
     "SendTimeoutError",
     "SessionError",
     "StompError",
@@ -146,6 +153,7 @@ __all__ = [
     "TaskHealth",
     "TaskListener",
     "TcpOptions",
+    "Timeouts",
     "Tls",
     "TlsError",
     "Transaction",
@@ -163,6 +171,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Backoff": "stompy.backoff",
     "Connection": "stompy.connection.connection",
     "ClosedEvent": "stompy.connection.listeners",
     "ConnectedEvent": "stompy.connection.listeners",
@@ -176,8 +185,10 @@ _LAZY = {
     "Frame": "stompy.frames.frame",
     "Headers": "stompy.frames.frame",
     "Leniency": "stompy.frames.grammar",
-    "Limits": "stompy.frames.grammar",
-    "InboxLimits": "stompy.link.flow",
+    "Limits": "stompy.link.settings",
+    "Timeouts": "stompy.link.settings",
+    "DEFAULT": "stompy.default",
+    "Default": "stompy.default",
     "Message": "stompy.connection.message",
     "OpenTelemetry": "stompy.telemetry.otel",
     "Outbox": "stompy.outbox.outbox",
@@ -186,6 +197,7 @@ _LAZY = {
     "Receipt": "stompy.link.receipts",
     "Reconnect": "stompy.connection.reconnect",
     "ResendLimits": "stompy.connection.reconnect",
+    "SendOptions": "stompy.dialects.options",
     "Subscription": "stompy.connection.subscription",
     "TcpOptions": "stompy.transport.tcp",
     "Tls": "stompy.transport.tls.options",

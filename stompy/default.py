@@ -1,9 +1,13 @@
-"""`DEFAULT`, the value of an argument that is configured elsewhere; `None` is never one, but means "no limit"."""
+"""Arguments: `DEFAULT` for one that is configured elsewhere, as `None` means "no limit"; and unknown names."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection, Iterable
 from typing import Final, TypeVar
+
+from stompy.errors import ConfigurationError
+from stompy.printable import did_you_mean
 
 Value = TypeVar("Value")
 
@@ -23,3 +27,20 @@ DEFAULT: Final = Default.DEFAULT
 def given(value: Value | Default, default: Value) -> Value:
     """Return `value`, or `default` in place of `DEFAULT`."""
     return default if isinstance(value, Default) else value
+
+
+def check_names(owner: str, given: Iterable[str], known: Collection[str], others: Iterable[str] = ()) -> None:
+    """Check that the options that were given are known.
+
+    Args:
+        owner: whose options they are, for the error message.
+        given: the names.
+        known: the names that there are.
+        others: names to suggest too.
+
+    Raises:
+        ConfigurationError: one is unknown; the error suggests the nearest name.
+    """
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(f"{owner} has no option {name!r}{did_you_mean(name, {*known, *others})}")

@@ -14,7 +14,7 @@
     │   ├── ProxyError (.proxy)              the proxy cannot be reached, or did not connect to the broker
     │   │   └── ProxyLoginRefusedError            the proxy rejected the login and passcode, or requires them
     │   ├── WebSocketRefusedError                 the server refused the WebSocket handshake, such as for the origin
-    │   └── AllBrokersFailedError (.attempts)     every address was tried
+    │   └── AllBrokersFailedError (.errors)       every address was tried
     ├── NotConnectedError                         the connection was not opened yet, or is closed
     ├── SessionError (.outcome .session_ended)     a call that had reached a session failed
     │   ├── ConnectionLostError (ConnectionError)     the connection broke during the call
@@ -58,12 +58,15 @@ from __future__ import annotations
 import copyreg
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from stompy.installed import check_alone
 from stompy.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stompy.frames.frame import Frame
+
+check_alone()  # here, as every module of stompy imports this one first
 
 Outcome = Literal["not-sent", "rejected", "unknown"]
 
@@ -193,12 +196,12 @@ class AllBrokersFailedError(ConnectError):
     """Every address was tried, and no session was established.
 
     Attributes:
-        attempts: one error for each address, in the order of the attempts.
+        errors: one for each address, in the order of the attempts.
     """
 
-    def __init__(self, attempts: Sequence[ConnectError]) -> None:
-        self.attempts = tuple(attempts)
-        super().__init__("no broker could be reached: " + "; ".join(str(error) for error in self.attempts))
+    def __init__(self, errors: Sequence[ConnectError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("no broker could be reached: " + "; ".join(str(error) for error in self.errors))
 
 
 class NotConnectedError(StompError):

@@ -8,7 +8,6 @@ are these modules are all that it has to replace. A program has the standard lib
 from __future__ import annotations
 
 import importlib
-from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = [
     "fcntl",
     "mmap",
-    "monotonic",
     "os",
     "queue",
     "random",

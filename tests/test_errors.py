@@ -164,7 +164,7 @@ def test_all_brokers_failed_names_every_attempt() -> None:
     ]
     error = errors.AllBrokersFailedError(attempts)
     assert str(error) == "no broker could be reached: stomp://a:1: no answer; stomp://b:2: refused"
-    assert error.attempts == tuple(attempts)
+    assert error.errors == tuple(attempts)
 
 
 def test_connection_lost_does_not_claim_that_nothing_was_sent() -> None:

@@ -186,7 +186,7 @@ def send_receipts(port: int, feed: Feed) -> Round:
             window = min(feed.get("window", BATCH), count - start)
             if "window" in feed:
                 connection.send("/control/hold", str(window))
-            receipts = [connection.send(QUEUE, BODY, receipt=True) for _ in range(window)]
+            receipts = [connection.send_async(QUEUE, BODY) for _ in range(window)]
             for receipt in receipts:
                 receipt.wait()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from stompy.broker.broker import Broker as Broker
 from stompy.broker.management import ClientConnection as ClientConnection
 from stompy.broker.management import QueuedMessage as QueuedMessage
+from stompy.broker.settings import BrokerLimits as BrokerLimits
 from stompy.broker.users import User as User
 from stompy.broker.users import hash_passcode as hash_passcode
 
-__all__ = ["Broker", "ClientConnection", "QueuedMessage", "User", "hash_passcode"]
+__all__ = ["Broker", "BrokerLimits", "ClientConnection", "QueuedMessage", "User", "hash_passcode"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.admission import Admission
 from stompy.broker.session import Session
+from stompy.default import given
 from stompy.world import threading
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Acceptor:
         self._admission = Admission(
             max_sessions=settings.max_sessions,
             max_handshakes=settings.max_handshakes,
-            max_handshakes_per_address=settings.max_handshakes_per_address,
+            max_handshakes_per_address=given(settings.max_handshakes_per_address, None),
         )
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()

@@ -27,7 +27,7 @@ FrameHook: TypeAlias = "Callable[[Literal['received', 'sent'], str, Frame], obje
 """Called with the direction, seen from the broker, the id of the session, and the frame."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedMessage:
     """A message that waits in a queue.
 
@@ -49,7 +49,7 @@ class QueuedMessage:
         return self.body.decode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConnection:
     """A client that is connected.
 
@@ -113,7 +113,12 @@ class Management:
         if numbers is not None:
             items = [item for item in items if item.order in numbers]
         wanted = items[start : None if limit is None else start + limit]
-        return [QueuedMessage(item.message.headers, item.message.body, item.deliveries, item.order) for item in wanted]
+        return [
+            QueuedMessage(
+                headers=item.message.headers, body=item.message.body, deliveries=item.deliveries, number=item.order
+            )
+            for item in wanted
+        ]
 
     def purge(self, queue: str, *, numbers: Collection[int] | None = None) -> int:
         """Drop the messages that wait in a queue; return how many.

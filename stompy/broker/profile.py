@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from stompy.broker.conditions import JMS, Evaluation
 from stompy.broker.destinations import Names
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version
+from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, parse_accept_version
 
@@ -154,7 +154,6 @@ class Profile:
             letter at once; discarded.
         nack_alone: a NACK is about its one message in the mode `client` too.
         ack_reaches_connection: an ACK in the mode `client` reaches the earlier messages of all subscriptions.
-        ack_after_unsubscribe: an ACK is taken after its subscription ended.
         unsubscribe_returns: an UNSUBSCRIBE gives back what was not acknowledged.
         returns_as_new: such a message does not say that it is delivered again.
         first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
@@ -186,7 +185,7 @@ class Profile:
     server: str = "stompy-broker"
     session: str = "%s"
     leniency: Leniency = Leniency.NONE
-    limits: Limits = DEFAULT_LIMITS
+    limits: FrameLimits = DEFAULT_LIMITS
     offered: Callable[[str | None], tuple[Version, ...]] = parse_accept_version
     names: Names = field(default_factory=Names)
     heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None
@@ -208,8 +207,7 @@ class Profile:
     nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
     nack_alone: bool = False
     ack_reaches_connection: bool = False
-    ack_after_unsubscribe: bool = True
-    unsubscribe_returns: bool = False
+    unsubscribe_returns: bool = True
     returns_as_new: bool = False
     first_as_redelivered: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})

@@ -33,7 +33,7 @@ _AT_ONCE = 2
 """Hashes computed at one time: each takes a core and memory, and any client can request them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class User:
     """One user of a broker.
 

@@ -229,7 +229,7 @@ class WriterThread:
         write_queue: what to write.
         transport: where to.
         on_room: called when there is room again for somebody who wanted to add a MESSAGE; takes the router's lock.
-        stalled: seconds after which a client that reads too little is disconnected.
+        stalled: seconds after which a client that reads too little is disconnected; `None` for never.
         name: of the thread.
     """
 
@@ -239,7 +239,7 @@ class WriterThread:
         transport: Transport,
         *,
         on_room: Callable[[], None],
-        stalled: float,
+        stalled: float | None,
         name: str,
     ) -> None:
         self._stalled = stalled
@@ -317,12 +317,12 @@ class WriterThread:
     def _write(self, messages: list[bytes]) -> None:
         # A client may be slow for long, but must read; each slice has its own time, however much there is.
         if self._messages is not None and self._messages.keeps_messages:
-            self._messages.send_messages(messages, self._stalled or None)
+            self._messages.send_messages(messages, self._stalled)
         else:
             for data in messages:
                 for start in range(0, len(data) or 1, _SLICE):
                     part = data if len(data) <= _SLICE else data[start : start + _SLICE]
-                    self._transport.sendall(part, Deadline(self._stalled or None))
+                    self._transport.sendall(part, Deadline(self._stalled))
         if self._pulse is not None:
             self._pulse.sent(time.monotonic())
 

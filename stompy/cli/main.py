@@ -12,12 +12,13 @@ from typing import Any
 from stompy.cli.console import forget_stdout, logging_to_stderr, report_error
 from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
 from stompy.errors import StompError
+from stompy.worker.signals import Repeats
 from stompy.world import signal, threading
 
 _COMMANDS = {
-    "demo": ("stompy.cli.demo.command:add_demo", "the demo, on an embedded broker"),
+    "demo": ("stompy.cli.demo:add_demo", "the demo, on an embedded broker"),
     "broker": ("stompy.cli.broker:add_broker", "run the embedded broker"),
-    "hash-passcode": ("stompy.cli.users:add_hash_passcode", "hash a passcode for the embedded broker"),
+    "hash-passcode": ("stompy.cli.broker:add_hash_passcode", "hash a passcode for the embedded broker"),
     "send": ("stompy.cli.send:add_send", "send messages"),
     "subscribe": ("stompy.cli.subscribe:add_subscribe", "print messages as they arrive"),
     "ping": ("stompy.cli.ping:add_ping", "connect, and show the broker and the session"),
@@ -80,7 +81,8 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
             `None` stands for all commands.
     """
     # Imported late: `stompy --version` needs none of them.
-    from stompy.cli.options import CommandParser, did_you_mean
+    from stompy.cli.options import CommandParser
+    from stompy.printable import did_you_mean
 
     parser = CommandParser(
         prog="stompy",
@@ -116,16 +118,23 @@ def _fail(message: str, code: Exit) -> int:
 
 @contextlib.contextmanager
 def _termination() -> Iterator[None]:
-    """Let SIGTERM unwind the command as SIGINT does, so that it disconnects from the broker."""
+    """Let SIGTERM unwind the command as SIGINT does, so that it disconnects from the broker; one sent twice is one."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can take signals
         return
 
-    def terminate(number: int, frame: object) -> None:
-        raise Terminated
+    repeats = Repeats()
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    def interrupt(number: int, frame: object) -> None:
+        if not repeats(number):
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as of a background job of a shell script
+        numbers.append(signal.SIGINT)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

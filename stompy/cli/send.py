@@ -7,9 +7,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from stompy.cli.console import report, stdin_bytes, stdin_is_terminal
+from stompy.cli.console import report, stdin_bytes, stdin_is_terminal, why
 from stompy.cli.exits import Exit, Failure, code_of, interruption
-from stompy.cli.files import why
 from stompy.cli.options import add_headers, connection_options, headers_of, seconds
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
@@ -20,7 +19,7 @@ STDIN = "-"
 _OWN = {
     "destination": "DESTINATION",
     "content-type": "--content-type",
-    "receipt": "--receipt",
+    "receipt": "--confirm",
     "content-length": "",
     "transaction": "",
 }
@@ -48,7 +47,7 @@ def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--priority", type=int, metavar="N", help="0 to 9")
     parser.add_argument("--expires", type=seconds, metavar="S", help="seconds to live")
     parser.add_argument("--delay", type=seconds, metavar="S", help="seconds until the broker delivers it")
-    parser.add_argument("--receipt", action="store_true", help="have the broker confirm each message")
+    parser.add_argument("--confirm", action="store_true", help="wait until the broker has confirmed each message")
     parser.set_defaults(run=run_send, late="body")
 
 
@@ -79,12 +78,13 @@ class _Sender:
         self.sent = 0
 
     def send_all(self, conn: Connection, bodies: Iterator[str | bytes]) -> None:
-        """Send each body; with `--receipt` wait for the broker's confirmations at the end."""
+        """Send each body; with `--confirm` wait for the broker's confirmations at the end."""
         # What comes through a pipe may come slowly, and should not wait for company.
         streaming = self._arguments.lines == STDIN
         with contextlib.nullcontext() if streaming else conn.batch():
             for body in bodies:
-                conn.send(
+                send = conn.send_async if self._arguments.confirm else conn.send
+                send(
                     self._arguments.destination,
                     body,
                     content_type=self._arguments.content_type,
@@ -93,10 +93,9 @@ class _Sender:
                     priority=self._arguments.priority,
                     expires=self._arguments.expires,
                     delay=self._arguments.delay,
-                    receipt=self._arguments.receipt,
                 )
                 self.sent += 1
-        if self._arguments.receipt:
+        if self._arguments.confirm:
             conn.flush()
 
     def progress(self) -> str:

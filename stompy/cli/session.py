@@ -7,8 +7,7 @@ import contextlib
 from collections.abc import Iterator
 
 from stompy.cli.exits import Exit, Failure, code_of
-from stompy.cli.options import passcode_from
-from stompy.cli.tls import tls_from
+from stompy.cli.options import passcode_from, tls_from
 from stompy.connection.config import addresses_of
 from stompy.connection.connecting import DEFAULT_URL, connect
 from stompy.connection.connection import Connection
@@ -17,7 +16,7 @@ from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.errors import AckError, ConnectError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE
-from stompy.link.settings import DEFAULT_HEARTBEAT
+from stompy.link.settings import DEFAULT_HEARTBEAT, Timeouts
 from stompy.transport.address import Address
 from stompy.world import os
 
@@ -30,7 +29,7 @@ _SHORT_DISCONNECT = 2.0
 class SessionObserver(Listener):
     """Notes how the session ends.
 
-    Its attributes are final once `disconnect` has returned, which joins the dispatcher.
+    Its attributes are final once `close` has returned, which joins the dispatcher.
 
     Attributes:
         receipts: the number of RECEIPT frames since it was added.
@@ -105,7 +104,7 @@ def _connected(arguments: argparse.Namespace, urls: list[str], observer: Session
         client_id=arguments.client_id,
         versions=arguments.stomp_version or NEGOTIABLE,
         heartbeat=arguments.heartbeat or DEFAULT_HEARTBEAT,
-        startup_timeout=arguments.wait,
+        timeouts=Timeouts(start=arguments.wait or 0.0),
         reconnect=False,
         listeners=[observer],
         name="cli",

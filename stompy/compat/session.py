@@ -24,7 +24,7 @@ from stompy.frames.frame import Frame as WireFrame
 from stompy.frames.learned import Row, Run, frames_of
 from stompy.link.link import Link
 from stompy.link.raw import RawLink
-from stompy.link.settings import LinkSettings
+from stompy.link.settings import LinkSettings, Timeouts
 from stompy.locks import Event
 from stompy.protocol.client import error_message
 from stompy.protocol.unchecked import UncheckedClient
@@ -50,7 +50,7 @@ class Session:
         self._transport = transport
         self._name = f"compat-{next(_numbers)}"
         self.protocol = UncheckedClient(leniency_for=leniency_of)
-        settings = LinkSettings(heartbeat_tolerance=transport.heartbeat_tolerance)
+        settings = LinkSettings(timeouts=Timeouts(heartbeat_tolerance=transport.heartbeat_tolerance))
         self.link = RawLink(stream, self.protocol, settings, self, name=self._name, address=address)
         self.refusal: str | None = None
         """The error message of the broker, if it refused the session."""

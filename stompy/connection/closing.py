@@ -132,7 +132,7 @@ class Closing:
         if not (self._callbacks.wait_idle(deadline) and all(handled)):
             _LOG.warning(
                 "%s is closed before all received messages were handled: %d wait at the deadline; allow more by"
-                " close_timeout, or by the timeout of close",
+                " Timeouts.close, or by the timeout of close",
                 self._name,
                 self._links.link.flow.waiting_messages,
             )

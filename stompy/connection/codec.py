@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from stompy.errors import BodyDecodeError, LocalProtocolError
+from stompy.errors import BodyDecodeError, ConfigurationError, LocalProtocolError
 
 Body = str | bytes | bytearray | memoryview | bool | int | float | Mapping[str, object] | list[Any] | tuple[Any, ...]
 """Text, bytes, or a value to encode as JSON, in which mappings must be `dict`."""
@@ -164,12 +164,13 @@ def user_headers(headers: Mapping[str, object] | None) -> dict[str, str]:
     """Return a caller's headers as text: `True` becomes `"true"`, `False` `"false"`, an int its decimal digits.
 
     Raises:
-        LocalProtocolError: a header that is set by an argument, or a value of another type.
+        ConfigurationError: a header that is set by an argument.
+        LocalProtocolError: a value of another type.
     """
     if not headers:
         return {}
     for name in OWN_HEADERS.intersection(headers):
-        raise LocalProtocolError(f"header {name!r} is set by its own argument or by stompy, not by headers=")
+        raise ConfigurationError(f"header {name!r} is set by its own argument or by stompy, not by headers=")
     return dict(header_texts(headers))
 
 

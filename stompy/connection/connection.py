@@ -6,9 +6,9 @@ import itertools
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import Batch
@@ -38,14 +38,12 @@ from stompy.connection.subscriptions import SubscriptionTable
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
-from stompy.dialects.options import NOTHING_ASKED, SendOptions, SubscribeOptions
+from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.link.receipts import Receipt
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from stompy.connection.sending import SendArguments
 
 _NUMBERS = itertools.count(1)
 _UNSAFE = re.compile(r"[^\w.-]", re.ASCII)
@@ -66,7 +64,7 @@ class Connection:
         self._new_subscription: Callable[..., Subscription] = Subscription
         self._unconfirmed = None if config.resend is None else ResendBuffer(config.resend, name=name)
         self._callbacks = Callbacks(name, listeners)
-        self._callbacks.connection = weakref.ref(self)
+        self._callbacks.connection = self._acker.connection = weakref.ref(self)
         self._subscriptions = SubscriptionTable(config, self._callbacks)
         self._router = Router(self._subscriptions, self._callbacks, self._acker)
         self._links = LinkManager(config, name, self._router, self._subscriptions, self._callbacks, self._unconfirmed)
@@ -125,75 +123,27 @@ class Connection:
 
     # Sending.
 
-    @overload
     def send(
         self,
         destination: str,
         body: Body = b"",
         *,
-        receipt: Literal[True],
         confirm: bool = False,
-        **arguments: Unpack[SendArguments],
-    ) -> Receipt: ...
-    @overload
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        receipt: bool = False,
-        confirm: Literal[True],
-        **arguments: Unpack[SendArguments],
-    ) -> Receipt: ...
-    @overload
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        receipt: bool = False,
-        confirm: bool = False,
-        **arguments: Unpack[SendArguments],
-    ) -> Receipt | None: ...
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
-        receipt: bool = False,
-        confirm: bool = False,
-        content_length: bool | None = None,
-        persistent: bool | None = None,
-        priority: int | None = None,
-        expires: float | None = None,
-        delay: float | None = None,
-        group: str | None = None,
-        dedupe_id: str | None = None,
         timeout: float | Default | None = DEFAULT,
-    ) -> Receipt | None:
+        **options: Unpack[SendOptions],
+    ) -> None:
         """Send a message; on return, the operating system has every byte (STOMP 1.2, SEND).
 
         Args:
             destination: interpreted by the broker.
             body: `str` (sent as `text/plain;charset=utf-8`), bytes (sent unchanged), or a value to encode as JSON.
-            content_type: a MIME type; text is encoded with its charset.
-            headers: additional headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`).
-            receipt: request a receipt and return it.
-            confirm: request a receipt and wait for it.
-            content_length: whether to add that header; `None` uses the connection's setting.
-            persistent: whether the message survives a restart of the broker; `None` uses the broker's default.
-            priority: 0 to 9.
-            expires: seconds to live.
-            delay: seconds until the broker delivers it.
-            group: messages of a group go to one consumer, in order.
-            dedupe_id: the broker drops messages with an id it has seen.
+            confirm: wait until the broker has confirmed the message by a receipt.
             timeout: seconds for the write and, with `confirm`, for the receipt; by default those of the connection.
+            options: see `SendOptions`.
 
         Raises:
             LocalProtocolError: the frame cannot be encoded; nothing was sent.
-            ConfigurationError: the broker does not support an option; nothing was sent.
+            ConfigurationError: an option is wrong, given twice, or not supported by the broker; nothing was sent.
             NotConnectedError: the connection was closed.
             ConnectionLostError: the connection was lost; `outcome` says whether the broker may have the message.
             ReceiptTimeoutError: with `confirm`, the broker did not confirm in time.
@@ -201,15 +151,35 @@ class Connection:
         """
         if timeout is not DEFAULT:
             check_seconds(timeout)
-        values = (persistent, priority, expires, delay, group, dedupe_id)
-        options = None if values == NOTHING_ASKED else SendOptions(*values)
-        handle = self._sender.send(
-            destination, body, content_type, headers, receipt or confirm, content_length, timeout, options
-        )
-        if confirm and handle is not None:
+        receipt = self._sender.send(destination, body, options, confirm, timeout)
+        if receipt is not None:
             self._sender.flush_batch(timeout=timeout)
-            handle.wait(timeout)
-        return handle
+            receipt.wait(timeout)
+
+    def send_async(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> Receipt:
+        """Send a message as `send` does, and return the receipt by which the broker will confirm it.
+
+        Args:
+            destination: as in `send`.
+            body: as in `send`.
+            timeout: seconds for the write; by default the send timeout.
+            options: see `SendOptions`.
+
+        Raises:
+            StompError: as `send`; of what happens later, the receipt.
+        """
+        if timeout is not DEFAULT:
+            check_seconds(timeout)
+        receipt = self._sender.send(destination, body, options, True, timeout)
+        assert receipt is not None
+        return receipt
 
     def batch(self) -> Batch:
         """Return a context manager that collects this thread's sends and writes them together.
@@ -240,16 +210,15 @@ class Connection:
             ConnectionLostError: the connection was lost before a receipt arrived.
         """
         check_seconds(given(timeout, None))
-        self._sender.flush(given(timeout, self._config.receipt_timeout))
+        self._sender.flush(given(timeout, self._config.timeouts.receipt))
 
     def request(
         self,
         destination: str,
         body: Body = b"",
         *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
         timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
     ) -> Message:
         """Send a request and return its reply.
 
@@ -259,16 +228,15 @@ class Connection:
         Args:
             destination: where the responder is subscribed.
             body: as in `send`.
-            content_type: as in `send`.
-            headers: as in `send`; not `reply-to` or `correlation-id`.
             timeout: seconds; by default the receipt timeout. Later replies are dropped and counted.
+            options: see `SendOptions`; headers without `reply-to` and `correlation-id`.
 
         Raises:
             ReceiveTimeoutError: no reply in time.
             ConnectionLostError: the connection was lost first.
         """
-        seconds = given(timeout, self._config.receipt_timeout)
-        return self._replies.request(destination, body, content_type=content_type, headers=headers, timeout=seconds)
+        seconds = given(timeout, self._config.timeouts.receipt)
+        return self._replies.request(destination, body, options, timeout=seconds)
 
     def transaction(self) -> Transaction:
         """Return a transaction, a context manager that commits at the end of the block and aborts on an exception.
@@ -277,7 +245,7 @@ class Connection:
             NotConnectedError: the connection was closed.
             ConnectionLostError: the connection was lost.
         """
-        return Transaction(self._sender, self._acker, content_length=self._config.content_length)
+        return Transaction(self._sender, self._acker)
 
     # Receiving.
 
@@ -290,7 +258,6 @@ class Connection:
         prefetch: int | None = None,
         selector: str | None = None,
         durable: str | None = None,
-        browse: bool = False,
         exclusive: bool = False,
         id: str | None = None,
         headers: Mapping[str, object] | None = None,
@@ -307,7 +274,8 @@ class Connection:
                 none, iterate over the subscription or call its `receive`.
             ack: `"handled"` acknowledges each message after it was handled: when the handler or listener has returned;
                 or, for a thread that iterates or calls `receive`, when it asks for the next message, or its `with`
-                block of the connection ends without an exception. What is not acknowledged is redelivered. STOMP's own
+                block of the subscription or connection ends without an exception. Until then it may call `ack` or
+                `nack` instead. What is not acknowledged is redelivered after the session. STOMP's own
                 modes are `"auto"` (no acknowledgement: a message is consumed when the broker has sent it, and lost if
                 the program ends before it was handled), `"client"` (an ACK is cumulative) and `"client-individual"`;
                 in the latter two the program calls `ack`.
@@ -316,15 +284,14 @@ class Connection:
             durable: name of a durable topic subscription, for which the broker stores messages while there
                 is no subscriber. It requires a `client_id`, and both must be the same in every run;
                 `Subscription.unsubscribe(delete=True)` deletes it.
-            browse: read the messages of a queue without consuming them; iteration ends after the last one.
             exclusive: only one of several exclusive consumers of a queue gets messages, until it ends.
             id: of the subscription; `None` generates one.
             headers: additional headers.
-            own_thread: run the handler on a thread of its own instead of the connection's dispatcher.
+            own_thread: run the handler, which it requires, on a thread of its own instead of the connection's
+                dispatcher.
             on_exception: what to do with an unacknowledged message when its handler or listener raises, except in mode
-                `"auto"`.
-                `"nack"` sends NACK if the broker is known to redeliver or dead-letter the message, else leaves it.
-                `"leave"` leaves it unacknowledged; it still counts towards the prefetch.
+                `"auto"`. `"nack"` sends NACK if the broker is known to redeliver or dead-letter the message, else
+                leaves it. `"leave"` leaves it unacknowledged; it still counts towards the prefetch.
             timeout: seconds for the broker's confirmation; by default the receipt timeout.
 
         Raises:
@@ -338,15 +305,15 @@ class Connection:
         check_ack_mode(ack, on_exception)
         check_seconds(given(timeout, None))
         function = self._function_of(handler)
-        if browse and function is not None:
-            raise ConfigurationError("browse=True takes no handler: iterate over the subscription")
-        options = SubscribeOptions(prefetch, selector, durable, browse, exclusive)
+        if own_thread and function is None:
+            raise ConfigurationError("own_thread=True runs a handler: subscribe with one")
+        options = SubscribeOptions(prefetch, selector, durable, False, exclusive)
         link = self._links.link
         extra = headers_of_subscribe(
             link, destination, ack, options=options, headers=headers, client_id=self._config.client
         )
-        dispatcher = self._callbacks.new_dispatcher() if own_thread and function is not None else None
-        subscription = (QueueBrowser if browse else self._new_subscription)(
+        dispatcher = self._callbacks.new_dispatcher() if own_thread else None
+        subscription = self._new_subscription(
             self._subscriptions,
             id=id if id is not None else self._subscriptions.new_id(),
             destination=destination,
@@ -364,6 +331,47 @@ class Connection:
             self._subscriptions.withdraw(subscription)  # also ends its thread
             raise
         return subscription
+
+    def browse(
+        self,
+        queue: str,
+        *,
+        selector: str | None = None,
+        headers: Mapping[str, object] | None = None,
+        timeout: float | Default | None = DEFAULT,
+    ) -> Iterator[Message]:
+        """Return an iterator over the messages in a queue, which stay there; it ends after the last one.
+
+        The broker is asked when the first message is.
+
+        Args:
+            queue: to read.
+            selector: as in `subscribe`.
+            headers: additional headers.
+            timeout: seconds for each message; by default the receipt timeout.
+
+        Raises:
+            ConfigurationError: the broker cannot browse, or does not mark the end; nothing was sent.
+            BrokerError: the broker refused; this and the following are raised by the iterator.
+            ReceiveTimeoutError: no message in time.
+            ConnectionLostError: the connection was lost.
+        """
+        seconds = given(timeout, self._config.timeouts.receipt)
+        check_seconds(seconds)
+        options = SubscribeOptions(selector=selector, browse=True)
+        link, client = self._links.link, self._config.client
+        extra = headers_of_subscribe(link, queue, "auto", options=options, headers=headers, client_id=client)
+        identity = self._subscriptions.new_id()
+        browser = QueueBrowser(
+            self._subscriptions,
+            id=identity,
+            destination=queue,
+            ack="auto",
+            handler=None,
+            headers=extra,
+            options=options,
+        )
+        return browser.messages(seconds)
 
     def _function_of(self, handler: Handler | MessageListener | None) -> Handler | None:
         """Return the function to call with messages; raises as `subscribe` does."""

@@ -16,7 +16,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stompy.connection.config import Config, Order
+from stompy.connection.config import Config
+from stompy.connection.reconnect import Order
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import RABBITMQ, is_client_id_in_use, is_unknown_virtual_host
 from stompy.errors import (
@@ -117,7 +118,7 @@ class Connector:
         config = self._config
         dialer = _WatchedDialer(dialer_of(address, config), self)
         settings, credentials = config.for_address(address), config.credentials(address)
-        deadline = until.sooner(config.connect_timeout)
+        deadline = until.sooner(config.timeouts.connect)
         try:
             return self._session(dialer, settings, credentials, deadline)
         except ConnectRefusedError as refused:

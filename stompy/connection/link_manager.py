@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from stompy.connection import reconnect
 from stompy.connection.connector import Connector
-from stompy.connection.reconnect import Reconnect, ReconnectThread
+from stompy.connection.reconnect import Outage, Reconnect, ReconnectThread
 from stompy.connection.stats import EndedLinks
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, given
@@ -37,6 +37,7 @@ from stompy.errors import (
 )
 from stompy.link.link import Link
 from stompy.locks import Event, Rank, make_condition
+from stompy.threads import must_propagate
 from stompy.world import time
 
 if TYPE_CHECKING:
@@ -101,6 +102,9 @@ class LinkManager:
         self._final = False
         self._down = False
         self._failure: StompError | None = None
+        self._outage: Outage | None = None
+        self._address = ""
+        """Of the last session that was opened."""
         self._end_reason: StompError | None = None
         self._thread: ReconnectThread | None = None
         self._generation = 0
@@ -124,6 +128,12 @@ class LinkManager:
         """Return the newest link, and the counters of the earlier ones."""
         with self._changed:
             return self.link, self._ended_links
+
+    @property
+    def outage(self) -> str | None:
+        """Why there is no session, and when the next attempt is made; `None` if there is one, or it was closed."""
+        outage = self._outage
+        return None if outage is None or self._closing.is_set() else str(outage)
 
     def check_process(self) -> None:
         """Check that this is not a forked child.
@@ -153,7 +163,8 @@ class LinkManager:
             return link
         if self._config.reconnect is None:
             link.check_open()
-        deadline = Deadline(given(timeout, self._config.send_timeout))
+        seconds = given(timeout, self._config.timeouts.send)
+        deadline = Deadline(seconds)
         with self._changed:
             self._changed.wait_for(
                 lambda: self._final or self._closing.is_set() or self.link.alive, deadline.remaining()
@@ -161,9 +172,13 @@ class LinkManager:
         if self._closing.is_set():
             raise NotConnectedError("the connection is closed")
         if self._failure is not None:
-            raise ConnectionLostError(f"the connection is lost for good: {self._failure}", outcome="not-sent")
+            text = f"the connection is lost for good: {self._failure}"
+            raise ConnectionLostError(text, outcome="not-sent") from self._failure
         if not self.link.alive and not self._final:
-            raise ConnectionLostError("there was no connection to a broker in time", outcome="not-sent")
+            outage = self._outage
+            reason = self.link.end_reason if outage is None else outage.reason
+            text = f"there was no session within {round(seconds or 0, 2):g} s: {outage or reason}"
+            raise ConnectionLostError(text, outcome="not-sent") from reason
         self.link.check_open()
         return self.link
 
@@ -185,17 +200,17 @@ class LinkManager:
     # Opening.
 
     def open(self) -> None:
-        """Open the first link, in the caller's thread, with one attempt or as `startup_timeout` allows.
+        """Open the first link, in the caller's thread, with one attempt or as `Timeouts.start` allows.
 
         Raises:
             ConnectError: no link could be opened, or it ended immediately.
         """
-        seconds = self._config.startup_timeout
-        if seconds is None:
+        seconds = self._config.start_timeout
+        if seconds == 0:
             self._open(Deadline(None))
             return
         deadline, policy = Deadline(seconds), self._config.reconnect or Reconnect()
-        last = seconds - min(_LAST_ATTEMPT, seconds / 10)
+        last = None if seconds is None else seconds - min(_LAST_ATTEMPT, seconds / 10)
         reconnect.retry(
             lambda: self._open(deadline),
             replace(policy, attempts=None, total=last),
@@ -207,9 +222,10 @@ class LinkManager:
         try:
             self.attempt(deadline)
         except BrokerError as error:
-            raise ConnectRefusedError(f"right after CONNECTED: {error}", frame=error.frame) from error
+            text = f"right after CONNECTED: {error}"
+            raise ConnectRefusedError(text, frame=error.frame, address=self._address) from error
         except ConnectionLostError as lost:
-            raise ConnectError(f"right after CONNECTED: {lost}") from lost
+            raise ConnectError(f"right after CONNECTED: {lost}", address=self._address) from lost
 
     def attempt(self, deadline: Deadline) -> None:
         """Try all addresses once and publish the new link.
@@ -244,7 +260,7 @@ class LinkManager:
     def _announce(self, link: Link, decided: Event) -> None:
         """Make a new link known to `close`, and its session to listeners."""
         with self._changed:
-            self._next = link
+            self._next, self._address = link, link.address
             self._check_not_closing()
             self._announced = link
             self._callbacks.connected(link.connected, decided)
@@ -278,12 +294,16 @@ class LinkManager:
             self._check_not_closing()
             # One that ended meanwhile was never in use.
             self._check_fresh(link)
+            first, outage, self._outage = self._link is None, self._outage, None
             if self._link is not None:
                 self.reconnects += 1
                 self._ended_links = self._ended_links.with_link(self._link)
             self._link, self._down, self.ready = link, False, link
             self._published, self._frames_before = time.monotonic(), link.frames_in
             self._changed.notify_all()
+        if outage is not None:
+            text = "connected to %s, after %.1f s" if first else "connected again to %s, after %.1f s"
+            self.warn(text, link.address, self._published - outage.since)
 
     def _check_fresh(self, link: Link) -> None:
         try:
@@ -305,11 +325,13 @@ class LinkManager:
             self._down, self.ready = True, None
             if self._config.reconnect is None or self._closing.is_set():
                 thread = None
+                self._outage = None if reason is None else self._outage_after(reason)
             else:
+                lost = reason or ConnectionLostError(f"{link.address} closed the connection")
                 self._failures = 0 if self._was_useful(link, reason) else self._failures + 1
                 seconds = reconnect.first_wait(self._config.reconnect, self._failures)
                 name = f"stompy-{self._name}-reconnect"
-                thread = self._thread = ReconnectThread(self, self._config.reconnect, seconds, reason, name=name)
+                thread = self._thread = ReconnectThread(self, self._config.reconnect, seconds, lost, name=name)
         if thread is None:
             self.finish(reason)
         else:
@@ -321,7 +343,7 @@ class LinkManager:
             try:
                 thread.start()
             except ConnectError as error:
-                _LOG.warning("reconnecting is delayed: %s", error)
+                self.warn("reconnecting is delayed: %s", error)
                 self._closing.wait(_THREAD_RETRY)
             else:
                 return
@@ -342,17 +364,37 @@ class LinkManager:
             self._final = True
             self._failure = reason if failed else None
             self._end_reason = reason
+            if self._failure is not None:
+                self._outage = self._outage_after(self._failure)
             self._changed.notify_all()
         if self._unconfirmed is not None:
             self._unconfirmed.finish(reason)
         self._subscriptions.finish(reason)
         self._callbacks.finish(reason)
 
-    def reconnecting(self, attempt: int, delay: float, reason: StompError | None) -> None:
-        """Report the next attempt to listeners, unless the connection is being closed."""
+    def reconnecting(self, attempt: int, delay: float, reason: StompError) -> None:
+        """Report a failure and the next attempt, to the log and to listeners, unless the connection is being closed."""
         with self._changed:
-            if not self._closing.is_set():
-                self._callbacks.reconnecting(attempt, delay, reason)
+            if self._closing.is_set():
+                return
+            self._outage = outage = self._outage_after(reason, attempt, delay)
+            self._callbacks.reconnecting(attempt, delay, reason)
+        # As text now: a handler of logging may format it after the attempt has begun.
+        self.warn("%s", str(outage))
+
+    def warn(self, text: str, *arguments: object) -> None:
+        """Log; what a handler of logging raises does not keep a session from being replaced."""
+        try:
+            _LOG.warning(text, *arguments, extra={"stompy_address": self._address})
+        except BaseException as error:
+            if must_propagate(error):
+                raise
+
+    def _outage_after(self, reason: StompError, attempt: int = 0, delay: float = 0.0) -> Outage:
+        text = str(reason)
+        if not isinstance(reason, ConnectError) and self._address not in text:
+            text = f"{self._address}: {text}"
+        return Outage.after(self._outage, reason, attempt, delay, text=text)
 
     # Closing.
 

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, HeartbeatTimeoutError, StompError
+from stompy.errors import BrokerError, ConfigurationError, HeartbeatTimeoutError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.learned import Run, frames_of
 from stompy.link.link import Link
@@ -26,6 +27,8 @@ from stompy.locks import Event, Rank, make_lock
 
 if TYPE_CHECKING:
     from stompy.connection.connection import Connection
+
+_ASYNC = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +147,7 @@ class Listener:
     def on_reconnecting(self, event: ReconnectingEvent) -> None:
         """Called when a further attempt to open a session follows.
 
-        This includes the first session, with `connect(startup_timeout=...)`.
+        This includes the first session, with `Timeouts.start`.
         """
 
     def on_closed(self, event: ClosedEvent) -> None:
@@ -163,6 +166,31 @@ def hears_messages(listener: object) -> bool:
     return method is not None and getattr(method, "__func__", method) is not Listener.on_message
 
 
+def check_function(function: object, name: str) -> None:
+    """Check that user code can be called here.
+
+    Raises:
+        ConfigurationError: it cannot be called, or is `async def`, and would return without having run.
+    """
+    if not callable(function):
+        raise ConfigurationError(f"{name} must be callable, not {function!r}")
+    if any(is_async(each) for is_async in _ASYNC for each in (function, type(function).__call__)):
+        raise ConfigurationError(
+            f"{name} must not be async def, as its messages would count as handled before it has run: hand them over to"
+            " the event loop by asyncio.run_coroutine_threadsafe(...).result()"
+        )
+
+
+def _check_listener(listener: object) -> None:
+    """Check the methods of a listener; raises as `check_function` does."""
+    if isinstance(listener, type):
+        raise ConfigurationError(f"a listener must be an object, not the class {listener.__name__}")
+    for event in (name for name in vars(Listener) if name.startswith("on_")):
+        method = getattr(listener, event, None)
+        if method is not None:
+            check_function(method, f"{event} of a listener")
+
+
 class Callbacks:
     """Listeners and dispatchers of one connection.
 
@@ -174,6 +202,8 @@ class Callbacks:
     def __init__(self, name: str, listeners: Sequence[Listener]) -> None:
         self.connection: Callable[[], Connection | None] = lambda: None
         """Returns the connection of the events, which must not be kept alive here: it closes when it is collected."""
+        for listener in listeners:
+            _check_listener(listener)
         self.listeners = list(listeners)
         self.message_listeners = list(filter(hears_messages, listeners))
         """Those that define `on_message`."""
@@ -186,7 +216,8 @@ class Callbacks:
         self._lock = make_lock(Rank.LEAF, "callbacks")
 
     def add_listener(self, listener: Listener) -> None:
-        """Add a listener after the existing ones."""
+        """Add a listener after the existing ones; raises as `connect` does for one that cannot be called."""
+        _check_listener(listener)
         with self._lock:
             self._set([*self.listeners, listener])
 

@@ -9,13 +9,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from stompy.connection.encoding import check_destination
 from stompy.connection.message import Message
 from stompy.connection.sending import Sender
 from stompy.connection.subscription import Subscription
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
+from stompy.dialects.options import SendOptions
 from stompy.errors import NotConnectedError, ReceiptTimeoutError, ReceiveTimeoutError, StompError
 from stompy.locks import Event, Rank, make_lock
 from stompy.world import os
@@ -98,16 +100,9 @@ class RequestReply:
         """Replies that came after their timeout."""
         return 0 if self._inbox is None else self._inbox.late
 
-    def request(
-        self,
-        destination: str,
-        body: object,
-        *,
-        content_type: str | None,
-        headers: Mapping[str, object] | None,
-        timeout: float | None,
-    ) -> Message:
+    def request(self, destination: str, body: object, options: SendOptions, *, timeout: float | None) -> Message:
         """Send a request and return its reply; see `Connection.request`."""
+        check_destination(destination)
         deadline = Deadline(timeout)
         link = self._sender.live_link(deadline.remaining())
         inbox = self._open_inbox(deadline)
@@ -115,8 +110,8 @@ class RequestReply:
         request, flow = _PendingRequest(), link.flow
         try:
             inbox.expect(correlation, request)
-            fields = {**(headers or {}), "reply-to": inbox.destination, "correlation-id": correlation}
-            self._sender.send(destination, body, content_type=content_type, headers=fields)
+            own = {"reply-to": inbox.destination, "correlation-id": correlation}
+            self._sender.send(destination, body, {**options, "headers": {**(options.get("headers") or {}), **own}})
             self._sender.flush_batch(timeout=deadline.remaining())
             flow.hold(request)
             request.arrived.wait(deadline.remaining())

@@ -10,43 +10,25 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import encode_body
 from stompy.connection.config import Config
-from stompy.connection.encoding import SendEncoder, headers_of_send
+from stompy.connection.encoding import SendEncoder, check_destination, headers_of_send
 from stompy.connection.resend_buffer import PendingSend, ResendBuffer
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, given
-from stompy.dialects.options import SendOptions
+from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import ReceiptTimeoutError, SessionError, StompError
 from stompy.link.link import Link
 from stompy.link.receipts import FailedFrames, Receipt
-from stompy.world import monotonic, threading
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager
 
-
-class MessageArguments(TypedDict, total=False):
-    """The keyword arguments of `Connection.send` that are about the message."""
-
-    content_type: str | None
-    headers: Mapping[str, object] | None
-    content_length: bool | None
-    persistent: bool | None
-    priority: int | None
-    expires: float | None
-    delay: float | None
-    group: str | None
-    dedupe_id: str | None
-
-
-class SendArguments(MessageArguments, total=False):
-    """The keyword arguments of `Connection.send` without those that determine its return type."""
-
-    timeout: float | Default | None
+_monotonic = time.monotonic  # called for each message
 
 
 class _Batches(threading.local):
@@ -132,31 +114,25 @@ class Sender:
         """Return the encoder for a link."""
         encoder = self._encoder
         if encoder is None or encoder.link is not link:
-            encoder = self._encoder = SendEncoder(link)
+            encoder = self._encoder = SendEncoder(link, content_length=self._config.content_length)
         return encoder
 
     def send(
         self,
         destination: str,
         body: object,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
+        options: SendOptions,
         receipt: bool = False,
-        content_length: bool | None = None,
         timeout: float | Default | None = DEFAULT,
-        options: SendOptions | None = None,
     ) -> Receipt | None:
-        """Send a message, or add it to this thread's batch; see `Connection.send`."""
-        if content_length is None:
-            content_length = self._config.content_length
+        """Send a message, or add it to this thread's batch; see `Connection.send`. Pops the headers."""
+        headers = options.pop("headers", None) if options else None
         if receipt and self._unconfirmed is not None:
-            return self._send_resendable(
-                self._unconfirmed, destination, body, content_type, headers, options, content_length, timeout
-            )
+            return self._send_resendable(self._unconfirmed, destination, body, headers, options, timeout)
         batch = self._batches.current
         if batch is not None and (self._unconfirmed is not None or batch.owner() is None):
             batch = self._batch(self._deadline(timeout))
-        began, left, link = monotonic(), timeout, self._links.ready if batch is None else batch.link
+        began, left, link = _monotonic(), timeout, self._links.ready if batch is None else batch.link
         while True:
             encoder = self._encoder
             if encoder is None or encoder.link is not link:
@@ -164,7 +140,7 @@ class Sender:
                 encoder = self.encoder(link or self._links.link)
             handle = encoder.link.receipts.make() if receipt else None
             extra = b"" if handle is None else handle._line
-            data = encoder.send(destination, body, content_type, headers, options, content_length, extra)
+            data = encoder.send(destination, body, headers, options, extra)
             if batch is not None:
                 batch.add(data, handle)
                 if handle is not None:
@@ -186,11 +162,11 @@ class Sender:
             left = self._remaining(began, timeout)
 
     def _deadline(self, timeout: float | Default | None) -> Deadline:
-        return Deadline(given(timeout, self._config.send_timeout))
+        return Deadline(given(timeout, self._config.timeouts.send))
 
     def _remaining(self, began: float, timeout: float | Default | None) -> float | None:
-        seconds = given(timeout, self._config.send_timeout)
-        return None if seconds is None else max(0.0, began + seconds - monotonic())
+        seconds = given(timeout, self._config.timeouts.send)
+        return None if seconds is None else max(0.0, began + seconds - _monotonic())
 
     def flush(self, timeout: float | None) -> None:
         """Write this thread's batch and wait for all pending receipts; see `Connection.flush`."""
@@ -222,18 +198,24 @@ class Sender:
         unconfirmed: ResendBuffer,
         destination: str,
         body: object,
-        content_type: str | None,
         headers: Mapping[str, object] | None,
-        options: SendOptions | None,
-        content_length: bool,
+        options: SendOptions,
         timeout: float | Default | None,
     ) -> Receipt:
-        data, kind = encode_body(body, content_type)
+        check_destination(destination)
+        check_send_options(options)
+        data, kind = encode_body(body, options.get("content_type"))
         fields = headers_of_send(self._links.link, destination, kind, headers, options)
         deadline = self._deadline(timeout)
         link = self._links.live(deadline.remaining())
-        identity = None if options is None else options.dedupe_id
-        pending = unconfirmed.prepare(link, fields, data, content_length=content_length, identity=identity)
+        content_length = options.get("content_length")
+        pending = unconfirmed.prepare(
+            link,
+            fields,
+            data,
+            content_length=self._config.content_length if content_length is None else content_length,
+            identity=options.get("dedupe_id"),
+        )
         try:
             unconfirmed.make_room(pending, link, deadline, lambda: self.flush_batch(timeout=deadline.remaining()))
             self._hand_over(pending, deadline)

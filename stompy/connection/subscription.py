@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from weakref import WeakSet
 
 from stompy.connection.dispatcher import Dispatcher
-from stompy.connection.listeners import hears_messages
+from stompy.connection.listeners import check_function, hears_messages
 from stompy.connection.message import Delivery, Message, log_fields
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
@@ -25,6 +25,7 @@ from stompy.dialects.options import SubscribeOptions
 from stompy.errors import ConfigurationError, LocalProtocolError, NotConnectedError, ReceiveTimeoutError, StompError
 from stompy.link.link import Link
 from stompy.locks import make_condition
+from stompy.threads import DaemonThread
 from stompy.world import threading
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class MessageListener(Protocol):
 OnException = Literal["nack", "leave"]
 
 _NO_OPTIONS = SubscribeOptions()
+
+_FEW = 10
+"""Messages; a subscription with a larger prefetch does not keep the last ones."""
 
 _NO_DEADLINE = Deadline(None)
 
@@ -138,6 +142,9 @@ class Subscription:
         self._warned_of_left = False
         self._reason: StompError | None = None
         self._delivery: Delivery | None = None
+        few = options.prefetch is not None and options.prefetch <= _FEW and ack != "auto"
+        self._recent: deque[Message] | None = deque(maxlen=options.prefetch) if few else None
+        """As many of the last messages as the broker sends before an ACK, to explain why no other comes."""
 
     # For the reader and the connection.
 
@@ -384,6 +391,8 @@ class Subscription:
                     taken = None
                     raise
             taken._link.flow.taken(taken)
+            if self._recent is not None:
+                self._recent.append(taken)
             return taken
         except BaseException:
             if taken is not None:
@@ -405,10 +414,18 @@ class Subscription:
     def _await_message(self, deadline: Deadline) -> bool:
         """Wait for a message, with the lock held; return `False` if the subscription was closed by us."""
         if not self._condition.wait_for(lambda: self._inbox or self._closed, deadline.remaining()):
-            raise ReceiveTimeoutError(f"no message from {self.destination!r} in time")
+            raise ReceiveTimeoutError(f"no message from {self.destination!r} in time{self._why_none()}")
         if not self._inbox and self._reason is not None:
             raise self._reason.with_traceback(None)
         return bool(self._inbox)
+
+    def _why_none(self) -> str:
+        """Return what keeps the broker from sending more, if that is known."""
+        recent, most = self._recent or (), self._options.prefetch
+        unsettled = sum(message.settled is None and message._link.alive for message in recent)
+        if not unsettled or unsettled != most:
+            return ""
+        return f": {unsettled} unacknowledged, prefetch={most}; acknowledge them to get more"
 
     def _restore(self, message: Message) -> None:
         if not self._inbox or self._inbox[0] is not message:
@@ -426,8 +443,9 @@ class Subscription:
     def close(self, *, timeout: float | Default | None = DEFAULT, drain: bool = False) -> None:
         """End the subscription; messages that were received before can still be read. Idempotent.
 
-        In the client modes, most brokers then reject ACKs for it; `drain=True` waits for them first. A durable
-        subscription is kept by the broker; `unsubscribe` deletes it.
+        Except in mode `auto`, brokers then redeliver what was not acknowledged, and reject an ACK for it: the handler
+        gets no more messages, also if it calls this itself. `drain=True` waits for them first. A durable subscription
+        is kept by the broker; `unsubscribe` deletes it.
 
         Args:
             timeout: seconds in total; by default the receipt timeout.
@@ -474,11 +492,31 @@ class Subscription:
 
 
 class QueueBrowser(Subscription):
-    """A subscription that reads a queue without consuming it; returned by `subscribe(browse=True)`."""
+    """A subscription that reads a queue without consuming it; made by `Connection.browse`."""
 
     def __init__(self, subscriptions: SubscriptionTable, **arguments: Any) -> None:
         super().__init__(subscriptions, **arguments)
         self._has_reader = True
+
+    def messages(self, timeout: float | None) -> Iterator[Message]:
+        """Subscribe, and yield the messages; raises as `Connection.browse` does.
+
+        Args:
+            timeout: seconds for each message.
+        """
+        try:
+            self._subscriptions.add(self, timeout=DEFAULT)
+        except BaseException:
+            self._subscriptions.withdraw(self)
+            raise
+        try:
+            while (message := self._next(Deadline(timeout))) is not None:
+                yield message
+        finally:
+            if not self._closed:
+                # From a new thread, as the garbage collector may run this in one that holds any of our locks.
+                with contextlib.suppress(StompError):  # no thread can be started
+                    _CloseThread(self).start()
 
     def _is_end_marker(self, message: Message) -> bool:
         """Return whether it is ActiveMQ's end marker, which is not a message."""
@@ -498,6 +536,19 @@ class QueueBrowser(Subscription):
         return message
 
 
+class _CloseThread(DaemonThread):
+    """Ends a browser whose iteration was left before the last message."""
+
+    def __init__(self, browser: QueueBrowser) -> None:
+        super().__init__(f"stompy-browser-{browser.id}")
+        self._browser = browser
+
+    def run(self) -> None:
+        """End it."""
+        with contextlib.suppress(StompError):
+            self._browser.close()
+
+
 def _release(messages: Sequence[Message]) -> None:
     """Update flow control: the messages no longer wait for user code."""
     for message in messages:
@@ -508,13 +559,16 @@ def handler_of(consumer: Handler | MessageListener | None) -> Handler | None:
     """Return the function to call with messages: the argument, or its `on_message`.
 
     Raises:
-        ConfigurationError: it is neither a function nor an object that defines `on_message`.
+        ConfigurationError: it is neither a function nor an object that defines `on_message`, or is `async def`.
     """
-    if consumer is None or callable(consumer):
-        return consumer
-    if not hears_messages(consumer):
+    if consumer is None:
+        return None
+    is_class = isinstance(consumer, type) and hasattr(consumer, "on_message")
+    if is_class or not (callable(consumer) or hears_messages(consumer)):
         raise ConfigurationError(f"the handler must be a function or an object with on_message, not {consumer!r}")
-    return consumer.on_message
+    function: Handler = consumer if callable(consumer) else consumer.on_message
+    check_function(function, "the handler")
+    return function
 
 
 def check_ack_mode(ack: str, on_exception: str) -> None:

@@ -46,7 +46,7 @@ class SubscriptionTable:
     def __init__(self, config: Config, callbacks: Callbacks) -> None:
         self._config = config
         self._callbacks = callbacks
-        self.receive_timeout = config.receipt_timeout
+        self.receive_timeout = config.timeouts.receipt
         """Default timeout of `Subscription.receive`, in seconds."""
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
         self._subscriptions: dict[str, Subscription] = {}

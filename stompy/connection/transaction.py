@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import Body
-from stompy.connection.message import Message
+from stompy.connection.message import Message, options_to_forward
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
-from stompy.dialects.options import NOTHING_ASKED, SendOptions
+from stompy.dialects.options import SendOptions
 from stompy.errors import (
     ConnectionLostError,
     LimitExceededError,
@@ -28,6 +27,8 @@ from stompy.link.link import for_caller
 from stompy.link.receipts import Receipt
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from stompy.connection.sending import Sender
 
 
@@ -41,11 +42,10 @@ class Transaction:
         id: the `transaction` header.
     """
 
-    def __init__(self, sender: Sender, acker: Acker, *, content_length: bool) -> None:
+    def __init__(self, sender: Sender, acker: Acker) -> None:
         self.id = sender.new_transaction_id()
         self._line = b"transaction:%b\n" % self.id.encode("ascii")
         self._acker = acker
-        self._content_length = content_length
         self._link = sender.live_link()
         self._dialect = self._link.dialect
         self._each = self._dialect.transacted_receipts != "later"
@@ -91,25 +91,11 @@ class Transaction:
             assert error is not None
             error.__context__ = error.__context__ or abort_error
 
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
-        content_length: bool | None = None,
-        persistent: bool | None = None,
-        priority: int | None = None,
-        expires: float | None = None,
-        delay: float | None = None,
-        group: str | None = None,
-        dedupe_id: str | None = None,
-    ) -> None:
+    def send(self, destination: str, body: Body = b"", **options: Unpack[SendOptions]) -> None:
         """Send a message in the transaction; for the arguments see `Connection.send`.
 
         Raises:
-            ConfigurationError: the broker does not support an option; nothing was sent.
+            ConfigurationError: an option is wrong, given twice, or not supported by the broker; nothing was sent.
             TransactionError: the transaction has ended.
             LocalProtocolError: the frame cannot be encoded.
             LimitExceededError: the broker takes no more frames in a transaction, or too many receipts are pending;
@@ -117,17 +103,19 @@ class Transaction:
             ConnectionLostError: the connection was lost, and the transaction with it.
         """
         self._check_room()
-        values = (persistent, priority, expires, delay, group, dedupe_id)
-        options = None if values == NOTHING_ASKED else SendOptions(*values)
+        headers = options.pop("headers", None) if options else None
         receipt = self._receipt() if self._each else None
         line = self._line if receipt is None else self._line + receipt._line
-        length = self._content_length if content_length is None else content_length
-        data = self._encoder.send(destination, body, content_type, headers, options, length, line)
+        data = self._encoder.send(destination, body, headers, options, line)
         if receipt is None:
             self._buffer.add(data)
             self._frames += 1
         else:
             self._add(data, receipt)
+
+    def forward(self, message: Message, destination: str, **options: Unpack[SendOptions]) -> None:
+        """Send a message on in the transaction, as `Message.forward` does; raises as `send` does."""
+        self.send(destination, message.body, **options_to_forward(message, self._dialect, options))
 
     def ack(self, message: Message) -> None:
         """Acknowledge a message when the transaction commits; also raises as `Message.ack` and `send` do.

@@ -9,7 +9,7 @@ from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.escaping import undefined_escape
 
 if TYPE_CHECKING:
-    from stompy.frames.grammar import Grammar, Limits
+    from stompy.frames.grammar import FrameLimits, Grammar
 
 _SHOWN = 60
 _HIDDEN = "(hidden: it may hold a credential)"
@@ -33,7 +33,7 @@ def show(data: bytes | bytearray | str) -> str:
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
 
 
-def checked_length(value: str, grammar: Grammar, limits: Limits) -> int:
+def checked_length(value: str, grammar: Grammar, limits: FrameLimits) -> int:
     """Return the value of a `content-length` header, in bytes.
 
     Raises:
@@ -61,7 +61,7 @@ class HeadChecker:
         limits: limits of a frame.
     """
 
-    def __init__(self, grammar: Grammar, limits: Limits) -> None:
+    def __init__(self, grammar: Grammar, limits: FrameLimits) -> None:
         self._grammar = grammar
         self._limits = limits
         # A block of at most this size cannot exceed any limit, whatever its lines are.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.checks import HeadChecker, checked_length, show
 from stompy.frames.frame import Frame, Headers
-from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, DEFAULT_LIMITS, SERVER_COMMANDS, Limits
+from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, DEFAULT_LIMITS, SERVER_COMMANDS, FrameLimits
 from stompy.frames.learned import LearnedHeads, Run, frames_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Parser:
         single: whether to pause after the first frame, which determines the version, until `switch` is called.
     """
 
-    def __init__(self, grammar: Grammar, limits: Limits = DEFAULT_LIMITS, *, single: bool = False) -> None:
+    def __init__(self, grammar: Grammar, limits: FrameLimits = DEFAULT_LIMITS, *, single: bool = False) -> None:
         self.error: RemoteProtocolError | None = None
         """The error that ended parsing; the call that finds it returns normally, every later one raises it."""
         self.line_ends = 0

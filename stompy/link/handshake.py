@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT, given
 from stompy.dialects.brokers import leniency_of
 from stompy.errors import (
     ConnectError,
@@ -105,11 +106,11 @@ def _protocol(settings: LinkSettings) -> ClientProtocol:
     return ClientProtocol(
         versions=settings.versions,
         heartbeat=HeartbeatOffer.from_seconds(*settings.heartbeat),
-        leniency=settings.leniency or Leniency.NONE,
-        leniency_for=leniency_of if settings.leniency is None else None,
+        leniency=given(settings.limits.leniency, Leniency.NONE),
+        leniency_for=leniency_of if settings.limits.leniency is DEFAULT else None,
         limits=settings.limits,
-        max_subscriptions=settings.max_subscriptions,
-        max_transactions=settings.max_transactions,
+        max_subscriptions=settings.limits.max_subscriptions,
+        max_transactions=settings.limits.max_transactions,
     )
 
 
@@ -125,7 +126,7 @@ class _Handshake:
     def first_frames(self, deadline: Deadline) -> list[Frame]:
         """Return CONNECTED and the frames that came with it."""
         protocol, start = self.protocol, b""
-        rate_limit = HeartbeatRateLimit(self.settings.max_eol_rate, time.monotonic())
+        rate_limit = HeartbeatRateLimit(self.settings.limits.max_eol_rate, time.monotonic())
         while True:
             data = self.transport.recv(deadline)
             if not data:

@@ -83,12 +83,12 @@ class Link:
         self.frames_in = 0
         self.bytes_in = 0
         self.owner = owner
-        self.timer = HeartbeatTimer(opened.protocol.heartbeats, time.monotonic(), settings.heartbeat_tolerance)
-        self.flow = FlowControl(settings.inbox, self.timer)
-        self.receipt_timeout = settings.receipt_timeout
+        self.timer = HeartbeatTimer(opened.protocol.heartbeats, time.monotonic(), settings.timeouts.heartbeat_tolerance)
+        self.flow = FlowControl(settings.limits, self.timer)
+        self.receipt_timeout = settings.timeouts.receipt
         """Default timeout of a receipt, in seconds."""
-        self.receipts = Receipts(f"{name}-", self, limit=settings.max_receipts)
-        self.max_eol_rate = settings.max_eol_rate
+        self.receipts = Receipts(f"{name}-", self, limit=settings.limits.max_receipts)
+        self.max_eol_rate = settings.limits.max_eol_rate
         self.ended = Event()
         """Set when the reader has cleaned up."""
         self.protocol_lock = make_lock(Rank.PROTOCOL, "protocol")
@@ -98,7 +98,7 @@ class Link:
         self._expected_end = False
         self.alive = True
         """Whether frames can still be sent."""
-        self.writer = Writer(self, send_timeout=settings.send_timeout)
+        self.writer = Writer(self, send_timeout=settings.timeouts.send)
         self._reader = self._new_reader(opened.early)
         self._heartbeat = HeartbeatThread(self) if self.timer.next_check(time.monotonic()) is not None else None
 

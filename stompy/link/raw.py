@@ -54,7 +54,7 @@ class RawLink(Link):
         name: str,
         address: str,
     ) -> None:
-        self._raw, self._raw_owner, self._tolerance = protocol, owner, settings.heartbeat_tolerance
+        self._raw, self._raw_owner, self._tolerance = protocol, owner, settings.timeouts.heartbeat_tolerance
         super().__init__(
             OpenedSession(transport, protocol, Frame("CONNECTED"), [], address), settings, owner, name=name
         )

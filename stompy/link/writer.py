@@ -27,18 +27,26 @@ from stompy.default import DEFAULT, Default
 from stompy.errors import ConcurrencyError, ConnectionLostError, SendTimeoutError, StompError
 from stompy.frames.encoder import HEARTBEAT, Encoded
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Limits
+from stompy.frames.grammar import FrameLimits
 from stompy.frames.parser import Parser
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, make_lock
-from stompy.world import monotonic
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.link.link import Link
 
+_monotonic = time.monotonic  # called for each message
+
 _LOG = logging.getLogger("stompy.link")
 
-_UNLIMITED = Limits(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize)
+_UNLIMITED = FrameLimits(
+    max_headers=sys.maxsize,
+    max_header_line=sys.maxsize,
+    max_header_block=sys.maxsize,
+    max_body=sys.maxsize,
+    max_first_body=sys.maxsize,
+)
 
 _INTERRUPTED = "the write of a frame was interrupted"
 
@@ -117,7 +125,7 @@ class Writer:
             else:
                 self._send_parts(encoded, deadline_of(budget))
             self.frames += frames
-            link.timer.last_sent = monotonic()
+            link.timer.last_sent = _monotonic()
             if on_written is not None:
                 on_written()
             self._incomplete = False
@@ -195,7 +203,7 @@ class Writer:
                 self._check_usable()
             self._transport.sendall(HEARTBEAT, 0.0)
             self.bytes += len(HEARTBEAT)
-            self._link.timer.last_sent = monotonic()
+            self._link.timer.last_sent = _monotonic()
         except ConnectionLostError:
             return False  # the TCP window is full, so earlier bytes are in flight; or the link was lost
         finally:

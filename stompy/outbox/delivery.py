@@ -12,9 +12,9 @@ from enum import Enum
 
 from stompy.connection.connection import Connection
 from stompy.dialects.brokers import dialect_named
-from stompy.dialects.options import SendOptions
 from stompy.errors import (
     BrokerError,
+    ConfigurationError,
     ConnectionLostError,
     LocalProtocolError,
     ReceiptTimeoutError,
@@ -23,7 +23,11 @@ from stompy.errors import (
 )
 from stompy.link.receipts import Receipt
 from stompy.outbox.record import Row
+from stompy.outbox.store import now_ms
 from stompy.world import time
+
+_SHORTEST = 0.001
+"""Seconds, as brokers count in milliseconds: what expired in the outbox expires at the broker, in its way."""
 
 _MAX_MESSAGE = 4_000
 """Characters kept of a broker's error message; some brokers send a whole stack trace."""
@@ -75,10 +79,7 @@ class Delivery:
         self.alone = alone
         """See `alone`; to be changed only while nothing is in flight."""
         self._on_done = on_done
-        self._dialect = dialect_named(connection.dialect)
-        # A confirmed message must survive a restart of the broker.
-        can_persist = self._dialect.supports("persistent")
-        self._extra = self._dialect.send_headers(SendOptions(persistent=True)) if can_persist else {}
+        self.dialect = dialect_named(connection.dialect)
         self._sent: deque[_Sent] = deque()
         self._interrupted: tuple[Row, SessionError] | None = None
         self._watched: Receipt | None = None
@@ -110,7 +111,7 @@ class Delivery:
                         self._interrupted = row, error
                         self.last_seq = row.seq
                     raise
-                except LocalProtocolError as error:
+                except (ConfigurationError, LocalProtocolError) as error:
                     error_message = f"it cannot be sent in STOMP {self._connection.version}: {error}"
                     unwritable.append(RefusedRow(row, error_message, permanent=True))
                 else:
@@ -119,10 +120,17 @@ class Delivery:
         return unwritable
 
     def _send(self, row: Row) -> Receipt:
-        own = row.header_map()
-        kind = own.pop("content-type", None)
-        headers = {**self._dialect.dedupe_headers(row.id), **self._extra, **own}
-        return self._connection.send(row.destination, row.body, content_type=kind, headers=headers, receipt=True)
+        own, options = row.header_map(), row.send_options()
+        options["content_type"] = own.pop("content-type", None)
+        options["headers"] = {**self.dialect.dedupe_headers(options.pop("dedupe_id", None) or row.id), **own}
+        if "persistent" not in options and self.dialect.defaults_to("persistent", own):
+            options["persistent"] = True  # a confirmed message must survive a restart of the broker
+        waited = max(0.0, (now_ms() - row.put_ms) / 1000)
+        if "expires" in options:
+            options["expires"] = max(_SHORTEST, (options["expires"] or 0) - waited)
+        if "delay" in options:
+            options["delay"] = max(_SHORTEST, (options["delay"] or 0) - waited)
+        return self._connection.send_async(row.destination, row.body, **options)
 
     def take_confirmed(self) -> list[Row]:
         """Return the oldest messages that the broker has confirmed, up to the first unconfirmed one, and drop them."""
@@ -177,7 +185,7 @@ class Delivery:
 
     def _refused(self, row: Row, error: StompError | None) -> RefusedRow:
         text = error_text(error)
-        invalid = isinstance(error, BrokerError) and text.startswith(self._dialect.invalid_destination)
+        invalid = isinstance(error, BrokerError) and text.startswith(self.dialect.invalid_destination)
         return RefusedRow(row, text, permanent=invalid, invalid_destination=invalid)
 
     def _outcomes(self) -> list[tuple[Row, str, StompError | None]]:

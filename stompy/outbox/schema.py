@@ -26,7 +26,8 @@ _MAGIC = b"SQLite format 3\0"
 
 _MESSAGES = (
     "seq INTEGER PRIMARY KEY, id TEXT NOT NULL, destination TEXT NOT NULL, headers TEXT NOT NULL, body BLOB NOT NULL, "
-    "put_ms INTEGER NOT NULL, tries INTEGER NOT NULL, error_message TEXT NOT NULL, checksum INTEGER NOT NULL"
+    "put_ms INTEGER NOT NULL, tries INTEGER NOT NULL, error_message TEXT NOT NULL, options TEXT NOT NULL, "
+    "checksum INTEGER NOT NULL"
 )
 _LEDGER = (
     "key INTEGER PRIMARY KEY, identity BLOB NOT NULL, commits INTEGER NOT NULL, opens INTEGER NOT NULL, "

@@ -227,7 +227,7 @@ class Store:
         ledger.next_seq += 1
 
     def _insert(self, db: sqlite3.Connection, ledger: Ledger, row: Row, table: str) -> None:
-        db.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row.columns(table, self._identity))  # noqa: S608 - names of our own
+        db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * 10)})", row.columns(table, self._identity))  # noqa: S608 - names of our own
         ledger.count(row, table, times=1)
 
     def _delete(self, db: sqlite3.Connection, ledger: Ledger, row: Row, table: str) -> None:

@@ -17,7 +17,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.dialects.brokers import DialectName
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Limits
+from stompy.link.settings import Limits, Timeouts
 from stompy.spark import options as kinds
 from stompy.spark.options import option, picked, table_of
 from stompy.transport.tls.options import Tls
@@ -95,9 +95,7 @@ class BrokerOptions:
             dialect=self.dialect,
             versions=self.version.replace(" ", "").split(","),
             heartbeat=self.heartbeat,
-            connect_timeout=self.connect_timeout,
-            receipt_timeout=self.receipt_timeout,
-            send_timeout=self.send_timeout,
+            timeouts=Timeouts(connect=self.connect_timeout, send=self.send_timeout, receipt=self.receipt_timeout),
             limits=Limits(max_body=self.max_body_bytes),
             headers=self.connect_headers,
             reconnect=False,

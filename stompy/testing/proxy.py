@@ -31,8 +31,16 @@ from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, NotConnectedError, StompTimeoutError
 from stompy.forks import ChildEnds
 from stompy.locks import make_condition
-from stompy.testing.directions import DIRECTIONS, Direction, DirectionFaults, Ending, FaultControls, check_ending
-from stompy.testing.proxied import ProxyLink
+from stompy.testing.faults import FaultPlan
+from stompy.testing.proxied import (
+    DIRECTIONS,
+    Direction,
+    DirectionFaults,
+    Ending,
+    FaultControls,
+    ProxyLink,
+    check_ending,
+)
 from stompy.testing.proxy_loop import ProxyEventLoop, ProxyListener
 from stompy.transport.address import UNIX, Address, parse_addresses
 from stompy.transport.tcp import Endpoint, resolve
@@ -94,6 +102,7 @@ class FaultProxy(FaultControls):
         target: the broker, as its URL or as host and port.
         host: where to listen: an IP address of this machine.
         port: 0 uses a free one.
+        faults: the faults of single frames; `None` forwards bytes without looking for frames.
         record: bytes of each direction of each connection to remember, the first ones.
         window: bytes of the kernel's receive buffers on both sides, so that a stall is felt soon; `None` leaves it to
             the system, which may take megabytes.
@@ -101,7 +110,7 @@ class FaultProxy(FaultControls):
             the connection's fault controls, and must not wait.
 
     Raises:
-        ConfigurationError: the target's URL is wrong.
+        ConfigurationError: the target's URL is wrong, or there are `faults` of frames that TLS or WebSocket hides.
     """
 
     def __init__(
@@ -110,6 +119,7 @@ class FaultProxy(FaultControls):
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        faults: FaultPlan | None = None,
         record: int = 16_384,
         window: int | None = None,
         on_connection: Callable[[ProxyLink], None] | None = None,
@@ -117,6 +127,9 @@ class FaultProxy(FaultControls):
         self._target = _address(target)
         self._host = host
         self._port = port
+        self._faults = faults
+        if faults is not None and self._target.scheme != "stomp":
+            raise ConfigurationError(f"a fault plan needs a target without TLS and WebSocket, not {self._target}")
         self._record = record
         self._window = window
         self._on_connection = on_connection
@@ -145,6 +158,8 @@ class FaultProxy(FaultControls):
         listener.join(loop)
         self._listener = listener
         self._loop = loop
+        if self._faults is not None:
+            self._faults.when_released(loop.wake)
         loop.start()
         return self
 
@@ -280,12 +295,17 @@ class FaultProxy(FaultControls):
             number=state.accepted + 1,
             target=None if self._swallow else self._endpoint,
             faults=self._upcoming.faults,
+            plan=self._faults,
             record=self._record,
             window=self._window,
             loop=self._loop,
         )
         self._links = state.with_link(link)
         self._loop.add(link)
+        if self._faults is not None and (refusal := self._faults.refusal(link.number)):
+            link.end("fin")
+            self._faults.struck(refusal, link=link.number)
+            return
         try:
             if self._on_connection is not None:
                 with ChildEnds():

@@ -113,7 +113,7 @@ class ProxyEventLoop(DaemonThread):
             if self._over:
                 raise NotConnectedError("the proxy is closed")
             self._calls.append((function, future))
-        self._wake()
+        self.wake()
         return future.result()  # the loop answers every call, at the latest when it ends
 
     def add(self, member: Member) -> None:
@@ -125,7 +125,7 @@ class ProxyEventLoop(DaemonThread):
         if self.owner.forked:
             return
         self._stopping = True
-        self._wake()
+        self.wake()
 
     def close_socket(self, sock: socket.socket) -> None:
         """Stop watching a socket and close it; on the loop's thread."""
@@ -203,7 +203,8 @@ class ProxyEventLoop(DaemonThread):
             except BaseException as error:
                 future.set_exception(error)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Make the thread look at its members again; from any thread."""
         with contextlib.suppress(OSError):  # full: it is awake; closed: it has ended
             self._waker.send(b"\0")
 

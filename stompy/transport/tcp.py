@@ -102,7 +102,7 @@ def lookup(host: str, port: int, *, flags: int) -> list[Endpoint]:
     return list(dict.fromkeys(Endpoint(family, sockaddr) for family, _, _, _, sockaddr in found))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TcpOptions:
     """Options of TCP connections; durations in seconds.
 

@@ -14,16 +14,17 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stompy.backoff import Backoff
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.connection.failover import is_failover
-from stompy.connection.listeners import ClosedEvent, DisconnectedEvent, Listener, ReconnectingEvent
+from stompy.connection.listeners import ClosedEvent, Listener
 from stompy.connection.message import Message
-from stompy.connection.reconnect import Reconnect, retry
+from stompy.connection.reconnect import Outage, Reconnect, retry
 from stompy.deadline import Deadline
+from stompy.default import Default, given
 from stompy.dialects.brokers import dialect_named, with_limits
 from stompy.errors import (
     BrokerError,
@@ -35,6 +36,7 @@ from stompy.errors import (
     VersionMismatchError,
 )
 from stompy.forks import Owner
+from stompy.link.settings import Timeouts
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread, must_propagate
 from stompy.worker.crashes import Crashes, identity
@@ -71,7 +73,7 @@ class WorkerExit(enum.IntEnum):
     BROKER = 4
     """The broker refused the login or a subscription."""
     UNFINISHED = 6
-    """Tasks did not finish within `stop_timeout`; their messages are redelivered."""
+    """Tasks did not finish within the close timeout; their messages are redelivered."""
     STUCK = 7
     """More tasks than `max_stuck` ran beyond their time limit."""
 
@@ -91,36 +93,25 @@ class Settings:
 
     url: str | Sequence[str] = field(repr=False)
     concurrency: int
-    stop_timeout: float
-    startup_timeout: float | None
-    reconnect: Reconnect | None
+    timeouts: Timeouts
+    reconnect: bool | Reconnect | Default
     max_stuck: int | None
     max_messages: int | None
     max_seconds: float | None
     name: str
     options: Mapping[str, Any] = field(repr=False)
 
+    @property
+    def close_timeout(self) -> float:
+        """Seconds that running tasks get to finish when the worker stops."""
+        return given(self.timeouts.close, 20.0)
+
 
 class _Watch(Listener):
-    """Logs what happens to the connection, and stops the worker when there will be no further session."""
+    """Stops the worker when there will be no further session."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-
-    def on_disconnected(self, event: DisconnectedEvent) -> None:
-        """Log it."""
-        if event.reason is not None:
-            self._engine.log(
-                logging.WARNING, "%s: the session was lost: %s", self._engine.name, event.reason,
-                extra=self._engine.log_fields,
-            )  # fmt: skip
-
-    def on_reconnecting(self, event: ReconnectingEvent) -> None:
-        """Log it."""
-        self._engine.log(
-            logging.INFO, "%s: reconnecting in %.1f s, attempt %d", self._engine.name, event.delay, event.attempt,
-            extra=self._engine.log_fields,
-        )  # fmt: skip
 
     def on_closed(self, event: ClosedEvent) -> None:
         """Stop the worker."""
@@ -187,6 +178,8 @@ class Engine:
         self._refused: dict[bytes, Refusals] = {}
         self.commits = Commits()
         self._connection: Connection | None = None
+        self._outage: Outage | None = None
+        """Before the first session."""
         self._parking: ParkingLot | None = None
         self._monitor = _Monitor(self)
         self._ends_at = Deadline(settings.max_seconds)
@@ -228,9 +221,10 @@ class Engine:
         """Connect and subscribe, as soon as the broker can be reached.
 
         Raises:
-            StompError: the broker refused, or was not reached within `startup_timeout`; everything is closed.
+            StompError: the broker refused, or was not reached within `Timeouts.start`; everything is closed.
         """
-        policy = Reconnect(max_delay=10.0, total=self.settings.startup_timeout)
+        total = given(self.settings.timeouts.start, None)
+        policy = Reconnect(backoff=Backoff(longest=10.0), attempts=1 if total == 0 else None, total=total or None)
         try:
             self._monitor.start()
             retry(self._open, policy, closing=self.stopping, report=self._report_retry)
@@ -238,26 +232,29 @@ class Engine:
             self.stop(exit_of(error) if isinstance(error, StompError) else WorkerExit.OK, "")
             self.finish(0.0)
             raise
+        self._outage = None
         names = ", ".join(task.name for task in self.tasks)
-        self.log(logging.INFO, "%s: started with %s", self.name, names, extra=self.log_fields)
+        address = self.connection.address
+        self.log(logging.INFO, "%s: started with %s, at %s", self.name, names, address, extra=self.log_fields)
         self.started = True
         self.notify("started")
 
-    def _report_retry(self, attempt: int, delay: float, error: StompError | None) -> None:
-        self.log(
-            logging.WARNING, "%s: no broker yet; attempt %d in %.1f s", self.name, attempt, delay, extra=self.log_fields
-        )
+    def _report_retry(self, attempt: int, delay: float, reason: StompError) -> None:
+        self._outage = Outage.after(self._outage, reason, attempt, delay)
+        self.log(logging.WARNING, "%s: %s", self.name, str(self._outage), extra=self.log_fields)
 
     def _open(self) -> None:
         """Make the connection and its subscriptions, or nothing."""
         if self.stopping.is_set():
             raise NotConnectedError("the worker was stopped")
         settings = self.settings
-        reconnect = settings.reconnect
-        if reconnect is None and not is_failover(settings.url):
-            reconnect = Reconnect()
         connection = connect(
-            settings.url, reconnect=reconnect, listeners=[_Watch(self)], name=settings.name, **settings.options
+            settings.url,
+            timeouts=replace(settings.timeouts, start=0.0),  # as `start` tries again
+            reconnect=settings.reconnect,
+            listeners=[_Watch(self)],
+            name=settings.name,
+            **settings.options,
         )
         try:
             self._connection = connection
@@ -355,12 +352,28 @@ class Engine:
     def health(self) -> WorkerHealth:
         """Return how the worker is doing."""
         tasks = {
-            pool.task.name: TaskHealth(pool.running, len(pool.queue), len(pool.stuck), dict(pool.counts))
+            pool.task.name: TaskHealth(
+                running=pool.running, queued=len(pool.queue), stuck=len(pool.stuck), counts=dict(pool.counts)
+            )
             for pool in self.pools
         }
         state = "stopping" if self.stopping.is_set() else "running" if self.started else "starting"
         parked, overdue = (0, 0) if self._parking is None else (len(self._parking), self._parking.overdue)
-        return WorkerHealth(state, self.connected, parked, tasks, self.last_error, overdue=overdue)
+        return WorkerHealth(
+            state=state,
+            connected=self.connected,
+            parked=parked,
+            tasks=tasks,
+            last_error=self.last_error,
+            overdue=overdue,
+            outage=self._why_down(),
+        )
+
+    def _why_down(self) -> str | None:
+        outage, connection = self._outage, self._connection
+        if outage is not None or connection is None:
+            return None if outage is None else str(outage)
+        return connection.stats().outage
 
     def notify(self, event: str, *arguments: object) -> None:
         """Call a method of every middleware; what it raises is logged."""

@@ -16,7 +16,7 @@ from stompy.world import os, socket, time
 _LOG = logging.getLogger("stompy.worker")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHealth:
     """How a task is doing.
 
@@ -35,7 +35,7 @@ class TaskHealth:
     counts: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHealth:
     """How a worker is doing; returned by `Worker.health`.
 
@@ -48,6 +48,8 @@ class WorkerHealth:
         processes: number of child processes that run; 0 without `processes=`.
         hung: number of child processes that run and have not been heard from for 10 seconds.
         overdue: parked messages whose time has come and that were not moved yet.
+        outage: why there is no session and when the next attempt is made, such as
+            `localhost:61613: connection refused; attempt 7 in 3.2 s`; `None` if there is one.
     """
 
     state: str
@@ -58,6 +60,7 @@ class WorkerHealth:
     processes: int = 0
     hung: int = 0
     overdue: int = 0
+    outage: str | None = None
 
     @property
     def ready(self) -> bool:

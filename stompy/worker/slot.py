@@ -273,6 +273,7 @@ class Slot(DaemonThread):
         error: BaseException | None = None
         try:
             self._engine.notify("before", self._task, job.message)
+            self._pool.queue.check_key(job.message)
             points, refusal = self._refusals
             if self._task.transactional and points >= _TOO_MANY and refusal is not None:
                 # It was refused again when no other was committed beside it; once more would end the session with the
@@ -342,7 +343,13 @@ class Slot(DaemonThread):
 
         if task.with_context:
             number = job.attempts().number
-            context = TaskContext(job.message, number, task.name, self._engine.connection, job.transaction)
+            context = TaskContext(
+                message=job.message,
+                attempt=number,
+                task=task.name,
+                connection=self._engine.connection,
+                transaction=job.transaction,
+            )
         if task.retry_in_place is None:
             return call(job.message, context)
         import tenacity
@@ -411,8 +418,8 @@ class Slot(DaemonThread):
         attempt = job.attempts()
         try:
             decision = decide(task, attempt.number, error)
-        except BaseException as bug:  # of the user's retry_delay
-            error, decision = bug, Decision("dead-letter", reason="retry_delay failed")
+        except BaseException as bug:  # of the user's backoff
+            error, decision = bug, Decision("dead-letter", reason="backoff failed")
         counts = decision.action == "retry"
         level = logging.INFO if decision.action == "defer" else logging.WARNING
         expected = decision.action != "dead-letter" or isinstance(error, (Reject, Retry))

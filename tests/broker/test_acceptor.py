@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.broker import broker as broker_module
 from stompy.deadline import Deadline
 from stompy.errors import StompError
@@ -67,7 +67,7 @@ def test_it_stops_with_peers_that_read_nothing(request: pytest.FixtureRequest, c
 
 
 def test_a_stop_without_time_abandons_nobody_for_long(serve: Serve) -> None:
-    served = serve(linger=60.0)
+    served = serve(limits=BrokerLimits(linger=60.0))
     served.client()
     served.broker.close(timeout=0.0)
     until(lambda: not _threads())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectError, NotConnectedError
 from stompy.transport.memory import MemoryListener
@@ -101,7 +101,7 @@ def test_listening_for_other_machines_with_tls_is_told_without_reproach(
 
 
 def test_a_slow_handshake_ends_by_the_connect_timeout_and_holds_up_nobody(certificates: Certificates) -> None:
-    with Broker(tls=certificates.broker_options(), connect_timeout=1.5, linger=0.1) as broker:
+    with Broker(tls=certificates.broker_options(), limits=BrokerLimits(connect_timeout=1.5, linger=0.1)) as broker:
         port = int(broker.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as slow:
             slow.settimeout(WITHIN)

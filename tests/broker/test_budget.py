@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from stompy.broker.budget import ALLOWANCE, BoundedTable, MemoryBudget, SessionBudget
 from stompy.broker.message import Message
 from stompy.errors import LimitExceededError
@@ -42,7 +43,7 @@ def test_a_message_that_cannot_be_made_is_not_counted() -> None:
 
 @pytest.mark.parametrize("ack", ["auto", "client-individual"])
 def test_a_full_broker_says_so_and_has_room_again_when_messages_are_consumed(serve: Serve, ack: str) -> None:
-    served = serve(max_store_bytes=10_000)
+    served = serve(limits=BrokerLimits(max_store_bytes=10_000))
     sender = served.client()
     sender.send("/queue/a", b"x" * 4_000)
     sender.send("/queue/b", b"x" * 4_000)
@@ -191,7 +192,7 @@ def test_the_usual_counts_for_nothing(served: Served) -> None:
 
 
 def test_deliveries_of_one_session_that_wait_for_their_ack_are_bounded(serve: Serve) -> None:
-    served = serve(max_session_state_bytes=512 * 20)
+    served = serve(limits=BrokerLimits(max_session_state_bytes=512 * 20))
     client = served.client()
     for queue in "ab":
         client.subscribe(f"/queue/{queue}", "client-individual", id=queue, prefetch_count="0")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stompy.broker import User
+from stompy.broker import BrokerLimits, User
 from stompy.broker.commands import Commands
 from stompy.broker.message import Delivery
 from stompy.broker.profile import Profile
@@ -181,7 +181,7 @@ def test_a_subscription_to_several_topics_gets_them_in_the_order_of_their_produc
 
 
 def test_a_full_durable_subscription_ends_the_session_after_the_receipts_of_what_it_took(serve: Serve) -> None:
-    served = serve(max_queue_messages=150)
+    served = serve(limits=BrokerLimits(max_queue_messages=150))
     owner, producer = served.client(client_id="me"), served.client()
     owner.sure("SUBSCRIBE", {"destination": "/topic/a", "id": "1", "activemq.subscriptionName": "mine"})
     owner.disconnect()
@@ -208,7 +208,7 @@ def test_a_user_without_the_right_is_refused_as_always(serve: Serve) -> None:
     [({"max_queue_messages": 150}, "max_queue_messages"), ({"max_store_bytes": 150 * 50}, "max_store_bytes")],
 )
 def test_limits_hold_to_the_message(serve: Serve, limits: dict[str, Any], named: str) -> None:
-    served = serve(**limits)
+    served = serve(limits=BrokerLimits(**limits))
     client = served.client()
     for number in range(MANY):
         client.say("SEND", {"destination": "/queue/a", "receipt": f"{number:03}"}, b"x" * 10)

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from tests.broker.conftest import Serve, Served
 from tests.support.rawclient import RawClient
 
@@ -75,7 +76,7 @@ def test_a_send_into_a_full_queue_is_an_error(serve: Serve, options: dict[str, i
 
 
 def test_a_queue_whose_consumer_keeps_up_is_not_full(serve: Serve) -> None:
-    served = serve(max_queue_messages=2)
+    served = serve(limits=BrokerLimits(max_queue_messages=2))
     client = served.client()
     client.subscribe("/queue/a")
     client.raw(b"".join(client.encoded("SEND", {"destination": "/queue/a"}, str(n).encode()) for n in range(100)))
@@ -162,7 +163,7 @@ def test_what_was_never_written_comes_back_after_unsubscribe_too(serve: Serve) -
 
 
 def test_a_lost_link_does_not_count_as_a_nack(serve: Serve) -> None:
-    served = serve(max_redeliveries=1)
+    served = serve(attempts=2)
     for _ in range(4):
         client = served.client()
         client.subscribe("/queue/a", "client")
@@ -179,7 +180,7 @@ def test_a_lost_link_does_not_count_as_a_nack(serve: Serve) -> None:
 
 @pytest.mark.parametrize("limit", [0, 1, 6])
 def test_after_so_many_redeliveries_a_nack_moves_the_message_to_the_dead_letter_queue(serve: Serve, limit: int) -> None:
-    served = serve(max_redeliveries=limit)
+    served = serve(attempts=limit + 1)
     client = served.client()
     client.subscribe("/queue/a", "client-individual")
     client.send("/queue/a", "poison", **{"x-id": "7", "content_type": "text/plain", "original_destination": "forged"})
@@ -199,7 +200,7 @@ def test_after_so_many_redeliveries_a_nack_moves_the_message_to_the_dead_letter_
 
 
 def test_the_dead_letter_queue_can_have_another_name(serve: Serve) -> None:
-    served = serve(max_redeliveries=0, dead_letter="the dead")
+    served = serve(attempts=1, dead_letter="the dead")
     client = served.client()
     client.subscribe("/queue/a", "client")
     client.send("/queue/a", "1", "2")
@@ -219,7 +220,7 @@ def test_a_nacked_topic_message_goes_to_the_dead_letter_queue_at_once(served: Se
 def test_a_message_refused_as_a_dead_letter_is_given_up_with_a_warning(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = serve(max_redeliveries=0)
+    served = serve(attempts=1)
     client = served.client()
     client.subscribe("/queue/DLQ", "client")
     client.send("/queue/DLQ", "x")
@@ -230,7 +231,7 @@ def test_a_message_refused_as_a_dead_letter_is_given_up_with_a_warning(
 
 
 def test_a_full_dead_letter_queue_costs_the_message_and_not_the_session(serve: Serve) -> None:
-    served = serve(max_redeliveries=0, max_queue_messages=1)
+    served = serve(attempts=1, limits=BrokerLimits(max_queue_messages=1))
     client = served.client()
     client.send("/queue/DLQ", "full")
     client.subscribe("/queue/a", "client")
@@ -259,7 +260,7 @@ def test_a_header_that_the_subscribers_version_cannot_write_makes_a_dead_letter(
 
 @pytest.mark.parametrize("mode", ["auto", "client"])
 def test_a_queue_consumer_that_does_not_read_gets_no_more_than_its_outbox_holds(serve: Serve, mode: str) -> None:
-    served = serve(capacity=1_000, max_outbox_bytes=5_000, prefetch=100_000)
+    served = serve(capacity=1_000, limits=BrokerLimits(max_outbox_bytes=5_000, prefetch=100_000))
     slow, sender = served.client(), served.client()
     slow.subscribe("/queue/a", mode)
     sender.send("/queue/a", *[str(number).encode().rjust(500) for number in range(300)])
@@ -276,7 +277,7 @@ def test_a_queue_consumer_that_does_not_read_gets_no_more_than_its_outbox_holds(
 
 
 def test_acks_are_taken_from_a_client_that_does_not_read(serve: Serve) -> None:
-    served = serve(capacity=1_000, max_outbox_bytes=5_000)
+    served = serve(capacity=1_000, limits=BrokerLimits(max_outbox_bytes=5_000))
     client, sender = served.client(), served.client()
     client.subscribe("/queue/a", "client")
     sender.send("/queue/a", "first")
@@ -288,7 +289,7 @@ def test_acks_are_taken_from_a_client_that_does_not_read(serve: Serve) -> None:
 
 
 def test_a_message_larger_than_the_outbox_still_passes(serve: Serve) -> None:
-    served = serve(max_outbox_bytes=1_000)
+    served = serve(limits=BrokerLimits(max_outbox_bytes=1_000))
     client = served.client()
     client.subscribe("/queue/a")
     client.say("SEND", {"destination": "/queue/a"}, b"x" * 1_000_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from tests.broker.conftest import Serve, Served
 from tests.broker.test_commands import VERSIONS
 
@@ -173,7 +174,7 @@ def test_what_transactions_hold_is_bounded(serve: Serve, options: dict[str, int]
 
 
 def test_an_ack_that_no_longer_fits_a_transaction_is_not_lost(serve: Serve) -> None:
-    served = serve(max_transaction_frames=1)
+    served = serve(limits=BrokerLimits(max_transaction_frames=1))
     client = served.client()
     client.subscribe("/queue/a", "client-individual")
     client.send("/queue/a", "1", "2")
@@ -192,7 +193,7 @@ def test_the_number_of_open_transactions_is_bounded(served: Served) -> None:
 
 
 def test_a_commit_into_a_full_queue_takes_no_effect_at_all(serve: Serve) -> None:
-    served = serve(max_queue_messages=2)
+    served = serve(limits=BrokerLimits(max_queue_messages=2))
     client = served.client()
     client.send("/queue/in", "in")
     client.subscribe("/queue/in", "client")
@@ -206,7 +207,7 @@ def test_a_commit_into_a_full_queue_takes_no_effect_at_all(serve: Serve) -> None
 
 
 def test_a_commit_of_too_many_delayed_messages_takes_no_effect_at_all(serve: Serve) -> None:
-    served = serve(max_queue_messages=2)
+    served = serve(limits=BrokerLimits(max_queue_messages=2))
     client = served.client()
     client.sure("BEGIN", {"transaction": "t"})
     client.send("/queue/a", "1", transaction="t")
@@ -218,7 +219,7 @@ def test_a_commit_of_too_many_delayed_messages_takes_no_effect_at_all(serve: Ser
 
 
 def test_a_commit_to_a_full_durable_subscription_takes_no_effect_at_all(serve: Serve) -> None:
-    served = serve(max_backlog_messages=2, max_queue_messages=2)
+    served = serve(limits=BrokerLimits(max_backlog_messages=2, max_queue_messages=2))
     subscriber = served.client(client_id="me")
     subscriber.subscribe("/topic/t", **{"activemq.subscriptionName": "d"})
     subscriber.disconnect()

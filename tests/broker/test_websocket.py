@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
-from stompy.broker.faults import Drop, FaultPlan
+from stompy.broker import Broker, BrokerLimits
 from stompy.deadline import Budget
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket.handshake import END, accept_head, parse_request
@@ -25,7 +24,7 @@ ORIGIN = "http://good.example"
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(ws=True, origins=[ORIGIN], users={"ann": "sesame"}, login_delay=0.0) as running:
+    with Broker(ws=True, origins=[ORIGIN], users={"ann": "sesame"}, limits=BrokerLimits(login_delay=0.0)) as running:
         yield running
 
 
@@ -73,10 +72,10 @@ def test_a_message_is_written_by_the_thread_that_has_it(
 
 
 def test_a_port_of_its_own_is_kept_over_a_restart() -> None:
-    with Broker(ws_port=0) as broker:
+    with Broker(ws=0) as broker:
         url = broker.ws_url
         with pytest.raises(stompy.ConnectError):
-            stompy.connect(broker.url.replace("stomp:", "ws:"), connect_timeout=5)
+            stompy.connect(broker.url.replace("stomp:", "ws:"), timeouts=stompy.Timeouts(connect=5))
         broker.close()
         broker.start()
         assert broker.ws_url == url
@@ -150,18 +149,10 @@ def test_a_broker_without_websocket_has_no_such_address() -> None:
 
 
 def test_one_client_too_many_is_told_so() -> None:
-    with Broker(ws=True, max_sessions=1) as broker, stompy.connect(broker.ws_url):
+    with Broker(ws=True, limits=BrokerLimits(max_sessions=1)) as broker, stompy.connect(broker.ws_url):
         for url in (broker.ws_url, broker.url):
             with pytest.raises(stompy.ConnectRefusedError, match="too many sessions"):
                 stompy.connect(url)
-
-
-def test_faults_strike_frames_not_messages() -> None:
-    plan = FaultPlan(Drop("RECEIPT", nth=1))
-    with Broker(ws=True, faults=plan) as broker, stompy.connect(broker.ws_url) as connection:
-        with pytest.raises(stompy.ReceiptTimeoutError):
-            connection.send("/queue/a", b"", confirm=True, timeout=0.05)
-        connection.send("/queue/a", b"", confirm=True)
 
 
 def read_until(read: Callable[[], bytes], end: bytes) -> bytes:

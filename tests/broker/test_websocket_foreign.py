@@ -17,7 +17,6 @@ from websockets.sync.server import Server, ServerConnection, serve
 
 import stompy
 from stompy.broker import Broker
-from stompy.broker.faults import FaultPlan
 from stompy.frames.grammar import Version, grammar_of
 from stompy.frames.parser import Parser
 from tests.support.peer import WITHIN, until
@@ -122,16 +121,14 @@ def one_frame(message: str | bytes) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("like", [None, "rabbitmq"])
-@pytest.mark.parametrize("faulty", [False, True], ids=["", "faults"])
-def test_each_frame_of_the_broker_is_one_message(like: Any, faulty: bool) -> None:
+def test_each_frame_of_the_broker_is_one_message(like: Any) -> None:
     draw = chance("frames of the broker", like)
     bodies = []
     for number in range(120):
         size = draw.choice([0, 1, 125, 126, 4_000, 65_400, 65_536, 87_300, 262_144, 400_000])
         character = draw.choice("aä€")
         bodies.append(f"{number}:{character * ((size + draw.randrange(3)) // len(character.encode()))}")
-    faults = FaultPlan() if faulty else None
-    with Broker(ws=True, like=like, faults=faults) as broker, foreign_connect(broker.ws_url, max_size=None) as peer:
+    with Broker(ws=True, like=like) as broker, foreign_connect(broker.ws_url, max_size=None) as peer:
         peer.send("CONNECT\naccept-version:1.2\nhost:/\n\n\0")
         assert one_frame(peer.recv(WITHIN))[0] == "CONNECTED"
         peer.send("SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\nprefetch-count:1000\n\n\0")

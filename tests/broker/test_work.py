@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.broker.work import PIECE
 from tests.support.peer import WITHIN, until
 from tests.support.seed import chance
@@ -64,7 +64,7 @@ def calls() -> Iterator[Calls]:
 
 @pytest.fixture
 def broker(calls: Calls) -> Iterator[Broker]:
-    with Broker(heartbeat=(0, 0), prefetch=MANY) as running:
+    with Broker(heartbeat=(0, 0), limits=BrokerLimits(prefetch=MANY)) as running:
         yield running
 
 
@@ -219,6 +219,13 @@ def expire(broker: Broker, draw: random.Random) -> None:
     until(lambda: broker.depth("/queue/a") == 0 and broker.depth("/queue/b") == MANY)
 
 
+def restart(broker: Broker, draw: random.Random) -> None:
+    fill(broker, "/queue/a", 8 * MANY, persistent=False)
+    fill(broker, "/queue/a", persistent=True)
+    broker.restart()
+    assert broker.depth("/queue/a") == MANY
+
+
 REQUESTS: tuple[Callable[[Broker, random.Random], None], ...] = (
     browse,
     select,
@@ -232,6 +239,7 @@ REQUESTS: tuple[Callable[[Broker, random.Random], None], ...] = (
     leave,
     pattern,
     expire,
+    restart,
 )
 
 

@@ -19,7 +19,7 @@ from stompy.dialects.brokers import RABBITMQ, dialect_named, dialect_of
 from stompy.dialects.dialect import Dialect
 from stompy.frames.grammar import Leniency
 from stompy.testing.brokers.running import RunningBroker
-from stompy.testing.required import broker_or_skip
+from stompy.testing.containers import broker_or_skip
 from tests.support.needs import each
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
@@ -128,7 +128,7 @@ def test_a_cumulative_ack_reaches_as_far_as_the_table_says(case: Case, queue: st
         fill(conn, queue, "waits")
         fill(conn, f"{queue}-2", "acked")
         taken(conn.subscribe(queue, ack=other), 1)
-        receipt = taken(conn.subscribe(f"{queue}-2", ack="client"), 1)[0].ack(receipt=True)
+        receipt = taken(conn.subscribe(f"{queue}-2", ack="client"), 1)[0].ack_async()
         receipt.wait(SOON)
     left = case.has(queue)
     assert left == ([] if case.dialect.ack_reaches == "connection" else ["waits"])
@@ -139,7 +139,7 @@ def test_a_refused_message_goes_where_the_table_says(case: Case, queue: str) -> 
         fill(conn, queue, "a", "b")
         subscription = conn.subscribe(queue, ack="client-individual")
         first, _ = taken(subscription, 2)
-        receipt = first.nack(receipt=True)
+        receipt = first.nack_async()
         receipt.wait(SOON)
         again = rest(subscription)
         dead = []
@@ -153,7 +153,7 @@ def test_a_refused_message_goes_where_the_table_says(case: Case, queue: str) -> 
 def test_a_refused_message_that_is_not_persistent_is_no_dead_letter(case: Case, queue: str) -> None:
     with case.connect() as conn:
         conn.send(queue, "a", confirm=True)
-        receipt = taken(conn.subscribe(queue, ack="client-individual"), 1)[0].nack(receipt=True)
+        receipt = taken(conn.subscribe(queue, ack="client-individual"), 1)[0].nack_async()
         receipt.wait(SOON)
         assert rest(conn.subscribe("/queue/ActiveMQ.DLQ")) == []
     assert case.has(queue) == (["a"] if case.dialect.nack == "requeued" else [])
@@ -184,7 +184,7 @@ def test_a_refused_message_of_which_the_table_knows_no_dead_letter_has_none(case
             (message,) = taken(subscription, 1)
             if subscription is subscriptions[-1]:
                 assert case.dialect.why_nack_loses(message.headers._peek) is not None
-            receipt = message.nack(receipt=True)
+            receipt = message.nack_async()
             assert receipt is not None
             receipt.wait(SOON)
             if subscription is not subscriptions[-1] and kind != "dead letter":
@@ -197,7 +197,7 @@ def test_in_mode_client_a_nack_is_about_what_the_table_says(case: Case, queue: s
         fill(conn, queue, "a", "b", "c")
         messages = taken(conn.subscribe(queue, ack="client"), 3)
         requeue = False if case.dialect.nack == "discarded" else None
-        receipt = messages[1].nack(receipt=True, requeue=requeue)
+        receipt = messages[1].nack_async(requeue=requeue)
         receipt.wait(SOON)
         assert (messages[0].settled is None) == case.dialect.nack_is_individual
     kept = {"dead letter": ["a", "c"], "discarded": ["c"], "requeued": ["a", "b", "c"]}
@@ -233,7 +233,7 @@ def test_an_ack_behind_an_unsubscribe_is_worth_what_the_table_says(case: Case, q
         message = taken(subscription, 1)[0]
         subscription.close()
         with contextlib.suppress(stompy.BrokerError):
-            receipt = message.ack(receipt=True)
+            receipt = message.ack_async()
             receipt.wait(SOON)
     assert case.has(queue) == ["a"]
 

@@ -109,7 +109,7 @@ def test_a_thousand_queues_cost_what_is_in_view(page: Page, client: Connection) 
     spent = []
     stop = threading.Event()
     busy = threading.Thread(
-        target=lambda: [client.send("/queue/0000", "x") for _ in iter(lambda: stop.wait(0.05), True)]
+        target=lambda: [client.send_async("/queue/0000", "x") for _ in iter(lambda: stop.wait(0.05), True)]
     )
     busy.start()
     for _ in range(2):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.dialects.brokers import dialect_named
 from tests.cli.conftest import Run, Start
 
@@ -64,7 +64,7 @@ def test_a_file_is_one_message(broker: Broker, run: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("through_stdin", [True, False])
-@pytest.mark.parametrize("receipt", [[], ["--receipt"]])
+@pytest.mark.parametrize("receipt", [[], ["--confirm"]])
 def test_each_line_is_a_message_without_its_line_end(
     receipt: list[str], broker: Broker, run: Run, stdin: Stdin, tmp_path: Path, *, through_stdin: bool
 ) -> None:
@@ -142,7 +142,7 @@ def test_what_stomp_cannot_write_is_not_sent(argv: list[str], message: str, run:
     [
         ("send", "content-type:x", "give it by --content-type"),
         ("send", "destination:/queue/b", "give it by DESTINATION"),
-        ("send", "receipt:1", "give it by --receipt"),
+        ("send", "receipt:1", "give it by --confirm"),
         ("send", "content-length:1", "stompy sets it"),
         ("subscribe", "ack:auto", "give it by --ack"),
         ("subscribe", "id:7", "stompy sets it"),
@@ -185,12 +185,12 @@ def test_a_line_end_in_a_header_travels_where_the_version_has_an_escape(broker: 
         assert conn.subscribe("/queue/a").receive(timeout=5).headers["a"] == "b\nc"
 
 
-@pytest.mark.parametrize("receipt", [[], ["--receipt"]])
+@pytest.mark.parametrize("receipt", [[], ["--confirm"]])
 def test_a_refusal_of_the_broker_is_reported_with_its_message(
     receipt: list[str], run: Run, stdin: Stdin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stdin(b"1\n2\n3\n")
-    with Broker(max_queue_messages=1) as full:
+    with Broker(limits=BrokerLimits(max_queue_messages=1)) as full:
         monkeypatch.setenv("STOMPY_URL", full.url)
         result = run("send", "/queue/a", "--lines", "-", *receipt)
         assert full.depth("/queue/a") == 1
@@ -225,5 +225,5 @@ def test_a_receipt_that_does_not_come_has_its_own_code(run: Run, monkeypatch: py
 
     monkeypatch.setattr(stompy.Connection, "flush", flush)
     assert run("send", "/queue/a", "x").code == 0
-    result = run("send", "/queue/a", "x", "--receipt")
+    result = run("send", "/queue/a", "x", "--confirm")
     assert (result.code, result.error[:10]) == (6, "no receipt")

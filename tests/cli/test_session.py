@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.cli import options, session
 from stompy.cli.exits import Exit, Failure
 from stompy.connection.closing import Closing
@@ -109,7 +109,7 @@ def test_another_login_does_not_get_the_passcode_of_the_address(guarded: Broker)
 def test_the_end_is_confirmed_also_after_many_receipts(broker: Broker) -> None:
     with session.session(arguments("--url", broker.url)) as conn:
         for _ in range(500):
-            conn.send("/queue/a", b"", receipt=True)
+            conn.send_async("/queue/a", b"")
         conn.flush()
     assert broker.stats().sessions == 0
 
@@ -133,7 +133,7 @@ def test_a_refusal_behind_the_last_frame_is_told() -> None:
         conn.send("/queue/a", b"1")
         conn.send("/queue/a", b"2")
 
-    with Broker(max_queue_messages=1) as broker:
+    with Broker(limits=BrokerLimits(max_queue_messages=1)) as broker:
         with pytest.raises(BrokerError, match="full"):
             use(send_two, "--url", broker.url)
         assert broker.depth("/queue/a") == 1

@@ -16,7 +16,7 @@ from tests.support.peer import WITHIN, Peer, Served, until
 from tests.transport.conftest import Call, Calling
 from tests.transport.conftest import calling as calling
 
-QUICK = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
 """A policy that does not keep a test waiting."""
 
 ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED = "ActiveMQ/6.3.1", "ActiveMQ-Artemis/2.56.0", "RabbitMQ/4.3.6", "stompy-broker/1"

@@ -49,7 +49,7 @@ def test_a_full_buffer_flushes_itself(talking: Talking) -> None:
 
 
 def test_a_frame_whose_receipt_has_no_room_is_not_in_it(talking: Talking) -> None:
-    talk = talking(max_receipts=1)
+    talk = talking(limits=stompy.Limits(max_receipts=1))
     buffer = FrameBuffer(talk.conn._links.link)
     add_asking(buffer)
     with pytest.raises(LimitExceededError):
@@ -113,7 +113,7 @@ def test_what_did_not_leave_in_time_may_still_leave_later(talking: Talking, call
 @pytest.mark.parametrize("act", ["flush", "wait", "confirm", "request"])
 def test_frames_that_stay_in_the_batch_are_not_said_to_be_unsent(talking: Talking, calling: Calling, act: str) -> None:
     """They are written at the end of the block: a caller that sends them again would send them twice."""
-    talk = talking(send_timeout=20)
+    talk = talking(timeouts=stompy.Timeouts(send=20))
     if act == "request":
         first = calling(lambda: talk.conn.request("/queue/a", "first"))  # subscribes to the replies
         talk.peer.expect_and_confirm("SUBSCRIBE")
@@ -123,7 +123,7 @@ def test_frames_that_stay_in_the_batch_are_not_said_to_be_unsent(talking: Talkin
         first.result()
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
     with talk.conn.batch():
-        receipt = talk.conn.send("/queue/a", "kept", receipt=True)
+        receipt = talk.conn.send_async("/queue/a", "kept")
         assert receipt is not None
         blocking.until_blocked()
         acts: dict[str, Callable[[], object]] = {
@@ -158,13 +158,13 @@ def test_a_batch_of_which_a_part_was_written_does_not_say_that_nothing_was(talki
 
 
 def test_a_send_that_a_full_batch_could_not_take_in_time_is_not_in_it(talking: Talking, calling: Calling) -> None:
-    talk = talking(send_timeout=0.2)
+    talk = talking(timeouts=stompy.Timeouts(send=0.2))
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
     with talk.conn.batch():
         talk.conn.send("/queue/a", "first")
         blocking.until_blocked()
         with pytest.raises(stompy.SendTimeoutError) as caught:
-            talk.conn.send("/queue/a", "y" * 70_000, receipt=True)
+            talk.conn.send_async("/queue/a", "y" * 70_000)
         assert caught.value.outcome == "not-sent"
         assert talk.conn.stats().receipts_pending == 0
         talk.peer.expect("SEND")
@@ -174,12 +174,12 @@ def test_a_send_that_a_full_batch_could_not_take_in_time_is_not_in_it(talking: T
 
 
 def test_a_send_that_is_kept_stays_in_a_batch_that_could_not_leave_in_time(talking: Talking, calling: Calling) -> None:
-    talk = talking(send_timeout=0.2, reconnect=True, resend_unconfirmed=True)
+    talk = talking(timeouts=stompy.Timeouts(send=0.2), reconnect=stompy.Reconnect(resend_unconfirmed=True))
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
     with talk.conn.batch():
         talk.conn.send("/queue/a", "first")
         blocking.until_blocked()
-        receipt = talk.conn.send("/queue/a", "y" * 70_000, receipt=True)
+        receipt = talk.conn.send_async("/queue/a", "y" * 70_000)
         talk.peer.expect("SEND")
         blocking.result()
     assert talk.peer.expect("SEND").body == b"first"
@@ -226,7 +226,7 @@ def test_other_threads_are_not_affected(talking: Talking, calling: Calling) -> N
 def test_receipts_of_a_batch_are_resolved(serving: Serving) -> None:
     conn, _ = serving()
     with conn.batch():
-        receipts = [conn.send("/queue/a", "x", receipt=True) for _ in range(10)]
+        receipts = [conn.send_async("/queue/a", "x") for _ in range(10)]
         assert conn.stats().receipts_pending == 10
     conn.flush()
     assert all(receipt.outcome == "confirmed" for receipt in receipts)
@@ -235,11 +235,11 @@ def test_receipts_of_a_batch_are_resolved(serving: Serving) -> None:
 def test_confirm_and_flush_inside_a_batch_do_not_wait_for_its_end(serving: Serving) -> None:
     conn, _ = serving()
     with conn.batch():
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         conn.send("/queue/a", "y", confirm=True)
         assert receipt is not None
         assert receipt.done
-        other = conn.send("/queue/a", "z", receipt=True)
+        other = conn.send_async("/queue/a", "z")
         conn.flush()
         assert other is not None
         assert other.done
@@ -279,7 +279,7 @@ def test_a_frame_that_cannot_be_written_leaves_the_rest_whole(talking: Talking) 
     with talk.conn.batch():
         talk.conn.send("/queue/a", "good")
         with pytest.raises(stompy.LocalProtocolError):
-            talk.conn.send("/queue/a", "bad", headers={"a": "b\nc"}, receipt=True)
+            talk.conn.send_async("/queue/a", "bad", headers={"a": "b\nc"})
     assert talk.peer.expect("SEND").body == b"good"
     assert talk.conn.stats().receipts_pending == 0
 
@@ -307,7 +307,7 @@ def test_one_receipt_tells_that_all_earlier_frames_were_received() -> None:
         with conn.batch():
             for body in ("1", "2", "3"):
                 conn.send("/queue/a", body)
-            receipt = conn.send("/queue/a", "4", receipt=True)
+            receipt = conn.send_async("/queue/a", "4")
         assert receipt is not None
         receipt.wait(10)
         assert broker.depth("/queue/a") == 4
@@ -317,7 +317,7 @@ def test_waiting_inside_a_batch_writes_it_out_first(serving: Serving) -> None:
     conn, served = serving()
     with conn.batch():
         conn.send("/queue/a", "x")
-        receipt = conn.send("/queue/a", "y", receipt=True)
+        receipt = conn.send_async("/queue/a", "y")
         assert receipt is not None
         receipt.wait(20)
         assert served.commands() == ["SEND", "SEND"]
@@ -326,7 +326,7 @@ def test_waiting_inside_a_batch_writes_it_out_first(serving: Serving) -> None:
 def test_another_thread_that_waits_does_not_write_it_out(talking: Talking, calling: Calling) -> None:
     talk = talking()
     with talk.conn.batch():
-        receipt = talk.conn.send("/queue/a", "x", receipt=True)
+        receipt = talk.conn.send_async("/queue/a", "x")
         assert receipt is not None
         waiting = calling(lambda: receipt.wait(20))
         waiting.until_blocked()
@@ -336,12 +336,12 @@ def test_another_thread_that_waits_does_not_write_it_out(talking: Talking, calli
 
 
 def test_a_batch_that_cannot_leave_in_time_ends_its_receipts(talking: Talking, calling: Calling) -> None:
-    talk = talking(send_timeout=0.2)
+    talk = talking(timeouts=stompy.Timeouts(send=0.2))
     receipts: list[stompy.Receipt | None] = []
 
     def batch() -> None:
         with talk.conn.batch():
-            receipts.append(talk.conn.send("/queue/a", "x", receipt=True))
+            receipts.append(talk.conn.send_async("/queue/a", "x"))
             blocking.until_blocked()
 
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))

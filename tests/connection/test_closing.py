@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
+import textwrap
 import threading
 import warnings
 from typing import Any
@@ -17,9 +20,9 @@ from tests.support.peer import WITHIN
 from tests.transport.conftest import Calling
 
 
-@pytest.mark.parametrize("reconnect", [None, stompy.Reconnect(attempts=1)])
+@pytest.mark.parametrize("reconnect", [False, stompy.Reconnect(attempts=1)])
 def test_a_connection_that_its_owner_closes_is_reported_closed_last(
-    serving: Serving, reconnect: stompy.Reconnect | None
+    serving: Serving, reconnect: bool | stompy.Reconnect
 ) -> None:
     for _ in range(10):
         listener = Recorder()
@@ -34,7 +37,7 @@ def test_a_connection_that_its_owner_closes_is_reported_closed_last(
 def test_a_lost_connection_that_nobody_replaces_is_reported_closed(sessions: Sessions, listening: bool) -> None:
     """Without a policy at once, with one when it gives up."""
     listener = Recorder()
-    conn, peer = sessions.connect(listeners=[listener], reconnect=None if listening else stompy.Reconnect(attempts=2))
+    conn, peer = sessions.connect(listeners=[listener], reconnect=False if listening else stompy.Reconnect(attempts=2))
     sessions.shut()
     peer.close()
     reason = listener.await_event("closed")
@@ -47,7 +50,9 @@ def test_a_lost_connection_that_nobody_replaces_is_reported_closed(sessions: Ses
 
 def test_closing_while_a_link_is_being_replaced_is_reported_once(sessions: Sessions) -> None:
     listener = Recorder()
-    conn, peer = sessions.connect(listeners=[listener], reconnect=stompy.Reconnect(first_delay=30, max_delay=60))
+    conn, peer = sessions.connect(
+        listeners=[listener], reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=30, longest=60))
+    )
     sessions.shut()
     peer.close()
     listener.await_event("disconnected")
@@ -106,9 +111,7 @@ def test_a_connection_that_never_came_about_is_not_heard_to_be_closed(sessions: 
 
 
 @pytest.mark.parametrize("drain", [False, True])
-def test_whoever_waits_for_the_end_hears_of_it_after_the_last_callback(
-    serving: Serving, calling: Calling, drain: bool
-) -> None:
+def test_waiting_for_the_end_returns_after_the_last_callback(serving: Serving, calling: Calling, drain: bool) -> None:
     listener = Recorder()
     conn, _ = serving(listeners=[listener])
     waiting = [calling(conn.wait_closed) for _ in range(2)]
@@ -121,23 +124,23 @@ def test_whoever_waits_for_the_end_hears_of_it_after_the_last_callback(
     assert conn.wait_closed() is True
 
 
-@pytest.mark.parametrize("policy", [None, stompy.Reconnect(attempts=1)])
+@pytest.mark.parametrize("policy", [False, stompy.Reconnect(attempts=1)])
 def test_waiting_for_the_end_raises_what_ended_the_connection_for_good(
-    sessions: Sessions, calling: Calling, policy: stompy.Reconnect | None
+    sessions: Sessions, calling: Calling, policy: bool | stompy.Reconnect
 ) -> None:
     conn, peer = sessions.connect(reconnect=policy)
     waiting = calling(conn.wait_closed)
     sessions.shut()
     peer.close()
     for wait in (waiting.result, conn.wait_closed):
-        with pytest.raises(stompy.ConnectionLostError if policy is None else stompy.ConnectError):
+        with pytest.raises(stompy.ConnectionLostError if policy is False else stompy.ConnectError):
             wait()
     assert conn.closed
     conn.close()
 
 
 def test_waiting_for_the_end_goes_on_over_a_reconnect(sessions: Sessions, calling: Calling) -> None:
-    conn, peer = sessions.connect(reconnect=stompy.Reconnect(first_delay=0.01))
+    conn, peer = sessions.connect(reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)))
     waiting = calling(conn.wait_closed)
     peer.close()
     sessions.next()
@@ -155,7 +158,7 @@ def test_what_arrived_is_handled_before_its_loss_is_raised(serving: Serving, cal
         seen.append(message.text)
 
     conn, served = serving()
-    conn.subscribe("/queue/a", handle, id="1")
+    conn.subscribe("/queue/a", handle, id="1", ack="auto")
     for text in "abc":
         served.peer.deliver(text)
     served.peer.hang_up()
@@ -175,6 +178,42 @@ def test_a_callback_cannot_wait_for_the_end_that_waits_for_it(serving: Serving, 
     served.peer.deliver("x")
     with pytest.raises(stompy.ConcurrencyError, match="a callback"):
         acting.finished()
+
+
+def test_waiting_for_the_end_is_interrupted_by_ctrl_c() -> None:
+    program = """
+        import signal, sys, threading, time, traceback
+        import stompy
+
+        waiting = threading.Event()
+
+        def strike():
+            waiting.wait()
+            while True:  # the first may come before the wait
+                time.sleep(0.05)
+                signal.raise_signal(signal.SIGINT)
+
+        def once(*_):
+            if any(frame.name == "wait_closed" for frame in traceback.extract_stack()):
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                raise KeyboardInterrupt
+
+        signal.signal(signal.SIGINT, once)
+        try:
+            with stompy.connect(sys.argv[1]) as conn:
+                conn.subscribe("/queue/a", print)
+                threading.Thread(target=strike, daemon=True).start()
+                waiting.set()
+                conn.wait_closed()
+        except KeyboardInterrupt:
+            print(conn.closed, [thread.name for thread in threading.enumerate() if "stompy" in thread.name])
+    """
+    with Broker() as broker:
+        ended = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), broker.url],
+            capture_output=True, text=True, timeout=WITHIN, check=True,
+        )  # fmt: skip
+    assert ended.stdout == "True []\n", ended.stderr
 
 
 # The end of a subscription

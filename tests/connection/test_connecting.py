@@ -26,7 +26,7 @@ from tests.transport.conftest import Calling
         {"url": "stomp://broker?speed=fast"},
         {"url": "stomp://broker", "versions": "3.0"},
         {"url": "stomp://broker", "heartbeat": (-1, 0)},
-        {"url": "stomp://broker", "connect_timeout": 0},
+        {"url": "stomp://broker", "reconnect": None},
     ],
 )
 def test_a_wrong_setting_is_refused_before_anything_is_dialed(wrong: dict[str, Any]) -> None:
@@ -131,14 +131,15 @@ def test_a_handler_that_never_returns_does_not_keep_the_program_from_ending() ->
     [
         ("max_subscriptions", lambda conn: conn.subscribe("/queue/a")),
         ("max_transactions", lambda conn: conn.transaction().__enter__()),
-        ("max_receipts", lambda conn: conn.send("/queue/a", "x", receipt=True)),
+        ("max_receipts", lambda conn: conn.send_async("/queue/a", "x")),
     ],
 )
 def test_a_limit_of_our_own_is_named_before_anything_leaves(name: str, act: Any, talking: Talking) -> None:
-    limits: dict[str, Any] = {name: 1}
-    with Broker() as broker, stompy.connect(broker.url, heartbeat=(0, 0), **limits) as conn:
+    settings: dict[str, Any] = {name: 1}
+    limits = stompy.Limits(**settings)
+    with Broker() as broker, stompy.connect(broker.url, heartbeat=(0, 0), limits=limits) as conn:
         if name == "max_receipts":
-            limited = talking(**limits)
+            limited = talking(limits=limits)
             act(limited.conn)
             with pytest.raises(stompy.LimitExceededError, match="max_receipts=1"):
                 act(limited.conn)
@@ -153,9 +154,11 @@ def test_a_limit_of_our_own_is_named_before_anything_leaves(name: str, act: Any,
 # The first session, as long as it takes
 
 
-@pytest.mark.parametrize("reconnect", [None, QUICK, stompy.Reconnect(attempts=1, first_delay=0.001, max_delay=0.01)])
+@pytest.mark.parametrize(
+    "reconnect", [False, QUICK, stompy.Reconnect(attempts=1, backoff=stompy.Backoff(first=0.001, longest=0.01))]
+)
 def test_a_broker_that_is_not_there_yet_is_waited_for(
-    sessions: Sessions, calling: Calling, reconnect: stompy.Reconnect | None
+    sessions: Sessions, calling: Calling, reconnect: bool | stompy.Reconnect
 ) -> None:
     """With the delays of the policy, or of the usual one; its number of attempts is about lost links."""
 
@@ -167,7 +170,11 @@ def test_a_broker_that_is_not_there_yet_is_waited_for(
     sessions.shut()
     call = calling(
         lambda: stompy.connect(
-            sessions.url, startup_timeout=WITHIN, reconnect=reconnect, heartbeat=(0, 0), listeners=[listener]
+            sessions.url,
+            timeouts=stompy.Timeouts(start=WITHIN),
+            reconnect=reconnect,
+            heartbeat=(0, 0),
+            listeners=[listener],
         )
     )
     listener.await_event("reconnecting", 3)
@@ -182,7 +189,9 @@ def test_a_broker_that_is_not_there_yet_is_waited_for(
 
 def test_a_session_that_dies_at_once_is_followed_by_another(sessions: Sessions, calling: Calling) -> None:
     """As when a container's port is forwarded before the broker listens behind it."""
-    call = calling(lambda: stompy.connect(sessions.url, startup_timeout=WITHIN, reconnect=QUICK, heartbeat=(0, 0)))
+    call = calling(
+        lambda: stompy.connect(sessions.url, timeouts=stompy.Timeouts(start=WITHIN), reconnect=QUICK, heartbeat=(0, 0))
+    )
     for _ in range(3):
         sessions.accept().close()
     sessions.next()
@@ -196,22 +205,50 @@ def test_when_the_time_is_over_the_last_reasons_are_told(sessions: Sessions) -> 
     listener = Recorder()
     before = set(threading.enumerate())
     with pytest.raises(stompy.AllBrokersFailedError, match=r"refused.*refused") as failed:
-        stompy.connect([sessions.url, sessions.url], startup_timeout=0.5, reconnect=QUICK, listeners=[listener])
-    assert len(failed.value.attempts) == 2
+        stompy.connect(
+            [sessions.url, sessions.url], timeouts=stompy.Timeouts(start=0.5), reconnect=QUICK, listeners=[listener]
+        )
+    assert len(failed.value.errors) == 2
     assert set(threading.enumerate()) <= before
     assert listener.names == []
 
 
 def test_the_time_bounds_an_attempt_too(sessions: Sessions, calling: Calling) -> None:
     """Somebody takes the connection and says nothing: the connect timeout alone would be an hour."""
-    call = calling(lambda: stompy.connect(sessions.url, startup_timeout=1, connect_timeout=3600.0, heartbeat=(0, 0)))
+    call = calling(
+        lambda: stompy.connect(sessions.url, timeouts=stompy.Timeouts(start=1, connect=3600.0), heartbeat=(0, 0))
+    )
     sessions.accept()
     with pytest.raises(stompy.ConnectTimeoutError):
         call.result()
 
 
+def test_the_first_session_may_be_waited_for_without_a_limit(sessions: Sessions, calling: Calling) -> None:
+    sessions.shut()
+    listener = Recorder()
+    call = calling(
+        lambda: stompy.connect(
+            sessions.url, timeouts=stompy.Timeouts(start=None), reconnect=QUICK, heartbeat=(0, 0), listeners=[listener]
+        )
+    )
+    listener.await_event("reconnecting", 5)
+    sessions.reopen()
+    sessions.next()
+    with call.result() as conn:
+        assert conn.connected
+
+
+@pytest.mark.parametrize("timeouts", [stompy.Timeouts(), stompy.Timeouts(start=0), stompy.Timeouts(start=0.0, send=1)])
+def test_by_default_one_attempt_is_made(sessions: Sessions, timeouts: stompy.Timeouts) -> None:
+    sessions.shut()
+    listener = Recorder()
+    with pytest.raises(stompy.ConnectError):
+        stompy.connect(sessions.url, timeouts=timeouts, listeners=[listener])
+    assert listener.names == []
+
+
 def test_what_cannot_pass_is_not_waited_for(sessions: Sessions, calling: Calling) -> None:
-    call = calling(lambda: stompy.connect(sessions.url, startup_timeout=3600.0, heartbeat=(0, 0)))
+    call = calling(lambda: stompy.connect(sessions.url, timeouts=stompy.Timeouts(start=3600.0), heartbeat=(0, 0)))
     peer = sessions.accept()
     peer.take_connect()
     peer.raw(peer.encoded("ERROR", {"message": "wrong passcode"}))
@@ -219,10 +256,10 @@ def test_what_cannot_pass_is_not_waited_for(sessions: Sessions, calling: Calling
         call.result()
 
 
-@pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), "30", True])
+@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), "30", True])
 def test_a_time_that_is_none_is_refused(wrong: Any) -> None:
-    with pytest.raises(stompy.ConfigurationError, match="startup_timeout"):
-        stompy.connect("stomp://127.0.0.1:1", startup_timeout=wrong)
+    with pytest.raises(stompy.ConfigurationError, match=r"timeouts\.start"):
+        stompy.connect("stomp://127.0.0.1:1", timeouts=stompy.Timeouts(start=wrong))
 
 
 def test_waiting_for_the_first_session_ends_by_ctrl_c_and_leaves_no_thread() -> None:
@@ -236,7 +273,7 @@ def test_waiting_for_the_first_session_ends_by_ctrl_c_and_leaves_no_thread() -> 
                     os.kill(os.getpid(), signal.SIGINT)
 
         try:
-            stompy.connect("stomp://127.0.0.1:1", startup_timeout=3600.0, listeners=[Printing()])
+            stompy.connect("stomp://127.0.0.1:1", timeouts=stompy.Timeouts(start=3600.0), listeners=[Printing()])
         except KeyboardInterrupt:
             print([thread.name for thread in threading.enumerate()])
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,8 +55,8 @@ def test_nobody_listening_names_the_address(dead: str) -> None:
 
 def test_nobody_anywhere_names_every_address_in_order(dead: str, silent: str) -> None:
     with pytest.raises(stompy.AllBrokersFailedError) as caught:
-        stompy.connect([dead, silent], connect_timeout=0.2)
-    first, second = caught.value.attempts
+        stompy.connect([dead, silent], timeouts=stompy.Timeouts(connect=0.2))
+    first, second = caught.value.errors
     assert first.address == dead.removeprefix("stomp://")
     assert isinstance(second, stompy.ConnectTimeoutError)
     assert second.address == silent.removeprefix("stomp://")
@@ -65,7 +66,7 @@ def test_nobody_anywhere_names_every_address_in_order(dead: str, silent: str) ->
 
 
 def test_a_dead_and_a_silent_address_are_skipped(dead: str, silent: str, broker: Broker) -> None:
-    with stompy.connect([dead, silent, good(broker)], connect_timeout=2, heartbeat=(0, 0)) as conn:
+    with stompy.connect([dead, silent, good(broker)], timeouts=stompy.Timeouts(connect=2), heartbeat=(0, 0)) as conn:
         assert conn.address == broker.url.removeprefix("stomp://")
 
 
@@ -189,11 +190,11 @@ def black_hole(host: str, port: int, stack: contextlib.ExitStack) -> int:
 def test_a_black_holed_address_costs_no_more_than_its_own_time(dead: str, broker: Broker) -> None:
     with contextlib.ExitStack() as stack:
         hole = f"stomp://127.0.0.1:{black_hole('127.0.0.1', 0, stack)}"
-        with stompy.connect([dead, hole, good(broker)], connect_timeout=2, heartbeat=(0, 0)) as conn:
+        with stompy.connect([dead, hole, good(broker)], timeouts=stompy.Timeouts(connect=2), heartbeat=(0, 0)) as conn:
             assert conn.address == broker.url.removeprefix("stomp://")
         with pytest.raises(stompy.AllBrokersFailedError) as caught:
-            stompy.connect([dead, hole], connect_timeout=0.5)
-    assert [type(error) for error in caught.value.attempts] == [stompy.ConnectError, stompy.ConnectTimeoutError]
+            stompy.connect([dead, hole], timeouts=stompy.Timeouts(connect=0.5))
+    assert [type(error) for error in caught.value.errors] == [stompy.ConnectError, stompy.ConnectTimeoutError]
 
 
 def test_of_a_name_with_several_addresses_each_is_tried(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +205,7 @@ def test_of_a_name_with_several_addresses_each_is_tried(broker: Broker, monkeypa
     with contextlib.ExitStack() as stack:
         black_hole("127.0.0.3", port, stack)
         url = f"stomp://fred:sesame@broker.test:{port}"
-        with stompy.connect(url, connect_timeout=2, heartbeat=(0, 0)) as conn:
+        with stompy.connect(url, timeouts=stompy.Timeouts(connect=2), heartbeat=(0, 0)) as conn:
             assert conn.connected
 
 
@@ -240,11 +241,16 @@ def test_with_priority_the_first_stays_first_and_the_others_come_by_chance() -> 
 
 def test_an_unknown_order_is_refused() -> None:
     with pytest.raises(stompy.ConfigurationError, match="priority"):
-        stompy.connect("stomp://127.0.0.1:1", order="sorted")  # type: ignore[arg-type]
+        stompy.Reconnect(order="sorted")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "options", [{"order": "priority"}, {"order": "given"}, {"url": "?priorityBackup=true&initialReconnectDelay=10"}]
+    "options",
+    [
+        {"reconnect": replace(QUICK, order="priority")},
+        {"reconnect": replace(QUICK, order="given")},
+        {"url": "?priorityBackup=true&initialReconnectDelay=10"},
+    ],
 )
 def test_a_connection_returns_to_its_first_address_when_it_is_next_replaced(
     options: dict[str, Any], calling: Calling
@@ -254,7 +260,7 @@ def test_a_connection_returns_to_its_first_address_when_it_is_next_replaced(
         tail = settings.pop("url", None)
         both = f"{first.url},{second.url}"
         url = both if tail is None else f"failover:({both}){tail}"
-        connecting = calling(lambda: stompy.connect(url, heartbeat=(0, 0), reconnect=QUICK, **settings))
+        connecting = calling(lambda: stompy.connect(url, heartbeat=(0, 0), **{"reconnect": QUICK, **settings}))
         peer = first.next()
         with connecting.result() as conn:
             first.shut()

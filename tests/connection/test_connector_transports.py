@@ -75,7 +75,7 @@ class TestTls:
 
     def test_a_silent_peer_ends_by_the_connect_timeout(self, silent: str) -> None:
         with pytest.raises(stompy.ConnectTimeoutError, match="does it speak TLS on this port"):
-            stompy.connect(silent.replace("stomp", "stomps"), connect_timeout=0.1)
+            stompy.connect(silent.replace("stomp", "stomps"), timeouts=stompy.Timeouts(connect=0.1))
 
     def test_a_session_comes_back_after_its_broker_did(self, certificates: Certificates) -> None:
         with (

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.connection.config import credentials_now
 from stompy.link.settings import Credentials
 from stompy.secret import Secret
@@ -26,12 +26,12 @@ from tests.support.ports import reserved_port
 from tests.test_secret import MARK, shown_with_locals
 from tests.transport.conftest import Calling
 
-QUIET: dict[str, Any] = {"heartbeat": (0, 0), "connect_timeout": 5.0}
+QUIET: dict[str, Any] = {"heartbeat": (0, 0), "timeouts": stompy.Timeouts(connect=5.0)}
 
 
 @pytest.fixture
 def guarded() -> Iterator[Broker]:
-    with Broker(users={"ann": "token-1"}, login_delay=0) as broker:
+    with Broker(users={"ann": "token-1"}, limits=BrokerLimits(login_delay=0)) as broker:
         yield broker
 
 
@@ -123,7 +123,7 @@ def test_a_reconnect_asks_again() -> None:
 
     recorder = Recorder()
     with Broker(users={"ann": "token-1"}) as broker:
-        options = {**QUIET, "reconnect": stompy.Reconnect(first_delay=0.01), "listeners": [recorder]}
+        options = {**QUIET, "reconnect": stompy.Reconnect(backoff=stompy.Backoff(first=0.01)), "listeners": [recorder]}
         with stompy.connect(broker.url, login=who, **options):
             broker.restart()
             recorder.await_event("connected", 2)
@@ -171,7 +171,9 @@ FAILURES: dict[str, Callable[[Broker, str], object]] = {
     "a wrong scheme": lambda broker, nobody: stompy.connect(f"http://ann:{MARK}@host"),
     "a wrong failover address": lambda broker, nobody: stompy.connect(f"failover:(stomp://ann:{MARK}@h)?x=1"),
     "a wrong option": lambda broker, nobody: stompy.connect(f"stomp://ann:{MARK}@h?speed=fast"),
-    "a wrong timeout": lambda broker, nobody: stompy.connect(broker.url, passcode=MARK, send_timeout=-1),
+    "a wrong timeout": lambda broker, nobody: stompy.connect(
+        broker.url, passcode=MARK, timeouts=stompy.Timeouts(send=-1)
+    ),
     "a wrong header": lambda broker, nobody: stompy.connect(broker.url, headers={"x-token": MARK, "receipt": MARK}),
     "a header with a line end": lambda broker, nobody: stompy.connect(
         broker.url, passcode=MARK, headers={"x": "a\nb"}, **QUIET

@@ -88,7 +88,7 @@ def test_a_second_disconnect_waits_for_the_first_instead_of_cutting_it_short(
 @pytest.mark.requirement("DIS-06")
 @pytest.mark.parametrize("answer", ["nothing", "end", "error"])
 def test_disconnect_returns_without_a_receipt(talking: Talking, answer: str) -> None:
-    talk = talking(close_timeout=0.2 if answer == "nothing" else WITHIN)
+    talk = talking(timeouts=stompy.Timeouts(close=0.2 if answer == "nothing" else WITHIN))
     leaving = talk.leave()
     talk.peer.expect("DISCONNECT")
     if answer == "end":
@@ -115,7 +115,7 @@ def test_an_error_that_comes_while_disconnecting_is_reported(talking: Talking) -
 
 def test_disconnect_waits_for_the_receipts_in_flight(talking: Talking) -> None:
     talk = talking()
-    receipt = talk.conn.send("/queue/a", "x", receipt=True)
+    receipt = talk.conn.send_async("/queue/a", "x")
     leaving = talk.leave()
     frame = talk.peer.expect("SEND")
     leaving.until_blocked()
@@ -129,7 +129,7 @@ def test_disconnect_waits_for_the_receipts_in_flight(talking: Talking) -> None:
 
 def test_from_the_moment_of_disconnect_on_nothing_new_is_sent(talking: Talking) -> None:
     talk = talking()
-    talk.conn.send("/queue/a", "x", receipt=True)
+    talk.conn.send_async("/queue/a", "x")
     leaving = talk.leave()
     frame = talk.peer.expect("SEND")
     leaving.until_blocked()  # on the receipt; DISCONNECT has not gone out yet
@@ -286,7 +286,7 @@ def test_a_block_that_raises_does_not_drain(serving: Serving) -> None:
 
 
 def test_the_end_of_the_block_does_not_wait_for_what_nobody_else_reads(serving: Serving) -> None:
-    conn, served = serving(close_timeout=1e6)
+    conn, served = serving(timeouts=stompy.Timeouts(close=1e6))
     with conn:
         subscription = conn.subscribe("/queue/a", id="1")
         unread = conn.subscribe("/queue/b", id="2")
@@ -320,7 +320,7 @@ def test_the_end_of_the_block_drains_although_the_session_was_lost(serving: Serv
 def test_what_was_not_handled_in_time_is_counted_in_a_warning(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
-    conn, served = serving(close_timeout=0.1)
+    conn, served = serving(timeouts=stompy.Timeouts(close=0.1))
     gate, running = threading.Event(), threading.Event()
 
     def handler(message: stompy.Message) -> None:

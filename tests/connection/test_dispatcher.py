@@ -135,7 +135,7 @@ def test_send_subscribe_ack_and_receipts_work_inside_a_handler(serving: Serving)
 
     def handler(message: stompy.Message) -> None:
         conn.send("/queue/b", "x", confirm=True)
-        receipt = conn.send("/queue/b", "y", receipt=True)
+        receipt = conn.send_async("/queue/b", "y")
         assert receipt is not None
         receipt.wait(WITHIN)
         other = conn.subscribe("/queue/c")
@@ -175,12 +175,12 @@ def test_a_receipt_behind_the_messages_that_fill_the_inbox_comes_inside_a_handle
         held.extend([frame] if frame.command == "SEND" else [])
         return frame.command == "SEND"
 
-    conn, served = serving(on=hold_back, inbox=stompy.InboxLimits(max_messages=2))
+    conn, served = serving(on=hold_back, limits=stompy.Limits(max_inbox_messages=2))
     outcome: list[str] = []
 
     def handler(message: stompy.Message) -> None:
         if not outcome:
-            receipt = conn.send("/queue/b", "x", receipt=True)
+            receipt = conn.send_async("/queue/b", "x")
             assert receipt is not None
             receipt.wait(WITHIN)
             outcome.append(receipt.outcome)
@@ -212,7 +212,7 @@ def test_disconnect_works_inside_a_listener(serving: Serving, event: str) -> Non
         conn.subscribe("/queue/a", id="1")
         served.peer.deliver("x")
     elif event == "on_receipt":
-        conn.send("/queue/a", "x", receipt=True)
+        conn.send_async("/queue/a", "x")
     ready.set()
     acting.finished()
     assert not conn.connected

@@ -15,7 +15,7 @@ from tests.transport.conftest import Calling
 def refused(conn: stompy.Connection, sessions: Sessions, calling: Calling) -> None:
     """Have a frame refused, and wait for the next session."""
     before = conn.stats().reconnects
-    conn.send("/queue/a", "x", receipt=True)
+    conn.send_async("/queue/a", "x")
     peer = sessions.latest
     frame = peer.expect("SEND")
     peer.error("no such queue", headers={"receipt-id": frame.headers["receipt"]})
@@ -37,7 +37,7 @@ def test_it_raises_what_the_broker_refused_although_there_is_a_new_session(
 
 def test_what_wait_has_raised_is_not_raised_again(sessions: Sessions, calling: Calling) -> None:
     conn, peer = sessions.connect()
-    receipts = [conn.send("/queue/a", "x", receipt=True) for _ in range(2)]
+    receipts = [conn.send_async("/queue/a", "x") for _ in range(2)]
     peer.close()
     sessions.next()
     until(lambda: all(receipt.done for receipt in receipts))
@@ -58,7 +58,7 @@ def test_what_wait_has_raised_is_not_raised_again(sessions: Sessions, calling: C
 
 def test_one_wait_of_several_does_not_hide_the_others(sessions: Sessions) -> None:
     conn, peer = sessions.connect()
-    receipts = [conn.send("/queue/a", "x", receipt=True) for _ in range(2)]
+    receipts = [conn.send_async("/queue/a", "x") for _ in range(2)]
     peer.close()
     sessions.next()
     with pytest.raises(stompy.ConnectionLostError):
@@ -93,7 +93,7 @@ def test_the_flush_of_one_thread_raises_for_frames_of_others(sessions: Sessions,
 
 def test_without_another_session_the_broker_s_reason_comes_first(talking: Talking) -> None:
     talk = talking()
-    talk.conn.send("/queue/a", "x", receipt=True)
+    talk.conn.send_async("/queue/a", "x")
     frame = talk.peer.expect("SEND")
     talk.peer.error("no such queue", headers={"receipt-id": frame.headers["receipt"]})
     until(lambda: not talk.conn.connected)
@@ -105,7 +105,7 @@ def test_without_another_session_the_broker_s_reason_comes_first(talking: Talkin
 def test_frames_of_a_lost_session_are_not_said_to_be_unsent(talking: Talking) -> None:
     """By no call: the reason of the end of a session is that of another thread's frame."""
     talk = talking()
-    talk.conn.send("/queue/a", "x", receipt=True)
+    talk.conn.send_async("/queue/a", "x")
     talk.peer.expect("SEND")
     talk.peer.close()
     until(lambda: not talk.conn.connected)
@@ -120,7 +120,7 @@ def test_it_raises_for_acknowledgements_too(sessions: Sessions, calling: Calling
     subscribing = calling(lambda: conn.subscribe("/queue/a", ack="client-individual", id="1"))
     peer.expect_and_confirm("SUBSCRIBE")
     peer.deliver("x", ack="a")
-    subscribing.result().receive().ack(receipt=True)
+    subscribing.result().receive().ack_async()
     frame = peer.expect("ACK")
     peer.error("no", headers={"receipt-id": frame.headers["receipt"]})
     peer.close()
@@ -137,7 +137,7 @@ def test_a_random_mix_of_calls_misses_no_error(sessions: Sessions, calling: Call
     for _ in range(20):
         expected = 0
         for _ in range(draw.randrange(4)):
-            receipt = conn.send("/queue/a", "x", receipt=True)
+            receipt = conn.send_async("/queue/a", "x")
             assert receipt is not None
             frame, confirmed = sessions.latest.expect("SEND"), draw.random() < 0.5
             if confirmed:
@@ -163,6 +163,6 @@ def test_a_random_mix_of_calls_misses_no_error(sessions: Sessions, calling: Call
 def test_the_embedded_broker_s_refusal_is_raised_ten_times_of_ten() -> None:
     with Broker(like="rabbitmq") as broker, stompy.connect(broker.url, reconnect=QUICK) as conn:
         for _ in range(10):
-            conn.send("/nonsense/out", "x", receipt=True)
+            conn.send_async("/nonsense/out", "x")
             with pytest.raises(stompy.BrokerError):
                 conn.flush()

@@ -215,7 +215,7 @@ def test_a_handler_whose_session_has_ended_gets_its_message_again(
 ) -> None:
     fill(broker, "a")
     seen: list[str] = []
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
 
     def handle(message: stompy.Message) -> None:
         seen.append(message.text)

@@ -23,7 +23,7 @@ from tests.transport.conftest import Calling
 SOON = 10.0
 """Seconds that something may take before the test fails."""
 
-QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.05)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.05))
 
 
 class Recorder(stompy.Listener):
@@ -212,7 +212,7 @@ def test_receipts_in_flight_end_as_unknown() -> None:
     server.start()
     connection = stompy.connect(f"stomp://{host}:{port}", reconnect=stompy.Reconnect(attempts=1), heartbeat=(0, 0))
     server.join()
-    receipt = connection.send("/queue/a", "x", receipt=True)
+    receipt = connection.send_async("/queue/a", "x")
     assert receipt is not None
     peer.close()
     sessions.get(timeout=SOON).close()
@@ -224,7 +224,7 @@ def test_receipts_in_flight_end_as_unknown() -> None:
 
 
 def test_a_policy_that_gives_up_says_why(restartable: Restartable) -> None:
-    policy = stompy.Reconnect(attempts=2, first_delay=0.01, max_delay=0.02)
+    policy = stompy.Reconnect(attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.02))
     with stompy.connect(restartable.url, reconnect=policy) as connection:
         subscription = connection.subscribe("/queue/a")
         restartable.stop()
@@ -247,7 +247,7 @@ def test_a_refused_login_is_not_tried_again(restartable: Restartable) -> None:
 
 def test_disconnect_ends_a_wait_between_attempts_at_once(restartable: Restartable) -> None:
     heard = Recorder()
-    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
     connection = stompy.connect(restartable.url, reconnect=policy, listeners=[heard])
     subscription = connection.subscribe("/queue/a")
     restartable.stop()
@@ -262,8 +262,10 @@ def test_disconnect_ends_a_wait_between_attempts_at_once(restartable: Restartabl
 
 def test_a_send_during_the_outage_gives_up_after_its_time(restartable: Restartable) -> None:
     heard = Recorder()
-    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
-    with stompy.connect(restartable.url, reconnect=policy, listeners=[heard], send_timeout=0.05) as connection:
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
+    with stompy.connect(
+        restartable.url, reconnect=policy, listeners=[heard], timeouts=stompy.Timeouts(send=0.05)
+    ) as connection:
         restartable.stop()
         heard.skip_to("reconnecting")
         with pytest.raises(stompy.ConnectionLostError) as lost:
@@ -337,7 +339,7 @@ def test_a_reconnect_finds_no_common_version_and_says_so(restartable: Restartabl
 
 def test_a_closed_connection_tells_its_listeners_nothing_more(restartable: Restartable) -> None:
     heard = Recorder()
-    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
     connection = stompy.connect(restartable.url, reconnect=policy, listeners=[heard])
     restartable.stop()
     assert heard.skip_to("reconnecting") == ["connected", "disconnected", "reconnecting"]

@@ -26,7 +26,7 @@ def supervising(connection: stompy.Connection) -> list[threading.Thread]:
 
 
 def test_disconnect_ends_a_handshake_that_nobody_answers(sessions: Sessions) -> None:
-    conn, first = sessions.connect(connect_timeout=1000.0, close_timeout=1000.0)
+    conn, first = sessions.connect(timeouts=stompy.Timeouts(connect=1000.0, close=1000.0))
     first.close()
     sessions.accept().take_connect()
     conn.close()
@@ -34,7 +34,7 @@ def test_disconnect_ends_a_handshake_that_nobody_answers(sessions: Sessions) -> 
 
 
 def test_disconnect_ends_a_replay_that_nobody_answers(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect(receipt_timeout=1000.0, close_timeout=1000.0)
+    conn, first = sessions.connect(timeouts=stompy.Timeouts(receipt=1000.0, close=1000.0))
     subscribing = calling(lambda: conn.subscribe("/queue/a"))
     first.expect_and_confirm("SUBSCRIBE")
     subscribing.result()
@@ -128,9 +128,9 @@ class FirstWaits(stompy.Listener):
 def test_a_broker_that_ends_every_link_at_once_is_asked_with_growing_pauses(
     sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch, last_words: bool
 ) -> None:
-    monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
+    monkeypatch.setattr("stompy.backoff.random.uniform", lambda least, most: most)
     waits = FirstWaits()
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.003))
     conn, peer = sessions.connect(listeners=[waits], reconnect=policy)
     subscribing = calling(lambda: conn.subscribe("/queue/a"))
     peer.expect_and_confirm("SUBSCRIBE")
@@ -150,7 +150,7 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
     sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The broker delivers the same message again on each session."""
-    monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
+    monkeypatch.setattr("stompy.backoff.random.uniform", lambda least, most: most)
     read = Parser.read
 
     def read_or_fail(self: Parser, data: bytes) -> object:
@@ -160,7 +160,7 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
 
     monkeypatch.setattr(Parser, "read", read_or_fail)
     waits, events = FirstWaits(), Events()
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.003))
     conn, peer = sessions.connect(listeners=[waits, events], reconnect=policy)
     subscribing = calling(lambda: conn.subscribe("/queue/a", id="1"))
     peer.expect_and_confirm("SUBSCRIBE")
@@ -178,7 +178,8 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
             until(lambda wanted=number: conn.stats().links == wanted)  # type: ignore[misc]
     assert waits.seconds == [0.0, 0.001, 0.002, 0.003, 0.003]
     assert "bug" not in caplog.text
-    assert caplog.text.count("lower limits or inbox of connect, or prefetch") == 5
+    told = [record.name for record in caplog.records if "lower limits or inbox of connect" in record.getMessage()]
+    assert told.count("stompy.link") == told.count("stompy.connection") == 5
 
 
 def test_the_pause_before_a_first_attempt_is_waited_for(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +201,7 @@ def test_no_attempt_is_announced_once_the_connection_is_closed(sessions: Session
     sessions.next()
     conn.close(timeout=0.1)
     before = list(waits.seconds)
-    conn._links.reconnecting(1, 5.0, None)
+    conn._links.reconnecting(1, 5.0, stompy.ConnectionLostError("lost"))
     assert waits.seconds == before
 
 
@@ -208,7 +209,7 @@ def test_a_link_that_was_of_use_is_replaced_without_a_pause(sessions: Sessions) 
     waits = FirstWaits()
     conn, peer = sessions.connect(listeners=[waits])
     for _ in range(6):
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         peer.expect_and_confirm("SEND")
         receipt.wait(SOON)
@@ -257,7 +258,7 @@ def test_a_durable_subscription_comes_back_under_the_same_client_id(sessions: Se
 def test_counters_are_those_of_all_links_together(sessions: Sessions) -> None:
     conn, peer = sessions.connect()
     for number in range(1, 4):
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         peer.expect_and_confirm("SEND")
         receipt.wait(SOON)

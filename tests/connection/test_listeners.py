@@ -211,7 +211,7 @@ def test_an_inbox_that_nobody_reads_is_named_with_what_to_do(
     talking: Talking, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stompy.link.reader._STALLED_AFTER", 0.01)
-    talk = talking(inbox=stompy.InboxLimits(max_messages=3))
+    talk = talking(limits=stompy.Limits(max_inbox_messages=3))
     subscription = talk.subscribe("/queue/a", id="1", ack="auto")
     with caplog.at_level(logging.WARNING, "stompy.connection"):
         talk.peer.deliver("a", "b", "c")
@@ -229,7 +229,7 @@ def test_a_handler_that_holds_reading_up_is_named(
     talking: Talking, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stompy.link.reader._STALLED_AFTER", 0.01)
-    talk = talking(inbox=stompy.InboxLimits(max_messages=3))
+    talk = talking(limits=stompy.Limits(max_inbox_messages=3))
     gate = threading.Event()
     talk.subscribe("/queue/a", lambda message: gate.wait(WITHIN), id="1")
     with caplog.at_level(logging.WARNING, "stompy.connection"):
@@ -406,7 +406,9 @@ def test_a_session_that_dies_while_subscriptions_are_made_is_reported_as_a_pair(
     sessions: Sessions, calling: Calling, how: str
 ) -> None:
     listener = Recorder()
-    conn, peer = sessions.connect(listeners=[listener], receipt_timeout=1 if how == "no receipt" else WITHIN)
+    conn, peer = sessions.connect(
+        listeners=[listener], timeouts=stompy.Timeouts(receipt=1 if how == "no receipt" else WITHIN)
+    )
     call = calling(lambda: conn.subscribe("/queue/a", print, id="1", ack="auto"))
     peer.expect_and_confirm("SUBSCRIBE")
     call.result()
@@ -560,7 +562,7 @@ def test_one_listener_serves_several_connections_as_each_event_names_its_own() -
 
 def test_an_attempt_is_announced_with_what_went_wrong_before_it() -> None:
     listener = Kept()
-    policy = stompy.Reconnect(attempts=3, first_delay=0.001, max_delay=0.001)
+    policy = stompy.Reconnect(attempts=3, backoff=stompy.Backoff(first=0.001, longest=0.001))
     with Broker() as broker, stompy.connect(broker.url, listeners=[listener], reconnect=policy):
         broker.close()
         until(lambda: isinstance(listener.events[-1], stompy.ClosedEvent))

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -167,14 +168,12 @@ class Author:
     def _send(self) -> str:
         number = self._new()
         with self._claiming("send", lambda: [number]):
-            receipt = self._conn.send(
-                "/queue/a",
-                self._body(),
-                headers={"n": number},
-                receipt=self._draw.random() < 0.5,
-                timeout=self._timeout(),
-            )
-            if receipt is not None:
+            if self._draw.random() < 0.5:
+                self._conn.send("/queue/a", self._body(), headers={"n": number}, timeout=self._timeout())
+            else:
+                receipt = self._conn.send_async(
+                    "/queue/a", self._body(), headers={"n": number}, timeout=self._timeout()
+                )
                 self.receipts.append((number, receipt))
                 if self._draw.random() < 0.3:
                     receipt.wait(self._timeout())
@@ -251,11 +250,9 @@ def test_what_a_call_says_of_its_frames_is_true(
     with contextlib.closing(broker):
         conn = stompy.connect(
             broker.url,
-            reconnect=QUICK,
-            resend_unconfirmed=resend,
+            reconnect=replace(QUICK, resend_unconfirmed=resend),
             heartbeat=(0, 0),
-            send_timeout=0.2,
-            receipt_timeout=0.3,
+            timeouts=stompy.Timeouts(send=0.2, receipt=0.3),
         )
         authors = [
             Author(conn, f"{who}", chance("author", who, turn, resend), struck if not who else contextlib.nullcontext)

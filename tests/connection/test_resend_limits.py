@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -73,7 +74,7 @@ def test_a_send_at_the_bound_in_a_listener_gets_room_though_the_inbox_is_full(
     sessions: Sessions, calling: Calling
 ) -> None:
     conn, first = connected(
-        sessions, resend_unconfirmed=stompy.ResendLimits(max_messages=1), inbox=stompy.InboxLimits(max_messages=2)
+        sessions, resend_unconfirmed=stompy.ResendLimits(max_messages=1), limits=stompy.Limits(max_inbox_messages=2)
     )
     done = threading.Event()
 
@@ -202,14 +203,14 @@ def test_close_ends_them_as_unknown(sessions: Sessions) -> None:
 
 
 def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessions: Sessions, calling: Calling) -> None:
-    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
     heard = Recorder()
     conn, first = connected(
         sessions,
         reconnect=policy,
         resend_unconfirmed=stompy.ResendLimits(max_messages=1),
         listeners=[heard],
-        connect_timeout=1.0,
+        timeouts=stompy.Timeouts(connect=1.0),
     )
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")
@@ -228,7 +229,7 @@ def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessio
 
 
 def test_where_the_policy_gives_up_they_end_as_unknown_with_the_reason(sessions: Sessions) -> None:
-    policy = stompy.Reconnect(attempts=1, first_delay=0.001, max_delay=0.001)
+    policy = stompy.Reconnect(attempts=1, backoff=stompy.Backoff(first=0.001, longest=0.001))
     conn, first = connected(sessions, reconnect=policy)
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")
@@ -238,13 +239,6 @@ def test_where_the_policy_gives_up_they_end_as_unknown_with_the_reason(sessions:
         receipt.wait(WITHIN)
     assert lost.value.outcome == "unknown"
     assert receipt.outcome == "unknown"
-
-
-def test_it_needs_a_policy() -> None:
-    with pytest.raises(stompy.ConfigurationError, match="reconnect"):
-        stompy.connect("stomp://127.0.0.1:1", resend_unconfirmed=True)
-    with pytest.raises(stompy.ConfigurationError, match="reconnect"):
-        stompy.connect("failover:(stomp://127.0.0.1:1)?maxReconnectAttempts=0", resend_unconfirmed=True)
 
 
 # Against a broker.
@@ -259,13 +253,13 @@ def test_many_threads_over_many_cuts_lose_nothing_and_keep_each_threads_order(ca
         for start in range(0, each, 10):
             with conn.batch() if start % 20 else contextlib.nullcontext():
                 for number in range(start, start + 10):
-                    receipts.append(conn.send(queue, str(number), receipt=True, timeout=WITHIN))
+                    receipts.append(conn.send_async(queue, str(number), timeout=WITHIN))
         return receipts
 
     with Broker() as broker, FaultProxy(broker.url) as proxy, stompy.connect(broker.url) as direct:
         queues = [f"/queue/{number}" for number in range(threads)]
         bounds = stompy.ResendLimits(max_messages=15)
-        with stompy.connect(proxy.url, reconnect=QUICK, resend_unconfirmed=bounds) as conn:
+        with stompy.connect(proxy.url, reconnect=replace(QUICK, resend_unconfirmed=bounds)) as conn:
             proxy.running[0].cut_after(chance.randrange(2000), direction="up")
             producers: list[Call] = []
             for number in range(10):

@@ -63,7 +63,7 @@ def test_flush_waits_for_what_no_link_has_at_the_moment(
 
 
 def test_who_waits_for_a_receipt_keeps_the_next_links_gate_open(sessions: Sessions, calling: Calling) -> None:
-    conn, first = connected(sessions, inbox=stompy.InboxLimits(max_messages=2))
+    conn, first = connected(sessions, limits=stompy.Limits(max_inbox_messages=2))
     subscribing = calling(lambda: conn.subscribe("/queue/b"))
     frame = first.expect_and_confirm("SUBSCRIBE")
     subscribing.result()

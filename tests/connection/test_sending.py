@@ -26,8 +26,10 @@ from tests.transport.conftest import Calling
 def test_one_deadline_covers_the_wait_for_a_link_and_all_that_follows(
     talking: Talking, calling: Calling, act: Callable[[stompy.Connection], object], outcome: str
 ) -> None:
-    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
-    talk = talking(reconnect=policy, send_timeout=1000.0)  # its listener is closed, so there will be no other link
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
+    talk = talking(
+        reconnect=policy, timeouts=stompy.Timeouts(send=1000.0)
+    )  # its listener is closed, so there will be no other link
     talk.peer.close()
     until(lambda: not talk.conn.connected)
     sending = calling(lambda: act(talk.conn))
@@ -61,7 +63,7 @@ def test_the_wait_for_a_link_is_taken_off_the_time_for_the_write(
 
 def test_connections_have_names_ids_and_receipts_of_their_own(talking: Talking) -> None:
     one, two = talking(), talking()
-    receipts = [talk.conn.send("/queue/a", "x", receipt=True) for talk in (one, two)]
+    receipts = [talk.conn.send_async("/queue/a", "x") for talk in (one, two)]
     transactions = [talk.conn.transaction().id for talk in (one, two, one)]
     assert len({receipt.id for receipt in receipts}) == 2
     assert len(set(transactions)) == 3
@@ -71,7 +73,7 @@ def test_except_connection_error_does_not_send_again_what_the_broker_refuses(
     sessions: Sessions, calling: Calling
 ) -> None:
     conn, peer = sessions.connect()
-    others = [conn.send("/queue/b", "good", receipt=True)]
+    others = [conn.send_async("/queue/b", "good")]
     peer.expect("SEND")
     sends = 0
 

@@ -305,7 +305,7 @@ def test_acknowledgements_are_committed_when_each_message_is_confirmed(talking: 
 
 
 def test_an_unconfirmed_message_leaves_its_input_to_be_acknowledged(talking: Talking, calling: Calling) -> None:
-    talk = talking(server=AFTER, receipt_timeout=0.3)
+    talk = talking(server=AFTER, timeouts=stompy.Timeouts(receipt=0.3))
     message = talk.received(b"in", ack="T_1@@session-a@@1")
 
     def block() -> None:
@@ -343,7 +343,7 @@ def test_a_frame_that_is_refused_before_commit_leaves_nothing(talking: Talking, 
 
 @pytest.mark.parametrize("server", [LATER, AT_ONCE, AFTER, "peer/1"])
 def test_a_frame_that_is_not_confirmed_aborts(talking: Talking, server: str) -> None:
-    talk = talking(server=server, receipt_timeout=0.1)
+    talk = talking(server=server, timeouts=stompy.Timeouts(receipt=0.1))
     with pytest.raises(stompy.ReceiptTimeoutError, match="nothing of the") as caught, talk.conn.transaction() as tx:
         tx.send("/queue/b", "x")
     assert caught.value.outcome == "not-sent"
@@ -392,7 +392,7 @@ def test_it_is_entered_once(serving: Serving, ended: bool) -> None:
 
 
 def test_one_that_has_ended_opens_none_again(serving: Serving) -> None:
-    conn, _ = serving(max_transactions=2)
+    conn, _ = serving(limits=stompy.Limits(max_transactions=2))
     for _ in range(3):
         with conn.transaction() as tx:
             pass

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stompy.dialects.options import SendOptions, SubscribeOptions
+from stompy.dialects.options import SEND_OPTIONS, SubscribeOptions, check_send_options
 from stompy.errors import ConfigurationError
 
 
@@ -29,11 +29,15 @@ from stompy.errors import ConfigurationError
         {"group": ""},
         {"group": 5},
         {"dedupe_id": ""},
+        {"content_type": 5},
+        {"content_length": 1},
+        {"headers": ["a"]},
+        {"prioritty": 4},
     ],
 )
 def test_a_message_is_not_sent_with_a_value_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-        SendOptions(**wrong)
+        check_send_options(wrong)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +67,7 @@ def test_browsing_goes_with_nothing_that_takes_messages(other: dict[str, Any]) -
 
 
 def test_only_what_was_given_is_asked() -> None:
-    assert SendOptions().asked() == SubscribeOptions().asked() == {}
-    assert SendOptions(persistent=False, priority=0).asked() == {"persistent": False, "priority": 0}
+    assert SubscribeOptions().asked() == {}
+    check_send_options(dict.fromkeys(SEND_OPTIONS))
+    check_send_options({"persistent": False, "priority": 0})
     assert SubscribeOptions(browse=True, prefetch=3).asked() == {"browse": True, "prefetch": 3}

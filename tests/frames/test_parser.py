@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.errors import FrameTooLargeError, RemoteProtocolError
-from stompy.frames.grammar import Leniency, Limits, Version, grammar_of, handshake_grammar
+from stompy.frames.grammar import FrameLimits, Leniency, Version, grammar_of, handshake_grammar
 from stompy.frames.parser import Parser
 from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, V1_0, V1_1, V1_2, Case, frame
 from tests.frames.cases import GROUPS
@@ -142,7 +142,7 @@ def test_an_endless_blank_line_between_frames_of_the_draft_is_not_kept() -> None
     ],
 )
 def test_a_limit_that_was_passed_is_named(profile: str, stream: bytes, name: str, limit: int) -> None:
-    limits = Limits(**{name: limit})
+    limits = FrameLimits(**{name: limit})
     for size in (1, len(stream)):
         _, error = feed_all(parser(profile, limits=limits), cut(stream, size))
         assert isinstance(error, FrameTooLargeError)
@@ -171,7 +171,7 @@ def test_no_error_shows_a_passcode(profile: str, stream: bytes) -> None:
 
 
 def test_lines_that_came_whole_in_one_read_are_measured_before_the_head_ends() -> None:
-    limits = Limits(max_header_line=8)
+    limits = FrameLimits(max_header_line=8)
     _, error = feed_all(parser(V1_2, limits=limits), [b"SEND\nk:1", b"\nlong:6789\nk:"])
     assert isinstance(error, FrameTooLargeError)
 
@@ -203,7 +203,7 @@ def test_frames_of_every_size_come_out_of_reads_of_every_size(profile: str) -> N
 @pytest.mark.parametrize("profile", [*FINAL, HANDSHAKE])
 @pytest.mark.parametrize("ending", ["", "a:b", "\n\0"])
 def test_many_short_lines_are_too_much_together(profile: str, ending: str) -> None:
-    limits = Limits(max_header_block=1_000)
+    limits = FrameLimits(max_header_block=1_000)
     stream = ("SEND\n" + "k:v\n" * 250 + ending).encode()
     for size in (1, 7, len(stream)):
         frames, error = feed_all(parser(profile, limits=limits), cut(stream, size))

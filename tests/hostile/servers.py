@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import stompy
 from stompy.errors import (
     BodyDecodeError,
     BrokerError,
@@ -25,7 +24,7 @@ from stompy.errors import (
 )
 from tests.hostile.script import MIB, Await, Deaf, Drip, Fin, Flood, Ready, Rst, Step
 
-SMALL = stompy.Limits(max_body=MIB)
+SMALL = {"max_body": MIB}
 GREETING = b"CONNECTED\nversion:1.2\n\n\0"
 
 
@@ -77,8 +76,8 @@ def message(headers: bytes = b"", body: bytes = b"", subscription: bytes = b"1")
     return head + b"\n" + headers + b"\n" + body + b"\0"
 
 
-SHORT = {"connect_timeout": 1.0}
-SMALL_INBOX = stompy.InboxLimits(max_bytes=MIB // 64, hard_max_bytes=MIB // 16)
+SHORT = {"connect": 1.0}
+SMALL_INBOX = {"max_inbox_bytes": MIB // 64, "hard_max_inbox_bytes": MIB // 16}
 """So that it is full before a receipt is late, however busy the machine is."""
 ARABIC = "content-length:١٢\n".encode()
 SUPERSCRIPT = "content-length:²\n".encode()
@@ -170,7 +169,7 @@ SESSIONS = (
     after("an endless header later", b"MESSAGE\nx:", Flood(b"y", 8 * MIB), words="max_header_line=65536"),
     after("an endless header name", b"MESSAGE\n", Flood(b"y", 8 * MIB), words="max_header_line=65536"),
     after("a heavy head later", b"MESSAGE\n", Flood(b"k:" + b"v" * 60_000 + b"\n", 8 * MIB), words="max_header_block"),
-    after("an endless body", message()[:-1], Flood(b"x", 16 * MIB), words="max_body", options={"limits": SMALL}),
+    after("an endless body", message()[:-1], Flood(b"x", 16 * MIB), words="max_body", options=SMALL),
     after("content-length 2^63", message(b"content-length:9223372036854775808\n"), words="max_body=134217728"),
     after("content-length 2^64", message(b"content-length:18446744073709551616\n"), words="max_body=134217728"),
     after("content-length of 5000 digits", message(b"content-length:" + b"9" * 5000 + b"\n"), words="max_body"),
@@ -222,7 +221,7 @@ SESSIONS = (
         error=None,
         act="hang_in_a_listener",
         memory=16 * MIB,
-        options={"inbox": stompy.InboxLimits(max_messages=1_000)},
+        options={"max_inbox_messages": 1_000},
     ),
     after(
         "messages for nobody", Flood(message(subscription=b"nobody"), MIB // 4), Fin(), words="closed the connection"
@@ -234,7 +233,7 @@ SESSIONS = (
         words="inbox is at its hard limit",
         act="confirm",
         memory=24 * MIB,
-        options={"inbox": SMALL_INBOX, "receipt_timeout": 2.5},
+        options={**SMALL_INBOX, "receipt": 2.5},
     ),
     after(
         "messages that are all header while a receipt is waited for",
@@ -243,16 +242,16 @@ SESSIONS = (
         words="inbox is at its hard limit",
         act="confirm",
         memory=16 * MIB,
-        options={"inbox": SMALL_INBOX, "receipt_timeout": 2.5},
+        options={**SMALL_INBOX, "receipt": 2.5},
     ),
-    after("never confirms", error=ReceiptTimeoutError, act="confirm", options={"receipt_timeout": 0.3}),
+    after("never confirms", error=ReceiptTimeoutError, act="confirm", options={"receipt": 0.3}),
     after(
         "confirms what others sent",
         Await(b"SEND"),
         b"RECEIPT\nreceipt-id:other\n\n\0",
         error=ReceiptTimeoutError,
         act="confirm",
-        options={"receipt_timeout": 0.3},
+        options={"receipt": 0.3},
     ),
     after(
         "never confirms a thousand",
@@ -261,15 +260,11 @@ SESSIONS = (
         act="many",
         options={"max_receipts": 10},
     ),
-    after(
-        "never confirms a subscription", error=ReceiptTimeoutError, act="subscribe", options={"receipt_timeout": 0.3}
-    ),
+    after("never confirms a subscription", error=ReceiptTimeoutError, act="subscribe", options={"receipt": 0.3}),
     after("never answers a request", error=ReceiveTimeoutError, act="request"),
-    after(
-        "never confirms a transaction", error=ReceiptTimeoutError, act="transaction", options={"receipt_timeout": 0.3}
-    ),
-    after("never answers DISCONNECT", error=None, act="disconnect", options={"close_timeout": 0.5}),
-    after("reads nothing", Deaf(), error=SendTimeoutError, act="send_much", options={"send_timeout": 0.3}),
+    after("never confirms a transaction", error=ReceiptTimeoutError, act="transaction", options={"receipt": 0.3}),
+    after("never answers DISCONNECT", error=None, act="disconnect", options={"close": 0.5}),
+    after("reads nothing", Deaf(), error=SendTimeoutError, act="send_much", options={"send": 0.3}),
     after(
         "promises heartbeats and is silent",
         Deaf(),

@@ -14,6 +14,7 @@ import stompy
 from stompy.connection.subscription import Subscription
 from tests.hostile.script import WITHIN, Actor, Step, bounded
 from tests.hostile.servers import ATTACKS, Attack
+from tests.support.grouped import grouped
 from tests.support.peer import until
 
 
@@ -67,7 +68,7 @@ class Victim:
 
     def many(self) -> None:
         for _ in range(1000):
-            self._conn.send("/queue/a", "x", receipt=True)
+            self._conn.send_async("/queue/a", "x")
 
     def subscribe(self) -> None:
         self._conn.subscribe("/queue/b")
@@ -119,8 +120,8 @@ def serving(script: tuple[Step, ...]) -> Iterator[tuple[str, list[Actor]]]:
 
 
 def attacked(attack: Attack, url: str, actors: list[Actor]) -> None:
-    options: dict[str, Any] = {"heartbeat": (0, 0), "connect_timeout": attack.seconds, "close_timeout": 1.0}
-    conn = stompy.connect(url, **{**options, **attack.options})
+    options: dict[str, Any] = {"heartbeat": (0, 0), "connect": attack.seconds, "close": 1.0, **attack.options}
+    conn = stompy.connect(url, **grouped(options, timeouts=stompy.Timeouts, limits=stompy.Limits))
     try:
         victim = Victim(conn, attack)
         actors[0].ready.set()

@@ -19,9 +19,9 @@ from stompy.errors import (
     TlsError,
     VersionMismatchError,
 )
-from stompy.frames.grammar import Limits, Version
+from stompy.frames.grammar import Version
 from stompy.link.handshake import OpenedSession, open_session
-from stompy.link.settings import Credentials, LinkSettings
+from stompy.link.settings import Credentials, Limits, LinkSettings
 from stompy.protocol.heartbeat import Heartbeats
 from stompy.secret import Secret
 from stompy.transport.memory import MemoryTransport, memory_pair

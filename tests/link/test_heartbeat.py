@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
+import stompy
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, HeartbeatTimeoutError
-from stompy.link.flow import InboxLimits
 from tests.link.conftest import Linking, send, send_many
 from tests.link.test_link import counting
 from tests.support.peer import WITHIN, Linked, RecordingOwner, until
@@ -161,7 +161,7 @@ def test_silence_is_noticed_while_a_send_is_stuck(linking: Linking, calling: Cal
 def test_silence_while_reading_is_paused_does_not_count_against_the_peer(linking: Linking) -> None:
     owner = RecordingOwner()
     owner.on_messages = counting
-    linked = linking(owner=owner, heartbeat=(FAST, FAST), inbox=InboxLimits(max_messages=1))
+    linked = linking(owner=owner, heartbeat=(FAST, FAST), limits=stompy.Limits(max_inbox_messages=1))
     linked.peer.deliver("fills the inbox")
     until(lambda: linked.link.flow.paused)
     linked.peer.await_beats(20)  # ours go on; the peer says nothing for longer than is allowed
@@ -176,7 +176,7 @@ def test_silence_while_reading_is_paused_does_not_count_against_the_peer(linking
 def test_a_peer_that_died_behind_a_shut_gate_is_found_out_when_it_opens(linking: Linking) -> None:
     owner = RecordingOwner()
     owner.on_messages = counting
-    linked = linking(owner=owner, heartbeat=(0.0, FAST), inbox=InboxLimits(max_messages=1))
+    linked = linking(owner=owner, heartbeat=(0.0, FAST), limits=stompy.Limits(max_inbox_messages=1))
     linked.peer.deliver("fills the inbox")
     until(lambda: linked.link.flow.paused)
     linked.link.flow.removed(linked.link.flow.waiting_messages, linked.link.flow.waiting_bytes)

@@ -15,8 +15,8 @@ from stompy.errors import (
     StompError,
 )
 from stompy.frames.frame import Frame
-from stompy.link.flow import InboxLimits
 from stompy.link.link import Link
+from stompy.link.settings import Limits
 from tests.link.conftest import Linking, asked, reset, send
 from tests.support.peer import WITHIN, Linked, RecordingOwner, until
 from tests.transport.conftest import Calling
@@ -116,7 +116,7 @@ def test_whatever_a_broker_sends_after_its_error_is_ignored(linking: Linking) ->
 
 # Back-pressure
 
-FEW = InboxLimits(max_messages=10, max_bytes=10_000, hard_max_bytes=100_000, overhead=0)
+FEW = Limits(max_inbox_messages=10, max_inbox_bytes=10_000, hard_max_inbox_bytes=100_000, inbox_overhead=0)
 
 
 def counting(link: Link, frames: Sequence[Frame]) -> None:
@@ -129,7 +129,7 @@ def slow(linking: Linking) -> Linked:
     """A link whose messages nobody takes, over narrow pipes."""
     owner = RecordingOwner()
     owner.on_messages = counting
-    return linking(capacity=2_000, owner=owner, inbox=FEW)
+    return linking(capacity=2_000, owner=owner, limits=FEW)
 
 
 def test_a_full_inbox_holds_the_broker_back(slow: Linked, calling: Calling) -> None:
@@ -164,11 +164,11 @@ def test_a_waiting_receipt_holds_the_gate_only_up_to_the_hard_limit(slow: Linked
     receipt = asked(slow.link)
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 1000] * 300))
     waiter = calling(lambda: receipt.wait(1.0))
-    until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_max_bytes)
+    until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_max_inbox_bytes)
     until(lambda: slow.link.flow.paused)
     with pytest.raises(ReceiptTimeoutError, match="inbox is at its hard limit"):
         waiter.result()
-    assert slow.link.flow.waiting_bytes < FEW.hard_max_bytes + 5_000
+    assert slow.link.flow.waiting_bytes < FEW.hard_max_inbox_bytes + 5_000
     slow.close()
     with pytest.raises(ConnectionLostError):
         flood.result()

@@ -10,9 +10,10 @@ import pytest
 
 from stompy.errors import BrokerError, ConnectionLostError, LimitExceededError, ReceiptTimeoutError, StompTimeoutError
 from stompy.frames.frame import Frame
-from stompy.link.flow import FlowControl, InboxLimits
+from stompy.link.flow import FlowControl
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt, Receipts
+from stompy.link.settings import Limits
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from tests.support.peer import until
 from tests.transport.conftest import Calling
@@ -25,7 +26,7 @@ class WatchedGate(FlowControl):
     shut = False
 
     def __init__(self) -> None:
-        super().__init__(InboxLimits(), HeartbeatTimer(Heartbeats(), 0.0))
+        super().__init__(Limits(), HeartbeatTimer(Heartbeats(), 0.0))
         self.held_at_most = 0
 
     def hold(self, holder: object) -> None:

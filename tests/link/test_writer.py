@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+import stompy
 from stompy.deadline import Deadline
 from stompy.errors import (
     ConnectionLostError,
@@ -152,7 +153,7 @@ def test_a_writer_stuck_on_a_deaf_peer_ends_by_its_own_timeout(linking: Linking)
 
 
 def test_the_send_timeout_of_the_settings_is_the_default(linking: Linking) -> None:
-    linked = linking(capacity=1_000, send_timeout=0.05)
+    linked = linking(capacity=1_000, timeouts=stompy.Timeouts(send=0.05))
     with pytest.raises(SendTimeoutError):
         send(linked.link, b"x" * 10_000)
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -20,6 +22,7 @@ from stompy.errors import (
 )
 from stompy.frames.frame import Frame
 from stompy.outbox.delivery import Delivery, Verdict, error_text
+from stompy.outbox.store import now_ms
 from tests.outbox.conftest import a_row
 
 ROWS = [a_row(body, id=f"id-{seq}", seq=seq) for seq, body in enumerate((b"1", b"2", b"3"), start=1)]
@@ -53,7 +56,7 @@ class FakeConnection:
     def batch(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def send(self, destination: str, body: bytes, **options: Any) -> FakeReceipt:
+    def send_async(self, destination: str, body: bytes, **options: Any) -> FakeReceipt:
         if body.startswith(b"!"):
             raise LocalProtocolError("a line end in a header")
         if self.ends_at is not None and len(self.sent) + 1 == self.ends_at[0]:
@@ -86,7 +89,6 @@ def test_a_message_goes_out_with_its_headers_its_dedupe_id_and_a_receipt() -> No
             "body": b"body",
             "content_type": "text/plain",
             "headers": {"stompy-dedupe-id": "id-9", "a": "b"},
-            "receipt": True,
         }
     ]
 
@@ -94,17 +96,27 @@ def test_a_message_goes_out_with_its_headers_its_dedupe_id_and_a_receipt() -> No
 def test_a_broker_that_knows_duplicates_gets_its_own_header_and_keeps_the_message() -> None:
     sending = Sending(dialect="artemis")
     sending.delivery.send([a_row(id="id-9")])
-    assert sending.connection.sent[0]["headers"] == {
-        "stompy-dedupe-id": "id-9",
-        "_AMQ_DUPL_ID": "id-9",
-        "persistent": "true",
-    }
+    sent = sending.connection.sent[0]
+    assert sent["headers"] == {"stompy-dedupe-id": "id-9", "_AMQ_DUPL_ID": "id-9"}
+    assert sent["persistent"] is True
+
+
+def test_a_message_goes_out_with_its_options_of_which_times_count_from_its_put() -> None:
+    sending = Sending(dialect="artemis")
+    given = {"persistent": False, "priority": 7, "dedupe_id": "mine", "expires": 100, "delay": 30}
+    sending.delivery.send([replace(a_row(), options=json.dumps(given), put_ms=now_ms() - 60_000)])
+    sent = sending.connection.sent[0]
+    assert sent["headers"] == {"stompy-dedupe-id": "mine", "_AMQ_DUPL_ID": "mine"}
+    assert (sent["persistent"], sent["priority"]) == (False, 7)
+    assert 0 < sent["expires"] <= 40
+    assert 0 < sent["delay"] < 1
 
 
 def test_headers_of_the_user_come_before_those_of_the_outbox() -> None:
     sending = Sending(dialect="activemq")
     sending.delivery.send([a_row(headers='{"stompy-dedupe-id":"order-7","persistent":"false"}')])
     assert sending.connection.sent[0]["headers"] == {"stompy-dedupe-id": "order-7", "persistent": "false"}
+    assert "persistent" not in sending.connection.sent[0]
 
 
 def test_confirmed_messages_are_taken_from_the_front() -> None:

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from stompy.broker import Broker
-from stompy.broker.faults import Cut as FaultCut
-from stompy.broker.faults import FaultPlan
+import stompy
+from stompy.broker import Broker, BrokerLimits
 from stompy.errors import ConnectError, OutboxFullError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Limits
+from stompy.testing.faults import Cut as FaultCut
+from stompy.testing.faults import FaultPlan
+from stompy.testing.proxy import FaultProxy
 from tests.outbox.conftest import DEDUPE, Answer, Cut, MakesOutbox, Scripts
-from tests.support.peer import Peer, until
+from tests.support.peer import WITHIN, Peer, until
 
 
 @pytest.fixture
@@ -141,9 +142,9 @@ def test_a_broker_that_confirms_nothing_is_left_and_tried_again(outbox_to: Makes
             peer.receipt(frame)
 
     script = scripted(silent_at_first)
-    outbox = outbox_to(script.url, receipt_timeout=0.5)
+    outbox = outbox_to(script.url, timeouts=stompy.Timeouts(receipt=0.5))
     outbox.put("/queue/a", "1")
-    outbox.flush()
+    outbox.flush(timeout=WITHIN)
     assert script.sessions == 2
 
 
@@ -168,11 +169,11 @@ def test_poison_becomes_a_dead_letter_with_the_brokers_words_and_the_rest_goes_o
     outbox_to: MakesOutbox, scripted: Scripts, place: int, named: bool
 ) -> None:
     broker = scripted(refuse(str(place).encode(), named=named))
-    outbox = outbox_to(broker.url, max_tries=3)
+    outbox = outbox_to(broker.url, attempts=3)
     ids = [outbox.put("/queue/a", str(number)) for number in range(10)]
     outbox.flush()
     (aside,) = outbox.dead_letters()
-    assert (aside.id, aside.tries) == (ids[place], 3)
+    assert (aside.id, aside.attempts) == (ids[place], 3)
     assert aside.error_message == "no such queue\nand there never was"
     assert {frame.headers[DEDUPE] for frame in broker.sends} == set(ids)
     stats = outbox.stats()
@@ -184,7 +185,7 @@ def test_a_message_refused_less_often_than_that_arrives_before_those_behind_it(
     outbox_to: MakesOutbox, scripted: Scripts, named: bool
 ) -> None:
     broker = scripted(refuse(b"3", named=named, times=2))
-    outbox = outbox_to(broker.url, max_tries=5)
+    outbox = outbox_to(broker.url, attempts=5)
     for number in range(8):
         outbox.put("/queue/a", str(number))
     outbox.flush()
@@ -195,7 +196,7 @@ def test_a_message_refused_less_often_than_that_arrives_before_those_behind_it(
 
 def test_without_a_number_of_tries_nothing_becomes_a_dead_letter(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(refuse(b"poison", times=12))
-    outbox = outbox_to(broker.url, max_tries=None)
+    outbox = outbox_to(broker.url, attempts=None)
     outbox.put("/queue/a", "poison")
     outbox.flush()
     assert broker.bodies == [b"poison"] * 13
@@ -204,19 +205,19 @@ def test_without_a_number_of_tries_nothing_becomes_a_dead_letter(outbox_to: Make
 
 def test_tries_are_counted_over_restarts(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(refuse(b"poison"))
-    outbox = outbox_to(broker.url, max_tries=None)
+    outbox = outbox_to(broker.url, attempts=None)
     outbox.put("/queue/a", "poison")
     until(lambda: broker.sessions >= 3)
     outbox.close()
-    outbox = outbox_to(broker.url, max_tries=2)
+    outbox = outbox_to(broker.url, attempts=2)
     outbox.flush()
     (aside,) = outbox.dead_letters()
-    assert aside.tries >= 3
+    assert aside.attempts >= 3
 
 
 def test_a_message_that_is_retried_goes_out_with_its_old_id(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(refuse(b"poison", times=1))
-    outbox = outbox_to(broker.url, max_tries=1)
+    outbox = outbox_to(broker.url, attempts=1)
     identity = outbox.put("/queue/a", "poison")
     outbox.flush()
     outbox.retry(identity)
@@ -239,8 +240,8 @@ def test_a_message_that_this_version_cannot_express_is_dead_letter_at_once(
 
 
 def test_a_full_queue_of_the_broker_is_waited_for(outbox_to: MakesOutbox) -> None:
-    with Broker(max_queue_messages=1) as broker:
-        outbox = outbox_to(broker.url, max_tries=None)
+    with Broker(limits=BrokerLimits(max_queue_messages=1)) as broker:
+        outbox = outbox_to(broker.url, attempts=None)
         for number in range(3):
             outbox.put("/queue/a", str(number))
         until(lambda: "full" in str(outbox.stats().last_error), "the broker's error message")
@@ -249,8 +250,8 @@ def test_a_full_queue_of_the_broker_is_waited_for(outbox_to: MakesOutbox) -> Non
 
 
 def test_a_frame_too_large_for_the_broker_becomes_a_dead_letter(outbox_to: MakesOutbox) -> None:
-    with Broker(limits=Limits(max_body=1_000)) as broker:
-        outbox = outbox_to(broker.url, max_tries=2)
+    with Broker(limits=BrokerLimits(max_body=1_000)) as broker:
+        outbox = outbox_to(broker.url, attempts=2)
         for body in (b"1", b"x" * 5_000, b"2"):
             outbox.put("/queue/a", body)
         outbox.flush()
@@ -272,7 +273,7 @@ def test_a_broker_that_drops_everything_costs_few_messages_their_place(
         peer.receipt(frame)
 
     broker = scripted(drop)
-    outbox = outbox_to(broker.url, max_tries=1)
+    outbox = outbox_to(broker.url, attempts=1)
     for number in range(6):
         outbox.put("/queue/a", str(number))
     until(lambda: outbox.stats().dead_letters == 2)
@@ -290,8 +291,9 @@ def test_a_broker_that_drops_everything_costs_few_messages_their_place(
 
 
 def test_losses_before_and_after_an_outage_are_not_counted_together(outbox_to: MakesOutbox, path: str) -> None:
-    with Broker(faults=FaultPlan(FaultCut("SEND", keep=0))) as broker:
-        outbox = outbox_to(broker.url, max_tries=2)
+    plan = FaultPlan(FaultCut("SEND", keep=0))
+    with Broker() as broker, FaultProxy(broker.url, faults=plan) as proxy:
+        outbox = outbox_to(proxy.url, attempts=2)
         outbox.put("/queue/a", "1")
         for _ in range(6):
             sessions = broker.stats().sessions_total

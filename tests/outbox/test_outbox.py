@@ -5,6 +5,7 @@ import gc
 import os
 import pickle
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stompy.backoff import Backoff
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
 from stompy.errors import (
@@ -50,6 +52,52 @@ def test_a_message_arrives_as_it_was_put(outbox_to: MakesOutbox, broker: Broker)
     assert first.headers[DEDUPE] == text
     assert (second.json(), second.headers["content-type"]) == ({"n": 1}, "application/json")
     assert (third.body, third.headers["content-type"]) == (b"\x00\xff", "image/png")
+
+
+def test_a_message_is_put_with_every_option_of_send_and_keeps_them_on_disk(
+    outbox_to: MakesOutbox, broker: Broker
+) -> None:
+    with outbox_to(NOBODY) as outbox:
+        outbox.put("/queue/a", "x", priority=7, group="g", content_length=False, persistent=False, expires=60)
+        outbox.put("/queue/a", "y", dedupe_id="mine", delay=0.001)
+    outbox_to(broker.url).flush()
+    with connect(broker.url) as connection:
+        subscription = connection.subscribe("/queue/a")
+        first, second = (subscription.receive(timeout=10) for _ in range(2))
+    found = {name: first.headers.get(name) for name in ("priority", "JMSXGroupID", "persistent")}
+    assert found == {"priority": "7", "JMSXGroupID": "g", "persistent": "false"}
+    assert 0 < int(first.headers["expires"]) / 1000 - time.time() < 60
+    assert (second.headers[DEDUPE], second.headers["persistent"]) == ("mine", "true")
+
+
+@pytest.mark.parametrize("wrong", [{"priority": 10}, {"prioritty": 1}, {"content_length": 1}])
+def test_a_wrong_option_is_refused_and_nothing_stored(outbox_to: MakesOutbox, wrong: dict[str, Any]) -> None:
+    outbox = outbox_to(NOBODY)
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        outbox.put("/queue/a", "x", **wrong)
+    assert outbox.stats().waiting == 0
+
+
+def test_an_option_that_the_broker_does_not_support_is_refused_once_the_broker_is_known(
+    outbox_to: MakesOutbox,
+) -> None:
+    with Broker(like="rabbitmq") as rabbitmq:
+        outbox = outbox_to(NOBODY, dialect="rabbitmq")
+        with pytest.raises(ConfigurationError, match="delay"):
+            outbox.put("/queue/a", "x", delay=1)
+        outbox.close()
+        outbox = outbox_to(NOBODY)
+        outbox.put("/queue/a", "x", delay=1)
+        outbox.put("/queue/a", "y")
+        outbox.close()
+        outbox = outbox_to(rabbitmq.url)
+        outbox.flush()
+        (letter,) = outbox.dead_letters()
+        assert (letter.body, "delay" in letter.error_message) == (b"x", True)
+        with pytest.raises(ConfigurationError, match="delay"):
+            outbox.put("/queue/a", "x", delay=1)
+        with pytest.raises(ConfigurationError, match="priority= and header 'priority'"):
+            outbox.put("/queue/a", "x", priority=1, headers={"priority": 2})
 
 
 def test_put_returns_without_a_broker_and_the_message_is_there_the_next_time(
@@ -103,7 +151,7 @@ def test_what_can_never_be_sent_is_refused_at_once(
     outbox_to: MakesOutbox, arguments: dict[str, Any], words: str
 ) -> None:
     outbox = outbox_to(NOBODY)
-    with pytest.raises(LocalProtocolError, match=words):
+    with pytest.raises((LocalProtocolError, ConfigurationError), match=words):
         outbox.put(**{"destination": "/queue/a", **arguments})
     assert outbox.stats().waiting == 0
 
@@ -144,7 +192,7 @@ def test_drain_says_what_still_waits_and_why(outbox_to: MakesOutbox) -> None:
 
 def test_drain_does_not_wait_for_what_is_a_dead_letter(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(lambda peer, frame: peer.error("no", headers={"receipt-id": frame.headers["receipt"]}))
-    outbox = outbox_to(broker.url, max_tries=1)
+    outbox = outbox_to(broker.url, attempts=1)
     identity = outbox.put("/queue/a", "poison", headers={"a": "b"})
     outbox.flush()
     (aside,) = outbox.dead_letters()
@@ -201,7 +249,7 @@ def test_closing_is_idempotent_and_later_calls_are_refused(outbox_to: MakesOutbo
 
 
 def test_closing_ends_a_long_wait_for_the_broker_at_once(outbox_to: MakesOutbox) -> None:
-    outbox = outbox_to(NOBODY, retry_delay=(10_000.0, 10_000.0))
+    outbox = outbox_to(NOBODY, backoff=Backoff(first=10_000.0, longest=10_000.0))
     outbox.put("/queue/a")
     until(lambda: outbox.stats().last_error is not None)
     outbox.close()
@@ -278,16 +326,16 @@ def test_one_outbox_at_a_time_has_the_file(outbox_to: MakesOutbox, path: str) ->
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"max_tries": 0}, "max_tries"),
+        ({"attempts": 0}, "attempts"),
         ({"max_messages": 1.5}, "max_messages"),
         ({"max_bytes": True}, "max_bytes"),
         ({"batch": None}, "batch"),
         ({"keep_free": -1}, "keep_free"),
-        ({"retry_delay": (2, 1)}, "retry_delay"),
-        ({"receipt_timeout": 0}, "receipt_timeout"),
-        ({"listeners": []}, "no setting 'listeners'"),
-        ({"reconnect": True}, "no setting 'reconnect'"),
-        ({"pascode": "x"}, "no setting 'pascode'"),
+        ({"backoff": (2, 1)}, "backoff"),
+        ({"receipt_timeout": 1}, "no option 'receipt_timeout'"),
+        ({"listeners": []}, "no option 'listeners'"),
+        ({"reconnect": True}, "no option 'reconnect'"),
+        ({"pascode": "x"}, "no option 'pascode'; did you mean 'passcode'"),
         ({"url": "http://localhost"}, "http"),
         ({"url": "failover:(stomp://a:1)?none=1"}, "none"),
         ({"path": ""}, "path"),

@@ -6,7 +6,7 @@ import pytest
 
 from stompy.errors import FrameTooLargeError, NotConnectedError, RemoteProtocolError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import NEGOTIABLE, Limits, Version
+from stompy.frames.grammar import NEGOTIABLE, FrameLimits, Version
 from stompy.frames.learned import frames_of
 from stompy.protocol.client import ClientProtocol, error_message, explain_refusal
 from stompy.protocol.state import State
@@ -251,13 +251,13 @@ def test_the_message_of_an_error_is_truncated() -> None:
 @pytest.mark.parametrize(
     ("limits", "data", "name"),
     [
-        (Limits(max_body=4), wire("MESSAGE", {**MESSAGE, "content-length": "5"}), "max_body"),
-        (Limits(max_body=4), wire("MESSAGE", MESSAGE, b"12345"), "max_body"),
-        (Limits(max_headers=4), wire("MESSAGE", {**MESSAGE, "fifth": "x"}), "max_headers"),
-        (Limits(max_header_line=20), wire("MESSAGE", {**MESSAGE, "k": "x" * 20}), "max_header_line"),
+        (FrameLimits(max_body=4), wire("MESSAGE", {**MESSAGE, "content-length": "5"}), "max_body"),
+        (FrameLimits(max_body=4), wire("MESSAGE", MESSAGE, b"12345"), "max_body"),
+        (FrameLimits(max_headers=4), wire("MESSAGE", {**MESSAGE, "fifth": "x"}), "max_headers"),
+        (FrameLimits(max_header_line=20), wire("MESSAGE", {**MESSAGE, "k": "x" * 20}), "max_header_line"),
     ],
 )
-def test_a_frame_past_a_limit_ends_the_session(limits: Limits, data: bytes, name: str) -> None:
+def test_a_frame_past_a_limit_ends_the_session(limits: FrameLimits, data: bytes, name: str) -> None:
     client = client_of(V1_2, limits=limits)
     fine = wire("MESSAGE", MESSAGE, b"1234")
     assert commands(client.receive(fine + data)) == ["MESSAGE"]

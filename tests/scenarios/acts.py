@@ -85,16 +85,16 @@ def left(connection: stompy.Connection, queue: str) -> list[stompy.Message]:
 
 def acked(message: stompy.Message) -> None:
     """Acknowledge, and wait until the broker has done it."""
-    receipt = message.ack(receipt=True)
+    receipt = message.ack_async()
     receipt.wait(SOON)
 
 
 def refused(message: stompy.Message) -> None:
     """Refuse, and wait until the broker has done it; where stompy wants to hear that it will be gone, say so."""
     try:
-        receipt = message.nack(receipt=True)
+        receipt = message.nack_async()
     except stompy.ConfigurationError:
-        receipt = message.nack(requeue=False, receipt=True)
+        receipt = message.nack_async(requeue=False)
     receipt.wait(SOON)
 
 

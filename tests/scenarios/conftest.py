@@ -25,7 +25,7 @@ import pytest
 
 import stompy
 from stompy.testing.brokers.settings import BrokerUnavailable
-from stompy.testing.required import missing
+from stompy.testing.containers import missing
 from tests.scenarios.expected.facts import FACTS
 from tests.scenarios.expected.model import CLASSIC, KINDS, LIKE, VERSIONS, fits
 from tests.scenarios.expected.profiles import DIFFERS

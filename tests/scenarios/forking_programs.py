@@ -369,7 +369,7 @@ def fork_in(name: str) -> None:
             if name == "on_connection":
                 stompy.connect(proxy.url).close()
             elif name == "receipt":
-                receipt = connection.send("/queue/b", receipt=True)
+                receipt = connection.send_async("/queue/b")
                 assert receipt is not None
                 receipt.add_done_callback(fork)
             else:

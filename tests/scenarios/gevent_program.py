@@ -62,13 +62,13 @@ def messages(connect: Connect, url: str) -> None:
         def send(sender: int) -> None:
             for number in range(EACH):
                 connection.send("/queue/handled", f"{sender} {number}", confirm=True)
-                connection.send("/queue/inbox", "x" * 20_000, receipt=True)
+                connection.send_async("/queue/inbox", "x" * 20_000)
 
         senders = [gevent.spawn(send, sender) for sender in range(GREENLETS)]
         for _ in range(GREENLETS * EACH):
             message = inbox.receive(timeout=WITHIN)
             assert len(message.body) == 20_000
-        message.ack(receipt=True)
+        message.ack_async()
         gevent.joinall(senders, raise_error=True)
         connection.flush()
         until(lambda: len(handled) == GREENLETS * EACH)
@@ -121,13 +121,16 @@ def heartbeats(connect: Connect, url: str) -> None:
 
 def outages(connect: Connect, url: str) -> None:
     """Lose the session in the middle of messages, several times."""
-    with FaultProxy(url) as proxy, connect(proxy.url, reconnect=True, resend_unconfirmed=True) as connection:
+    with (
+        FaultProxy(url) as proxy,
+        connect(proxy.url, reconnect=stompy.Reconnect(resend_unconfirmed=True)) as connection,
+    ):
         subscription = connection.subscribe("/queue/outages", ack="client-individual")
         found: set[str] = set()
 
         def send(cut: int) -> None:
             for number in range(50):
-                connection.send("/queue/outages", f"{cut} {number}", receipt=True)  # others may be lost with a session
+                connection.send_async("/queue/outages", f"{cut} {number}")  # others may be lost with a session
 
         for cut in range(3):
             sender = gevent.spawn(send, cut)
@@ -148,14 +151,14 @@ def work(connect: Connect, url: str, options: dict[str, Any]) -> None:
     seen: list[str] = []
     worker = stompy.Worker(url, concurrency=4, **options)
 
-    @worker.task("/queue/work", retries=1, retry_delay=(0.01, 0.02))
+    @worker.task("/queue/work", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.02))
     def task(message: stompy.Message, context: stompy.TaskContext) -> None:
         gevent.sleep(0.01)
         seen.append(message.text)
         if message.text == "dead" or (message.text == "again" and context.attempt == 1):
             raise ValueError(message.text)
 
-    @worker.task("/queue/slow", time_limit=0.2, retries=0)
+    @worker.task("/queue/slow", time_limit=0.2, attempts=1)
     def slow(message: stompy.Message) -> None:
         gevent.sleep(1)
 

@@ -120,7 +120,7 @@ class Judge:
         acks, nacks, sends = (case.frames.count(command) for command in ("ACK", "NACK", "SEND"))
         with self.connection.batch():
             receipts = [
-                self.connection.send(f"{queue}.in", str(number), receipt=True, headers={"persistent": "true"})
+                self.connection.send_async(f"{queue}.in", str(number), headers={"persistent": "true"})
                 for number in range(acks + nacks)
             ]
         for receipt in receipts:

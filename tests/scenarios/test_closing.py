@@ -52,7 +52,7 @@ def in_a_listener(connection: stompy.Connection, queue: str) -> None:
 
 
 def in_a_receipt_callback(connection: stompy.Connection, queue: str) -> None:
-    receipt = connection.send(queue, "y", receipt=True)
+    receipt = connection.send_async(queue, "y")
     assert receipt is not None
     receipt.add_done_callback(lambda _: connection.close())
 

@@ -85,7 +85,7 @@ def test_an_odd_passcode_must_be_written_as_the_broker_reads_it(
     worked = []
     for name, leniency in (("raw", stompy.Leniency.NONE), ("escaped", stompy.Leniency.ESCAPED_CONNECT)):
         try:
-            connect(login=ODD_LOGIN, passcode=ODD_PASSCODE, leniency=leniency)
+            connect(login=ODD_LOGIN, passcode=ODD_PASSCODE, limits=stompy.Limits(leniency=leniency))
         except stompy.ConnectError:
             continue
         worked.append(name)

@@ -12,8 +12,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.testing.directions import Direction, Ending
-from stompy.testing.proxied import ProxyLink
+from stompy.testing.proxied import Direction, Ending, ProxyLink
 from stompy.testing.proxy import FaultProxy
 from tests.scenarios.test_every_byte import DIRECTIONS, ENDINGS, VERSIONS, descriptors, places, threads
 from tests.support.conversation import NAME, Ways, Wire
@@ -48,7 +47,7 @@ def program(url: str, version: str) -> Report:
     report = Report()
     try:
         conn = stompy.connect(
-            url, versions=version, heartbeat=(0, 0), name=NAME, reconnect=True, resend_unconfirmed=True
+            url, versions=version, heartbeat=(0, 0), name=NAME, reconnect=stompy.Reconnect(resend_unconfirmed=True)
         )
     except stompy.ConnectError:
         return report  # the first connect is not repeated
@@ -58,7 +57,7 @@ def program(url: str, version: str) -> Report:
         conn.send(WAYS.inward, b"one", confirm=True)
         report.consumed.append(consume(subscription))
         conn.send(WAYS.outward, b"a", confirm=True)
-        receipts = [conn.send(WAYS.outward, body, receipt=True) for body in (b"b", b"c")]
+        receipts = [conn.send_async(WAYS.outward, body) for body in (b"b", b"c")]
         for receipt in receipts:
             receipt.wait()
         report.committed = again(lambda: commit(conn))
@@ -78,7 +77,7 @@ def consume(subscription: stompy.Subscription) -> str:
     while True:
         message = subscription.receive(timeout=WITHIN)
         try:
-            receipt = message.ack(receipt=True)
+            receipt = message.ack_async()
             receipt.wait()
         except stompy.AckError:
             continue  # its link is gone, and so it comes again

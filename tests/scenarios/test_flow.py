@@ -20,12 +20,12 @@ def test_a_slow_consumer_holds_nobody_up_and_gets_everything(
     connect: Connect, topic: str, expect: Expect, kind: str
 ) -> None:
     destination = topic.replace("/topic/", f"/{kind}/")
-    slow = connect(inbox=stompy.InboxLimits(max_messages=10), heartbeat=(1.0, 1.0))
+    slow = connect(limits=stompy.Limits(max_inbox_messages=10), heartbeat=(1.0, 1.0))
     others, producer = connect(), connect()
     waiting = slow.subscribe(destination)
     elsewhere = others.subscribe(f"{destination}.other")
     for number in range(COUNT):
-        producer.send(destination, b"%d " % number + BODY, receipt=number % 100 == 0)
+        (producer.send if number % 100 else producer.send_async)(destination, b"%d " % number + BODY)
     producer.flush(timeout=2 * SOON)
     until(lambda: slow.stats().reading_paused, "the gate")
     send_all(producer, f"{destination}.other", ["quick"])
@@ -42,7 +42,7 @@ def test_a_slow_consumer_holds_nobody_up_and_gets_everything(
 def test_what_is_sent_ahead_without_a_prefetch(connect: Connect, queue: str, expect: Expect) -> None:
     connection = connect()
     for number in range(3_000):
-        connection.send(queue, str(number), receipt=number % 100 == 0)
+        (connection.send if number % 100 else connection.send_async)(queue, str(number))
     connection.flush(timeout=SOON)
     subscription = connection.subscribe(queue, ack="client-individual")
     seen = -1
@@ -62,7 +62,7 @@ def test_what_a_sender_sees_when_there_is_no_room(
     with candidate.squeezed():
         try:
             for _ in range(1_000):
-                receipt = producer.send(destination, BODY * 10, receipt=True)
+                receipt = producer.send_async(destination, BODY * 10)
                 assert receipt is not None
                 receipts.append(receipt)
                 receipt.wait(1.5)

@@ -109,14 +109,17 @@ def void(_: object) -> None:
 
 def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "checked", False)  # they are held in no order here
-    with Broker() as broker, stompy.connect(broker.url, reconnect=True, resend_unconfirmed=True) as connection:
+    with (
+        Broker() as broker,
+        stompy.connect(broker.url, reconnect=stompy.Reconnect(resend_unconfirmed=True)) as connection,
+    ):
         inbox = connection.subscribe("/queue/inbox", ack="client-individual")
         connection.send("/queue/inbox", "1", confirm=True)
         connection.send("/queue/inbox", "2", confirm=True)
         message = inbox.receive(timeout=WITHIN)
         until(lambda: inbox.queued)
         handled = connection.subscribe("/queue/handled", lambda message: None)
-        done = connection.send("/queue/a", receipt=True)
+        done = connection.send_async("/queue/a")
         assert done is not None
         done.wait(WITHIN)
         with stompy.Outbox(tmp_path / "outbox.db", broker.url) as outbox, connection.transaction() as transaction:
@@ -166,7 +169,7 @@ def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, m
             assert outcomes[name] == "=", name
         # The parent's session has noticed nothing.
         connection.send("/queue/inbox", "3", confirm=True)
-        message.ack(receipt=True)
+        message.ack_async()
         assert connection.connected
     assert broker.stats().errors == 0
 

@@ -34,7 +34,7 @@ def exchange(url: str, each: int) -> dict[int, list[int]]:
     def produce(conn: stompy.Connection, producer: int) -> None:
         try:
             for number in range(each):
-                conn.send("/queue/load", b"%d %d " % (producer, number) + BODY, receipt=number % 100 == 0)
+                (conn.send if number % 100 else conn.send_async)("/queue/load", b"%d %d " % (producer, number) + BODY)
             conn.flush(timeout=50)
         except BaseException as error:
             errors.append(error)

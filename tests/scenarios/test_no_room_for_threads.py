@@ -10,7 +10,7 @@ import stompy
 from stompy.broker import Broker
 from tests.support.peer import until
 
-QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.05)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.05))
 
 
 @pytest.mark.parametrize("part", ["reconnect", "reader", "heartbeat", "every"])

@@ -28,7 +28,7 @@ def no_thread_left_behind() -> Iterator[None]:
     until(lambda: {thread.name for thread in set(threading.enumerate()) - before} <= BROKER_THREADS)
 
 
-PATIENT = stompy.Reconnect(max_delay=0.5)
+PATIENT = stompy.Reconnect(backoff=stompy.Backoff(longest=0.5))
 
 
 def stored(connect: Connect, queue: str, case: str) -> bool:
@@ -53,7 +53,7 @@ def test_a_broker_that_goes_and_comes_back(
     asked = stored(connect, queue, how)
     lone, patient = Recorder(), Recorder()
     single = connect(listeners=[lone])
-    lasting = connect(listeners=[patient], reconnect=PATIENT, send_timeout=BACK_WITHIN)
+    lasting = connect(listeners=[patient], reconnect=PATIENT, timeouts=stompy.Timeouts(send=BACK_WITHIN))
     subscription = lasting.subscribe(f"{queue}.replayed")
     if how == "kill":
         candidate.broker.kill()
@@ -76,11 +76,11 @@ def test_a_broker_that_goes_and_comes_back(
 @pytest.mark.scenario("pause")
 def test_a_paused_broker_misses_its_beats(candidate: Candidate, connect: Connect, queue: str, expect: Expect) -> None:
     heard = Recorder()
-    connection = connect(heartbeat=(0, 0.5), listeners=[heard], close_timeout=1.0)
+    connection = connect(heartbeat=(0, 0.5), listeners=[heard], timeouts=stompy.Timeouts(close=1.0))
     quiet = connect()
     candidate.broker.pause()
     try:
-        receipt = quiet.send(queue, "x", receipt=True)
+        receipt = quiet.send_async(queue, "x")
         with pytest.raises(stompy.ReceiptTimeoutError):
             receipt.wait(0.5)
         assert heard.over.wait(SOON)

@@ -24,7 +24,7 @@ VICTIM = textwrap.dedent(
     from stompy.errors import OutboxDamagedError, OutboxError
     from stompy.outbox.outbox import Outbox
 
-    with Outbox(sys.argv[1], "stomp://127.0.0.1:1", retry_delay=(0.01, 0.05)) as outbox:
+    with Outbox(sys.argv[1], "stomp://127.0.0.1:1", backoff=Backoff(first=0.01, longest=0.05)) as outbox:
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
         refused = 0
         while refused < 20:
@@ -74,7 +74,7 @@ ON_A_FULL_DISK = textwrap.dedent(
     path, url, ending = sys.argv[1:]
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
-        with Outbox(path, url, retry_delay=(0.01, 0.05), batch=50) as outbox:
+        with Outbox(path, url, backoff=Backoff(first=0.01, longest=0.05), batch=50) as outbox:
             outbox.flush()
             try:
                 outbox.put("/queue/a", b"no room")

@@ -32,7 +32,7 @@ VICTIM = textwrap.dedent(
 
     path, url, seed = sys.argv[1:]
     os.write(1, b"start\\n")
-    outbox = Outbox(path, url, retry_delay=(0.01, 0.05))
+    outbox = Outbox(path, url, backoff=Backoff(first=0.01, longest=0.05))
 
     def work(name):
         for number in range(1_000_000):

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.testing.brokers.running import RunningBroker
-from stompy.testing.required import broker_or_skip
+from stompy.testing.containers import broker_or_skip
 from tests.support.needs import each
 from tests.support.peer import until
 from tests.support.seed import SEED_SETTING, chance
@@ -72,9 +72,11 @@ def test_a_message_does_not_wait_for_those_of_a_refused_destination(
 
 def test_a_destination_that_is_taken_again_has_lost_and_reordered_nothing(tmp_path: Path) -> None:
     with (
-        Broker(max_queue_messages=10) as broker,
+        Broker(limits=BrokerLimits(max_queue_messages=10)) as broker,
         stompy.connect(broker.url) as conn,
-        stompy.Outbox(tmp_path / "a", broker.url, max_tries=None, retry_delay=(0.01, 0.1)) as outbox,
+        stompy.Outbox(
+            tmp_path / "a", broker.url, attempts=None, backoff=stompy.Backoff(first=0.01, longest=0.1)
+        ) as outbox,
     ):
         for number in range(50):
             outbox.put("/queue/full", str(number))
@@ -96,7 +98,7 @@ VICTIM = textwrap.dedent(
 
     path, url, seed, first, last = sys.argv[1:6]
     chance = random.Random(seed)
-    with stompy.Outbox(path, url, retry_delay=(0.01, 0.05), max_tries=2, batch=20) as outbox:
+    with stompy.Outbox(path, url, backoff=stompy.Backoff(first=0.01, longest=0.05), attempts=2, batch=20) as outbox:
         for number in range(int(first), int(last)):
             destination = chance.choice(sys.argv[6:])
             print(destination, number, flush=True)

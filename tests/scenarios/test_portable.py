@@ -97,7 +97,7 @@ def durable(connect: Connect, queue: str, topic: str) -> None:
 def browse(connect: Connect, queue: str, topic: str) -> None:
     connection = connect()
     send_all(connection, queue, "12")
-    assert [message.text for message in connection.subscribe(queue, browse=True)] == ["1", "2"]
+    assert [message.text for message in connection.browse(queue)] == ["1", "2"]
     assert len(left(connection, queue)) == 2
 
 

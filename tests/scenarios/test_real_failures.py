@@ -18,7 +18,7 @@ import pytest
 
 import stompy
 from stompy.dialects.brokers import dialect_named
-from stompy.testing.directions import Direction, Ending
+from stompy.testing.proxied import Direction, Ending
 from stompy.testing.proxy import FaultProxy
 from tests.support.conversation import Ways, converse, expected_endings, expected_messages
 from tests.support.durable import KINDS, NEWEST, SURVIVES, Durable, durable_or_skip
@@ -122,7 +122,7 @@ def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.C
         destination=queue,
         headers=SURVIVES,
         # The broker's silence ends a link, so that a broker that stands still is noticed.
-        options={**broker.options, "heartbeat": (1.0, 1.0), "connect_timeout": 5.0},
+        options={**broker.options, "heartbeat": (1.0, 1.0), "timeouts": stompy.Timeouts(connect=5.0)},
     )
     with FaultProxy(broker.url) as proxy:
         tally = Soak(plan, proxy, killed, paused).run()
@@ -160,7 +160,9 @@ def messages_of(conn: stompy.Connection, queue: str, count: int) -> list[bytes]:
 @ON_THE_NEWEST
 def test_an_outbox_delivers_in_order_when_the_broker_is_back(broker: Durable, queue: str, tmp_path: Path) -> None:
     broker.machine.kill()
-    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **broker.options) as outbox:
+    with stompy.Outbox(
+        tmp_path / "a.outbox", broker.url, backoff=stompy.Backoff(first=0.01, longest=0.2), **broker.options
+    ) as outbox:
         for number in range(200):
             outbox.put(queue, b"%d" % number)
         until(lambda: outbox.stats().last_error is not None)
@@ -175,7 +177,9 @@ def test_an_outbox_loses_nothing_when_the_broker_is_killed_under_it(
     broker: Durable, queue: str, tmp_path: Path
 ) -> None:
     count = 1_000 * (MORE + 1)
-    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **broker.options) as outbox:
+    with stompy.Outbox(
+        tmp_path / "a.outbox", broker.url, backoff=stompy.Backoff(first=0.01, longest=0.2), **broker.options
+    ) as outbox:
 
         def put() -> None:
             for number in range(count):
@@ -199,10 +203,11 @@ def test_an_outbox_waits_for_a_broker_that_stands_still(broker: Durable, queue: 
     options: dict[str, Any] = {
         **broker.options,
         "heartbeat": (1.0, 0.2),
-        "receipt_timeout": 2.0,
-        "connect_timeout": 1.0,
+        "timeouts": stompy.Timeouts(connect=1.0, receipt=2.0),
     }
-    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **options) as outbox:
+    with stompy.Outbox(
+        tmp_path / "a.outbox", broker.url, backoff=stompy.Backoff(first=0.01, longest=0.2), **options
+    ) as outbox:
         outbox.put(queue, b"before")
         outbox.flush(timeout=SOON)
         broker.machine.pause()
@@ -219,7 +224,11 @@ def test_an_outbox_waits_for_a_broker_that_stands_still(broker: Durable, queue: 
 @ON_THE_NEWEST
 def test_an_outbox_sets_aside_what_the_broker_refuses(broker: Durable, queue: str, tmp_path: Path) -> None:
     with stompy.Outbox(
-        tmp_path / "a.outbox", broker.url, max_tries=2, retry_delay=(0.01, 0.05), **broker.options
+        tmp_path / "a.outbox",
+        broker.url,
+        attempts=2,
+        backoff=stompy.Backoff(first=0.01, longest=0.05),
+        **broker.options,
     ) as outbox:
         refused: list[str] = []
         for number in range(20):
@@ -305,12 +314,17 @@ def refused(proxy: FaultProxy) -> None:
 def test_a_connection_comes_back_when_the_network_does(
     broker: Durable, queue: str, fault: Callable[[FaultProxy], None]
 ) -> None:
-    policy = stompy.Reconnect(first_delay=0.01, max_delay=0.1)
-    options: dict[str, Any] = {**broker.options, "heartbeat": (1.0, 0.2), "connect_timeout": 1.0, "reconnect": policy}
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.1))
+    options: dict[str, Any] = {
+        **broker.options,
+        "heartbeat": (1.0, 0.2),
+        "timeouts": stompy.Timeouts(connect=1.0),
+        "reconnect": policy,
+    }
     with FaultProxy(broker.url) as proxy, stompy.connect(proxy.url, **options) as conn:
         subscription = conn.subscribe(queue, ack="client-individual")
         conn.send(queue, b"before", confirm=True)
-        subscription.receive(timeout=SOON).ack(receipt=True)
+        subscription.receive(timeout=SOON).ack_async()
         fault(proxy)
         until(lambda: not conn.connected)
         proxy.heal()

@@ -21,7 +21,7 @@ def test_many_receipts_may_be_in_flight(connect: Connect, queue: str, expect: Ex
     heard = Recorder()
     connection = connect(listeners=[heard])
     headers = {"persistent": "true"} if persistent else {}
-    receipts = [connection.send(queue, str(number), receipt=True, headers=headers) for number in range(200)]
+    receipts = [connection.send_async(queue, str(number), headers=headers) for number in range(200)]
     connection.flush(timeout=SOON)
     assert all(receipt.outcome == "confirmed" for receipt in receipts)
     until(lambda: len(heard.receipts) == 200)
@@ -76,7 +76,7 @@ def test_receipts_asked_for_just_before_disconnect(raw: Raw, connect: Connect, q
 
 def test_disconnect_waits_for_what_it_was_asked_to_confirm(connect: Connect, queue: str) -> None:
     connection = connect()
-    receipts = [connection.send(queue, "x", receipt=True) for _ in range(50)]
+    receipts = [connection.send_async(queue, "x") for _ in range(50)]
     connection.flush(timeout=SOON)
     connection.close()
     assert {receipt.outcome for receipt in receipts} == {"confirmed"}

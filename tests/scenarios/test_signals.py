@@ -10,6 +10,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tests.support.peer import WITHIN, until
 from tests.support.seed import SEED_SETTING, chance
 from tests.support.strikes import Strike
 
-QUICK = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
 HANDING_OVER = (" receive", " __iter__", " _next_of_loop")
 SAMPLE = 40
 """Places that are struck of each call in the usual run; all of them where the suite is run in a long run."""
@@ -41,7 +42,7 @@ class Room:
 
     def __init__(self, broker: Broker, **options: Any) -> None:
         self.broker = broker
-        self.options = {"reconnect": QUICK, "heartbeat": (0, 0), "send_timeout": 5.0, **options}
+        self.options = {"reconnect": QUICK, "heartbeat": (0, 0), "timeouts": stompy.Timeouts(send=5.0), **options}
         self.elsewhere = concurrent.futures.ThreadPoolExecutor(1, "test-elsewhere")
         self.connection = self.connect()
         self.inbox = self.connection.subscribe("/queue/inbox", ack="client-individual")
@@ -68,7 +69,7 @@ class Room:
         """Acknowledge the message that was taken, unless it is, or its link is over."""
         message = self.taken
         if message is not None and message._link.alive and message.settled is None:
-            message.ack(receipt=True)
+            message.ack_async()
 
     def abort(self) -> None:
         """Abort the transaction: a signal as the block ends may leave it open, as nothing in Python could prevent."""
@@ -127,7 +128,7 @@ def send(room: Room) -> None:
 
 
 def send_receipt(room: Room) -> None:
-    room.connection.send("/queue/a", {"a": 1}, receipt=True)
+    room.connection.send_async("/queue/a", {"a": 1})
 
 
 def confirm(room: Room) -> None:
@@ -135,13 +136,13 @@ def confirm(room: Room) -> None:
 
 
 def flush(room: Room) -> None:
-    room.connection.send("/queue/a", "body", receipt=True)
+    room.connection.send_async("/queue/a", "body")
     room.connection.flush()
 
 
 def batch(room: Room) -> None:
     with room.connection.batch():
-        room.connection.send("/queue/a", "1", receipt=True)
+        room.connection.send_async("/queue/a", "1")
         room.connection.send("/queue/a", "2")
 
 
@@ -217,7 +218,7 @@ def test_a_call_that_is_struck_leaves_the_connection_usable(room: Room, call: Ca
     sweep(room, lambda: call(room))
 
 
-@pytest.mark.parametrize("room", [{"resend_unconfirmed": True}], indirect=True)
+@pytest.mark.parametrize("room", [{"reconnect": replace(QUICK, resend_unconfirmed=True)}], indirect=True)
 @pytest.mark.parametrize("call", [confirm, batch], ids=lambda call: call.__name__)
 def test_so_does_one_whose_send_is_kept(room: Room, call: Callable[[Room], None]) -> None:
     sweep(room, lambda: call(room))
@@ -345,7 +346,7 @@ def test_a_signal_handler_may_disconnect_in_the_middle_of_a_send(room: Room) -> 
         return KeyboardInterrupt()
 
     def work() -> None:
-        made[-1].send("/queue/a", "body", receipt=True)
+        made[-1].send_async("/queue/a", "body")
 
     places = Strike(None)
     made.append(room.connect())

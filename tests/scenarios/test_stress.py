@@ -52,7 +52,7 @@ def test_twenty_threads_wait_for_receipts_beside_handlers_that_send(broker: Brok
 
 def test_both_windows_full_with_sends_from_handlers(broker: Broker, calling: Calling) -> None:
     body = b"x" * 60_000
-    with stompy.connect(broker.url, inbox=stompy.InboxLimits(max_messages=5)) as conn:
+    with stompy.connect(broker.url, limits=stompy.Limits(max_inbox_messages=5)) as conn:
         seen: list[int] = []
 
         def forward(message: stompy.Message) -> None:
@@ -100,7 +100,7 @@ def test_subscribing_and_unsubscribing_beside_a_flood(broker: Broker, calling: C
 
         def flood() -> None:
             while not done.is_set():
-                conn.send("/topic/flood", "x", receipt=True)
+                conn.send_async("/topic/flood", "x")
                 conn.flush(timeout=20)
 
         flooding = calling(flood)
@@ -186,7 +186,7 @@ def test_a_close_ends_whatever_is_running(
 def test_a_close_ends_everything_at_once(broker: Broker, calling: Calling) -> None:
     choice = random.Random(7)
     for _ in range(5):
-        conn = stompy.connect(broker.url, heartbeat=(5, 5), inbox=stompy.InboxLimits(max_messages=20))
+        conn = stompy.connect(broker.url, heartbeat=(5, 5), limits=stompy.Limits(max_inbox_messages=20))
         calls = [calling(partial(action, conn)) for action in ACTIONS * 2]
         for _ in range(choice.randrange(5)):
             conn.send("/queue/a", b"x", confirm=True)

@@ -148,14 +148,13 @@ def test_a_browser_looks_and_takes_nothing(connect: Connect, queue: str, expect:
     connection = connect()
     send_all(connection, queue, "123")
     try:
-        subscription = connection.subscribe(queue, browse=True)
+        messages = list(connection.browse(queue))
     except stompy.ConfigurationError:
         expect("browse", REFUSED)
         return
     except stompy.BrokerError as refused:
         expect("browse", "ERROR", refused.frame)
         return
-    messages = list(subscription)
     expect("browse", f"{seen(messages)}; left: {seen(left(connection, queue))}", messages[0].frame)
 
 

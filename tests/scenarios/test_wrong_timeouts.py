@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
-from stompy.broker.settings import Settings
+from stompy.broker import Broker, BrokerLimits
 
 WRONG: list[Any] = [math.nan, -1, -0.001, "1", b"1", True, False, [1], 1j]
 ENDLESS = [*WRONG, math.inf]
@@ -61,7 +60,7 @@ def test_every_method_with_a_timeout_is_tried_here() -> None:
 def test_a_call_refuses_it_and_has_done_nothing(call: str) -> None:
     with Broker() as broker, stompy.connect(broker.url, heartbeat=(0, 0)) as connection:
         subscription = connection.subscribe("/queue/c")
-        receipt = connection.send("/queue/a", receipt=True)
+        receipt = connection.send_async("/queue/a")
         assert receipt is not None
         receipt.wait()
         before, sent = connection.stats().subscriptions, broker.stats().messages_in
@@ -74,22 +73,32 @@ def test_a_call_refuses_it_and_has_done_nothing(call: str) -> None:
         assert not subscription.closed
 
 
-@pytest.mark.parametrize("name", ["connect_timeout", "send_timeout", "receipt_timeout", "close_timeout"])
+@pytest.mark.parametrize("name", ["connect", "send", "receipt", "close"])
 @pytest.mark.parametrize("wrong", [*ENDLESS, 0, None], ids=repr)
-def test_connect_refuses_it_before_it_dials(name: str, wrong: Any) -> None:
+def test_the_timeouts_of_a_connection_refuse_it(name: str, wrong: Any) -> None:
     with pytest.raises(stompy.ConfigurationError, match=name):
-        stompy.connect("stomp://127.0.0.1:1", **{name: wrong})
+        stompy.Timeouts(**{name: wrong})
 
 
 @pytest.mark.parametrize("name", ["heartbeat", "heartbeat_tolerance"])
 @pytest.mark.parametrize("wrong", ENDLESS, ids=repr)
 def test_so_it_does_with_heart_beats(name: str, wrong: Any) -> None:
-    value: Any = (0, wrong) if name == "heartbeat" else wrong
+    calls: dict[str, Any] = {
+        "heartbeat": lambda: stompy.connect("stomp://127.0.0.1:1", heartbeat=(0, wrong)),
+        "heartbeat_tolerance": lambda: stompy.Timeouts(heartbeat_tolerance=wrong),
+    }
     with pytest.raises(stompy.ConfigurationError, match="heart"):
-        stompy.connect("stomp://127.0.0.1:1", **{name: value})
+        calls[name]()
 
 
-@pytest.mark.parametrize("name", ["first_delay", "max_delay", "total", "attempts"])
+@pytest.mark.parametrize("name", ["first", "longest"])
+@pytest.mark.parametrize("wrong", [*ENDLESS, 0, None], ids=repr)
+def test_a_backoff_refuses_it(name: str, wrong: Any) -> None:
+    with pytest.raises(stompy.ConfigurationError, match=name):
+        stompy.Backoff(**{name: wrong})
+
+
+@pytest.mark.parametrize("name", ["total", "attempts"])
 @pytest.mark.parametrize("wrong", ENDLESS, ids=repr)
 def test_a_policy_of_reconnecting_refuses_it(name: str, wrong: Any) -> None:
     with pytest.raises(stompy.ConfigurationError, match=name):
@@ -113,18 +122,15 @@ def test_an_outbox_refuses_it_and_stays_open(wrong: Any, tmp_path: Path) -> None
             with pytest.raises(stompy.ConfigurationError, match="timeout"):
                 call(timeout=wrong)
         outbox.put("/queue/a", "still open")
-    with pytest.raises(stompy.ConfigurationError, match="retry_delay"):
-        stompy.Outbox(path, "stomp://127.0.0.1:1", retry_delay=(0.1, wrong))
-    for name in ("connect_timeout", "receipt_timeout"):
-        with pytest.raises(stompy.ConfigurationError, match=name):
-            stompy.Outbox(path, "stomp://127.0.0.1:1", **{name: wrong}).close()
+    with pytest.raises(stompy.ConfigurationError, match="longest"):
+        stompy.Outbox(path, "stomp://127.0.0.1:1", backoff=stompy.Backoff(first=0.1, longest=wrong))
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
 def test_a_broker_refuses_it_and_goes_on(wrong: Any) -> None:
     for name in ("connect_timeout", "login_delay", "send_timeout", "linger"):
         with pytest.raises(stompy.ConfigurationError, match=name):
-            Settings(**{name: wrong})
+            BrokerLimits(**{name: wrong})
     with Broker() as broker, stompy.connect(broker.url) as connection:
         for call in (broker.close, broker.restart):
             with pytest.raises(stompy.ConfigurationError, match="timeout"):

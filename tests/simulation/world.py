@@ -13,6 +13,7 @@ import logging
 import math
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,6 @@ from types import FrameType, SimpleNamespace
 from typing import Any, TypeVar
 
 import stompy.locks
-import stompy.world
 
 T = TypeVar("T")
 Chooser = Callable[[Sequence["Thread"], "Thread"], int]
@@ -341,19 +341,20 @@ _REPLACED: dict[str, object] = {
         TIMEOUT_MAX=threading.TIMEOUT_MAX,
     ),
     "time": SimpleNamespace(monotonic=_clock, time=_clock, sleep=_sleep),
-    "monotonic": _clock,
+    "_monotonic": _clock,
     "Condition": Lock,
     "Event": Event,
     "make_lock": lambda rank, name: Lock(name=name),
     "make_condition": lambda name, rank=None: Lock(name=name),
 }
-"""What stompy's modules see instead, by the names in `stompy.world` and `stompy.locks`."""
+"""What stompy's modules see instead, by the names in stompy's modules."""
 
 
 @contextmanager
 def installed() -> Iterator[None]:
     """Let stompy's modules see the simulated world in the block."""
-    real = {name: getattr(stompy.world, name, None) or getattr(stompy.locks, name) for name in _REPLACED}
+    real = {name: getattr(stompy.locks, name, None) for name in _REPLACED}
+    real |= {"threading": threading, "time": time, "_monotonic": time.monotonic}
     modules = [module for name, module in sys.modules.items() if name.startswith("stompy.")]
     undo = [(module, name) for module in modules for name in _REPLACED if vars(module).get(name) is real[name]]
     collects, disabled = gc.isenabled(), logging.root.manager.disable

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import stompy
-from stompy.testing.directions import Direction
-from stompy.testing.proxied import ProxyLink
+from stompy.testing.proxied import Direction, ProxyLink
 from stompy.testing.proxy import FaultProxy
 from tests.support.peer import until
 
@@ -269,7 +268,7 @@ class _Talk:
         return "done"
 
     def _receipt(self) -> str:
-        receipt = self._conn.send(self._ways.outward, b"b", receipt=True)
+        receipt = self._conn.send_async(self._ways.outward, b"b")
         assert receipt is not None
 
         def wait() -> str:

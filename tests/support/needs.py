@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from stompy.testing.brokers import images
-from stompy.testing.containers import PRODUCTS, chosen_sources
-from stompy.testing.required import required
+from stompy.testing.containers import PRODUCTS, chosen_sources, required
 from tests.support.process_brokers import INSTALLED, missing_process
 from tests.support.seed import SEED_SETTING
 

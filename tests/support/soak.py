@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import stompy
@@ -19,7 +20,7 @@ from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
 from tests.support.soak_plan import CUT, PAUSE, RESTART, Fault, Kind, Plan, Tally
 
-QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.5)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.5))
 
 _ID = "soak-id"
 """The producer's own name for a message, in mode `producer`."""
@@ -154,7 +155,7 @@ class Soak:
     def _connect(self) -> stompy.Connection:
         options: dict[str, Any] = {"reconnect": QUICK, "heartbeat": (0, 0), **self.plan.options}
         if self.plan.resending == "connection":
-            options["resend_unconfirmed"] = True
+            options["reconnect"] = replace(QUICK, resend_unconfirmed=True)
         while True:
             try:
                 return stompy.connect(self._proxy.url, **options)
@@ -185,7 +186,7 @@ class Soak:
         while True:
             try:
                 body = b"%d %d" % (producer, number)
-                receipt = conn.send(self.plan.destination, body, headers=headers, receipt=True)
+                receipt = conn.send_async(self.plan.destination, body, headers=headers)
             except stompy.SessionError:
                 if self.plan.resending == "connection" or self._stop.is_set():
                     raise

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from tests.telemetry.conftest import WITHIN, Spans, Telemetry, attributes, context_of, is_child, trace_of
 
 
@@ -223,7 +223,7 @@ def test_errors_of_a_send_are_those_without_telemetry(conn: stompy.Connection, s
     with pytest.raises(stompy.LocalProtocolError):
         conn.send("", "x")
     with pytest.raises(stompy.LocalProtocolError):
-        conn.send("/queue/a", None)  # type: ignore[call-overload]
+        conn.send("/queue/a", None)  # type: ignore[arg-type]
     for name in ("send /queue/a", "send "):
         span = spans.wait(name)[0]
         assert span.status.status_code is StatusCode.ERROR
@@ -231,7 +231,10 @@ def test_errors_of_a_send_are_those_without_telemetry(conn: stompy.Connection, s
 
 
 def test_a_message_that_the_broker_refuses_fails_its_span(spans: Spans, telemetry: Telemetry) -> None:
-    with Broker(max_queue_messages=1) as broker, stompy.connect(broker.url, telemetry=telemetry.stompy) as conn:
+    with (
+        Broker(limits=BrokerLimits(max_queue_messages=1)) as broker,
+        stompy.connect(broker.url, telemetry=telemetry.stompy) as conn,
+    ):
         conn.send("/queue/a", "x", confirm=True)
         with pytest.raises(stompy.StompError) as raised:
             conn.send("/queue/a", "x", confirm=True)
@@ -244,7 +247,9 @@ def test_a_message_that_the_broker_refuses_fails_its_span(spans: Spans, telemetr
 def test_what_was_not_confirmed_is_sent_again_with_its_context(broker: Broker, telemetry: Telemetry) -> None:
     with (
         stompy.connect(broker.url) as plain,
-        stompy.connect(broker.url, reconnect=True, resend_unconfirmed=True, telemetry=telemetry.stompy) as conn,
+        stompy.connect(
+            broker.url, reconnect=stompy.Reconnect(resend_unconfirmed=True), telemetry=telemetry.stompy
+        ) as conn,
     ):
         subscription = plain.subscribe("/queue/a")
         conn.send("/queue/a", "x", confirm=True)
@@ -261,7 +266,7 @@ def test_metrics_count_and_time_each_operation(conn: stompy.Connection, telemetr
     assert done.wait(WITHIN)
     telemetry.spans.one("process /queue/b")
     with pytest.raises(stompy.LocalProtocolError):
-        conn.send("/queue/a", None)  # type: ignore[call-overload]
+        conn.send("/queue/a", None)  # type: ignore[arg-type]
     assert telemetry.points("messaging.client.sent.messages") == {("send", ""): 2, ("send", "LocalProtocolError"): 1}
     assert telemetry.points("messaging.client.consumed.messages") == {("receive", ""): 1, ("process", ""): 1}
     assert telemetry.points("messaging.client.operation.duration") == {

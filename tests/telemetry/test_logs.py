@@ -65,7 +65,7 @@ def test_a_worker_and_a_task_that_failed(broker: Broker, caplog: pytest.LogCaptu
 
     worker = stompy.Worker(broker.url, name="w", middleware=[Ends()])
 
-    @worker.task("/queue/a", retries=0)
+    @worker.task("/queue/a", attempts=1)
     def fail(message: stompy.Message) -> None:
         raise ValueError
 

@@ -17,7 +17,7 @@ from tests.telemetry.conftest import WITHIN, Make, Spans, Telemetry, attributes,
 
 TOP = Path(__file__).parents[2]
 
-QUICK = (0.01, 0.01)
+QUICK = stompy.Backoff(first=0.01, longest=0.01)
 
 
 @pytest.mark.parametrize("like", [None, "activemq", "artemis", "rabbitmq"])
@@ -54,7 +54,7 @@ def test_each_attempt_and_the_dead_letter_are_in_the_trace(
     with Broker(like=like) as broker:  # type: ignore[arg-type]
         worker = make_worker(broker.url)
 
-        @worker.task("/queue/a", retries=1, retry_delay=QUICK)
+        @worker.task("/queue/a", attempts=2, backoff=QUICK)
         def fail(message: stompy.Message) -> None:
             raise ValueError("part of the body")
 
@@ -80,7 +80,7 @@ def test_the_attempts_of_an_ordered_task_are_spans_of_their_own(
 ) -> None:
     worker, tried = make_worker(broker.url), []
 
-    @worker.task("/queue/a", retries=1, key=lambda message: "k", retry_delay=QUICK)
+    @worker.task("/queue/a", attempts=2, key=lambda message: "k", backoff=QUICK)
     def fail_once(message: stompy.Message) -> None:
         tried.append(message)
         if len(tried) == 1:
@@ -134,7 +134,7 @@ def test_a_task_that_is_stuck_ends_its_span(
 ) -> None:
     worker, release = make_worker(broker.url), threading.Event()
 
-    @worker.task("/queue/a", retries=0, time_limit=0.05)
+    @worker.task("/queue/a", attempts=1, time_limit=0.05)
     def hang(message: stompy.Message) -> None:
         release.wait(WITHIN)
 

@@ -35,7 +35,7 @@ def test_it_records_every_event_in_order() -> None:
 
 def test_it_records_a_lost_link_and_the_next_one() -> None:
     listener = RecordingListener()
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
     with Broker() as broker, stompy.connect(broker.url, reconnect=policy, listeners=[listener]):
         broker.restart()
         assert listener.wait_for("disconnected", timeout=WITHIN).reason is not None

@@ -15,7 +15,7 @@ INSTALLED = any(point.value == "stompy.testing.plugin" for point in entry_points
 
 USE = """
 import stompy
-from stompy.broker.faults import Drop
+from stompy.testing.faults import Drop
 from stompy.testing.listener import RecordingListener
 
 
@@ -65,9 +65,9 @@ def test_a_broker_that_is_gone_at_the_end(stomp_broker, stomp_connection, stomp_
 
 
 def test_a_delay_that_nobody_released(stomp_connection, stomp_faults):
-    from stompy.broker.faults import Delay
+    from stompy.testing.faults import Delay
     stomp_faults.add(Delay("RECEIPT"))
-    stomp_connection.send("/queue/a", "x", receipt=True)
+    stomp_connection.send_async("/queue/a", "x")
     stomp_faults.await_strikes()
 
 

@@ -25,7 +25,7 @@ def test_a_worker_runs_on_the_embedded_broker_until_it_is_idle(
 ) -> None:
     worker = stompy.Worker("stomp://production.invalid")
 
-    @worker.task("/queue/orders", retries=1, retry_delay=(3600, 3600))
+    @worker.task("/queue/orders", attempts=2, backoff=stompy.Backoff(first=3600, longest=3600))
     def handle(message: stompy.Message) -> None:
         if message.text == "bad":
             raise ValueError

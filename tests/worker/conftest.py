@@ -51,10 +51,15 @@ REFUSED = {
 def orders_to_refused(url: str, dialect: str, name: str) -> None:
     """Check that of orders, those whose output is refused become dead letters, and the others are processed."""
     refused = REFUSED[dialect]
-    worker = stompy.Worker(url, concurrency=4, stop_timeout=WITHIN, reconnect=stompy.Reconnect(first_delay=0.01))
+    worker = stompy.Worker(
+        url,
+        concurrency=4,
+        timeouts=stompy.Timeouts(close=WITHIN),
+        reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)),
+    )
     good, bad = [f"good-{number}" for number in range(8)], [f"bad-{number}" for number in range(2 * len(refused))]
 
-    @worker.task(f"/queue/{name}", transactional=True, retries=1, retry_delay=(0.01, 0.01))
+    @worker.task(f"/queue/{name}", transactional=True, attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         number = int(message.text.rpartition("-")[2])
         context.send(f"/queue/{name}.out" if message.text in good else refused[number % len(refused)], message.body)
@@ -101,7 +106,9 @@ def make_worker(broker: Broker) -> Iterator[Callable[..., stompy.Worker]]:
     made: list[stompy.Worker] = []
 
     def make(url: str | None = None, **options: Any) -> stompy.Worker:
-        worker = stompy.Worker(url or broker.url, **{"concurrency": 2, "stop_timeout": WITHIN, **options})
+        worker = stompy.Worker(
+            url or broker.url, **{"concurrency": 2, "timeouts": stompy.Timeouts(close=WITHIN), **options}
+        )
         made.append(worker)
         return worker
 

@@ -16,9 +16,8 @@ import pytest
 
 import stompy
 from stompy.testing.brokers.running import RunningBroker
-from stompy.testing.containers import KINDS
+from stompy.testing.containers import KINDS, broker_or_skip
 from stompy.testing.proxy import FaultProxy
-from stompy.testing.required import broker_or_skip
 from tests.support.needs import each
 
 TOP = Path(__file__).parents[2]
@@ -39,7 +38,7 @@ def fill(url: str, count: int) -> None:
             body = {"n": number, "kind": kind_of(number)}
             headers = {"customer": f"c{number % CUSTOMERS}"}
             for queue in QUEUES:
-                conn.send(queue, body, headers=headers, persistent=True, receipt=True)
+                conn.send_async(queue, body, headers=headers, persistent=True)
         conn.flush(timeout=300)
 
 

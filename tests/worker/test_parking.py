@@ -30,7 +30,7 @@ def run(broker: Broker) -> Iterator[Callable[..., RunningWorker]]:
     running: list[RunningWorker] = []
 
     def start(task: Callable[..., object], *, on: Broker = broker, url: str | None = None, **options: Any) -> Any:
-        worker = stompy.Worker(url or on.url, concurrency=2, stop_timeout=WITHIN)
+        worker = stompy.Worker(url or on.url, concurrency=2, timeouts=stompy.Timeouts(close=WITHIN))
         worker.add(task, "/queue/a", name="t", **options)
         running.append(RunningWorker(worker, on))
         return running[-1]
@@ -207,9 +207,9 @@ def test_a_retry_of_an_ordered_task_comes_by_the_clock_too(
 @pytest.mark.parametrize("destination", ["/queue/orders.>", "/queue/orders.*"])
 def test_a_subscription_to_many_queues_does_not_take_what_is_parked(destination: str, seen: Seen) -> None:
     with Broker(like="activemq") as broker:
-        worker = stompy.Worker(broker.url, concurrency=1, stop_timeout=WITHIN)
+        worker = stompy.Worker(broker.url, concurrency=1, timeouts=stompy.Timeouts(close=WITHIN))
 
-        @worker.task(destination, dead_letter="/topic/dead", retry_delay=lambda attempt: 3_600)
+        @worker.task(destination, dead_letter="/topic/dead", backoff=lambda attempt: 3_600)
         def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
             seen.add((message.text, context.attempt))
             if message.text == "bad":

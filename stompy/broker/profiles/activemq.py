@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.conditions import Evaluation
 from stompy.broker.destinations import Names, below_queue
 from stompy.broker.profile import Profile, Refusal, exact_versions
-from stompy.frames.grammar import NEGOTIABLE, SERVER_COMMANDS, Leniency, Limits
+from stompy.frames.grammar import NEGOTIABLE, SERVER_COMMANDS, FrameLimits, Leniency
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, fault_of
 
@@ -105,7 +105,7 @@ ACTIVEMQ = Profile(
     | Leniency.UNDEFINED_ESCAPES
     | Leniency.UNEXPECTED_BODY
     | Leniency.LINES_WITHOUT_COLON,
-    limits=Limits(max_body=100 * 1024 * 1024),
+    limits=FrameLimits(max_body=100 * 1024 * 1024),
     offered=exact_versions,
     names=Names(rest=(">",), read=below_queue),
     heartbeat=mirrored,
@@ -120,8 +120,6 @@ ACTIVEMQ = Profile(
     selectors=Evaluation(activemq=True),
     nack="dead letter",
     nack_alone=True,
-    ack_after_unsubscribe=False,
-    unsubscribe_returns=True,
     refuses_transacted={"NACK": "Poison ack cannot be transacted: {id}"},
     rollback_only=True,
     prioritized=False,

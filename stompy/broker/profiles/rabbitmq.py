@@ -11,7 +11,7 @@ from stompy.broker.destinations import REMOTE, Names
 from stompy.broker.options import DURABLE, EXCLUSIVE, NO_LOCAL
 from stompy.broker.profile import TOO_LONG, Declaration, Profile, Refusal, exact_versions
 from stompy.errors import RemoteProtocolError
-from stompy.frames.grammar import Leniency, Limits
+from stompy.frames.grammar import FrameLimits, Leniency
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
 
@@ -210,7 +210,7 @@ RABBITMQ = Profile(
     | Leniency.CRLF_IN_1_1
     | Leniency.INVALID_UTF8
     | Leniency.UNEXPECTED_BODY,
-    limits=Limits(max_body=4 * 1024 * 1024),
+    limits=FrameLimits(max_body=4 * 1024 * 1024),
     offered=exact_versions,
     names=Names(
         rest=("#",),
@@ -247,7 +247,7 @@ RABBITMQ = Profile(
     keeps_letter=lambda options: False,
     nack="requeued",
     ack_reaches_connection=True,
-    ack_after_unsubscribe=False,
+    unsubscribe_returns=False,
     found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE}),
     late_receipts=True,
     prioritized=False,

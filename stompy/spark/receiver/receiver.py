@@ -219,7 +219,7 @@ class Receiver(DaemonThread):
             for message, subscription in taken:
                 if subscription.ack == "client-individual" and message is not last[subscription]:
                     message.ack()
-            receipts = [message.ack(receipt=True) for message in last.values()]
+            receipts = [message.ack_async() for message in last.values()]
         except AckError as error:
             taken[0][1].receive(timeout=_POLL_INTERVAL)  # raises why the link ended
             raise ConnectionLostError(f"the connection was lost before the ACK: {error}") from error

@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal
 
 from stompy.connection.connection import Connection
 from stompy.default import DEFAULT, Default
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import DEDUPE_HEADER, Dialect
+from stompy.dialects.options import SendOptions
 from stompy.errors import (
     BrokerError,
     ConnectError,
@@ -241,33 +242,28 @@ class _Frames:
     """Makes the arguments of a send, for one broker."""
 
     def __init__(self, dialect: Dialect, *, persistent: Persistence) -> None:
+        self._dialect = dialect
         self._drops = dialect.supports("dedupe_id")
         # Explicit if possible, as some brokers lose messages without the option at a restart.
         self._persistent = {"auto": True if dialect.supports("persistent") else None, "true": True, "false": False}[
             persistent
         ]
 
-    def options(self, message: Outgoing, identity: str | None, *, alone: bool) -> _Options:
-        headers: dict[str, object] = dict(message.headers)
-        if identity is not None:
-            headers[DEDUPE_HEADER] = identity
-        return {
+    def options(self, message: Outgoing, identity: str | None, *, alone: bool) -> SendOptions:
+        options: SendOptions = {
             "content_type": message.content_type,
-            "headers": headers,
             "persistent": self._persistent if message.persistent is None else message.persistent,
             "priority": message.priority,
             "expires": _remaining(message.expires),
             "dedupe_id": identity if alone and self._drops else None,
         }
-
-
-class _Options(TypedDict):
-    content_type: str | None
-    headers: dict[str, object]
-    persistent: bool | None
-    priority: int | None
-    expires: float | None
-    dedupe_id: str | None
+        # A row of the source has the headers of its message, which columns and options of the sink replace.
+        replaced = frozenset(self._dialect.headers_of(options).values())
+        headers: dict[str, object] = {name: value for name, value in message.headers.items() if name not in replaced}
+        if identity is not None:
+            headers[DEDUPE_HEADER] = identity
+        options["headers"] = headers
+        return options
 
 
 def _send_as_one(connection: Connection, frames: _Frames, chunk: list[Item]) -> None:
@@ -279,12 +275,7 @@ def _send_as_one(connection: Connection, frames: _Frames, chunk: list[Item]) -> 
 def _send_each(connection: Connection, frames: _Frames, chunk: list[Item]) -> None:
     with connection.batch():
         receipts = [
-            connection.send(
-                message.destination,
-                message.body,
-                **frames.options(message, identity, alone=True),
-                receipt=True,
-            )
+            connection.send_async(message.destination, message.body, **frames.options(message, identity, alone=True))
             for message, identity in chunk
         ]
     for receipt in receipts:

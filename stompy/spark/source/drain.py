@@ -8,12 +8,13 @@ continues where a previous process stopped. Of two concurrent reads, one waits f
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import replace
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
-from stompy.errors import NotConnectedError, ReceiveTimeoutError, SpoolBusyError, SpoolError
+from stompy.errors import ReceiveTimeoutError, SpoolBusyError, SpoolError
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source.reading import split
 from stompy.spark.source_options import BatchOptions
@@ -112,13 +113,16 @@ def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) ->
     asked = options.spool
     waiting: list[Message] = []
     for destination in asked.destination:
-        subscription = connection.subscribe(
-            destination, browse=True, selector=asked.selector, headers=asked.subscribe_headers
+        browsed = connection.browse(
+            destination,
+            selector=asked.selector,
+            headers=asked.subscribe_headers,
+            timeout=options.idle_timeout,
         )
+        left = None if options.max_messages is None else options.max_messages - len(waiting)
         # The broker marks the end of the queue; the timeout is for one that does not.
-        with contextlib.suppress(ReceiveTimeoutError, NotConnectedError):
-            while options.max_messages is None or len(waiting) < options.max_messages:
-                waiting.append(subscription.receive(timeout=options.idle_timeout))
+        with contextlib.suppress(ReceiveTimeoutError):
+            waiting.extend(itertools.islice(browsed, left))
     now = now_us()
     rows = [(record_of(message, broker=connection.address, received_at=now), None) for message in waiting]
     writer.begin(0)

@@ -17,7 +17,7 @@ from stompy.world import random, socket
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-    from stompy.testing.brokers.product import Product, Recipe
+    from stompy.testing.brokers.settings import Product, Recipe
 
 _STOP_TIMEOUT = 20
 _ATTEMPTS = 5

@@ -15,7 +15,7 @@ from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.testing.brokers.certificates import Certificates
-    from stompy.testing.brokers.product import Product
+    from stompy.testing.brokers.settings import Product
 
 _POLL = 0.05
 _LOG_LINES = 60

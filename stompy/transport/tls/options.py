@@ -17,7 +17,7 @@ Path = Union[str, "os.PathLike[str]"]
 _VERSIONS = ("1.2", "1.3")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
     """TLS settings of a client, or of the embedded broker; all files are PEM, and are read for each connection.
 

@@ -24,7 +24,7 @@ class Ask(Protocol):
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(console=True, max_redeliveries=0) as broker:
+    with Broker(console=True, attempts=1) as broker:
         yield broker
 
 

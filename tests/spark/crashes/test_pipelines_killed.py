@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.deadline import Deadline
 from stompy.dialects.dialect import DEDUPE_HEADER
 
@@ -33,7 +33,7 @@ WITHIN = 240.0
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(max_queue_messages=1_000_000) as broker:
+    with Broker(limits=BrokerLimits(max_queue_messages=1_000_000)) as broker:
         yield broker
 
 

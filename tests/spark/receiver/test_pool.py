@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolFencedError, SpoolFullError
 from stompy.spark.receiver.pool import NoReceivers, ReceiverPool
 from stompy.spark.source_options import spool_options
@@ -18,7 +18,10 @@ HOUR = 3600.0
 
 
 def test_several_receivers_share_what_comes_and_have_one_sequence(tmp_path: Path) -> None:
-    with Broker(prefetch=10) as broker, receiving(broker, tmp_path, receivers="3", prefetch="10") as pool:
+    with (
+        Broker(limits=BrokerLimits(prefetch=10)) as broker,
+        receiving(broker, tmp_path, receivers="3", prefetch="10") as pool,
+    ):
         eventually(lambda: pool.subscribed_for() > 0)
         fill(broker.url, range(500))
         eventually(lambda: pool.writer.next == 500)
@@ -41,7 +44,7 @@ def test_what_one_receiver_could_not_acknowledge_another_recognises(tmp_path: Pa
     """The broker gives a session up whose inbox still holds its messages, and sends them to another one."""
     from stompy.testing.proxy import FaultProxy
 
-    with Broker(prefetch=50) as broker, FaultProxy(broker.url) as proxy:
+    with Broker(limits=BrokerLimits(prefetch=50)) as broker, FaultProxy(broker.url) as proxy:
         given = {"receivers": "2", "prefetch": "50", "dedupheader": "n", "receipttimeout": "1"}
         with receiving(proxy.url, tmp_path, **given) as pool:
             eventually(lambda: pool.subscribed_for() > 0)

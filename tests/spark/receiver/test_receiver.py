@@ -24,6 +24,7 @@ from stompy.errors import (
     SpoolFencedError,
     SpoolFullError,
 )
+from stompy.link.receipts import Receipt
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ClaimTimeouts
@@ -238,16 +239,16 @@ def until_it_fails(pool: ReceiverPool) -> None:
 
 def lose_the_first_acks(monkeypatch: pytest.MonkeyPatch, broker: Broker, times: int) -> None:
     """Let the link die between the moment that messages are durable and their ACK."""
-    ack = Message.ack
+    ack = Message.ack_async
     left = iter(range(times))
 
-    def lost(self: Message, *, receipt: bool = False) -> object:
+    def lost(self: Message) -> Receipt:
         if next(left, None) is not None:
             self._link.close()
             raise AckError("the link is gone")
-        return ack(self, receipt=receipt)
+        return ack(self)
 
-    monkeypatch.setattr(Message, "ack", lost)
+    monkeypatch.setattr(Message, "ack_async", lost)
 
 
 def test_what_comes_again_is_known_by_the_dedup_header_and_acknowledged(

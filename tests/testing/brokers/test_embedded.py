@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(BrokerSettings(users={"ann": "secret"}), max_redeliveries=1) as made:
+    with EmbeddedBroker(BrokerSettings(users={"ann": "secret"}), attempts=2) as made:
         yield made
 
 
@@ -41,7 +41,7 @@ def test_a_wrong_login_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> N
         EmbeddedBroker(BrokerSettings(users={"ann": "secret"})) as broker,
         pytest.raises(stompy.ConnectRefusedError, match="wrong login"),
     ):
-        stompy.connect(broker.url(login=""), connect_timeout=5)
+        stompy.connect(broker.url(login=""), timeouts=stompy.Timeouts(connect=5))
 
 
 def test_it_keeps_queues_and_port_over_restart_and_kill(broker: EmbeddedBroker) -> None:
@@ -59,7 +59,7 @@ def test_it_keeps_queues_and_port_over_restart_and_kill(broker: EmbeddedBroker) 
 
 
 def test_a_kill_ends_the_links_of_its_clients(broker: EmbeddedBroker) -> None:
-    with stompy.connect(broker.url(login="ann"), close_timeout=1) as conn:
+    with stompy.connect(broker.url(login="ann"), timeouts=stompy.Timeouts(close=1)) as conn:
         broker.kill()
         with pytest.raises(stompy.StompError):
             conn.subscribe("/queue/a").receive(timeout=5)
@@ -68,7 +68,7 @@ def test_a_kill_ends_the_links_of_its_clients(broker: EmbeddedBroker) -> None:
 def test_while_paused_nothing_is_answered_and_then_all_of_it(broker: EmbeddedBroker) -> None:
     with stompy.connect(broker.url(login="ann"), heartbeat=(0, 0)) as conn:
         broker.pause()
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         with pytest.raises(StompTimeoutError):
             receipt.wait(timeout=0.2)
@@ -87,7 +87,7 @@ def test_a_paused_one_takes_connections_and_says_nothing(
 
 @pytest.mark.parametrize("ending", ["kill", "restart", "stop"])
 def test_a_paused_one_can_be_ended(broker: EmbeddedBroker, ending: str) -> None:
-    with stompy.connect(broker.url(login="ann"), heartbeat=(0, 0), close_timeout=1) as conn:
+    with stompy.connect(broker.url(login="ann"), heartbeat=(0, 0), timeouts=stompy.Timeouts(close=1)) as conn:
         broker.pause()
         conn.send("/queue/a", "x")
         getattr(broker, ending)()
