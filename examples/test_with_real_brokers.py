@@ -6,8 +6,7 @@ Needs `pip install stompy-client[testing]` and docker. A broker that cannot be h
 from __future__ import annotations
 
 import stompy
-from stompy.testing.brokers.running import RunningBroker
-from stompy.testing.listener import RecordingListener
+from stompy.testing import RecordingListener, RunningBroker
 
 
 def answer(conn: stompy.Connection, message: stompy.Message) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import stompy
 from stompy.broker import Broker
-from stompy.testing.listener import RecordingListener
-from stompy.testing.proxy import FaultProxy
+from stompy.testing import FaultProxy, RecordingListener
 
 
 def answer(conn: stompy.Connection, message: stompy.Message) -> None:

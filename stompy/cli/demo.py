@@ -6,8 +6,6 @@ import argparse
 import hashlib
 import sys
 import textwrap
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import StompError
 from stompy.printable import printable
+from stompy.world import threading, time
 
 FLIGHTS = Path("examples", "data", "flights.ndjson")
 HEARTBEAT = (0.25, 0.25)
@@ -136,7 +135,7 @@ def receipts(tour: Tour, broker: Broker, conn: Connection) -> None:
     """Let the broker confirm."""
     with tour.step("Receipts", "The broker confirms processed messages. Many receipts may be in flight at once."):
         for receipt in [conn.send_async("/queue/sure", str(number)) for number in range(100)]:
-            receipt.wait(_TIMEOUT)
+            receipt.result(_TIMEOUT)
         tour.check("the queue has all 100", holds=broker.depth("/queue/sure") == 100)
 
 

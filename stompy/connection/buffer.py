@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from stompy.errors import ConcurrencyError, SessionError, StompError
 from stompy.frames.encoder import Encoded
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.connection.sending import Sender
@@ -156,7 +156,7 @@ class FrameBuffer:
         for receipt in receipts:
             self.link.receipts.forget(receipt)
             receipt._report()
-            receipt._resolve("unknown", error)
+            receipt._resolve(error)
 
     def _flush_in_own_thread(self, timeout: float | Default | None) -> None:
         if threading.get_ident() == self._thread:

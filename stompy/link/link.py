@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Sequence
 
 from stompy.deadline import Deadline
@@ -44,6 +43,7 @@ from stompy.locks import Event, Rank, make_lock
 from stompy.protocol.client import error_message
 from stompy.protocol.heartbeat import HeartbeatTimer
 from stompy.protocol.state import State
+from stompy.world import time
 
 _LOG = logging.getLogger("stompy.link")
 
@@ -196,10 +196,10 @@ class Link:
             others = deadline.sooner(None if remaining is None else remaining / 2)
             for receipt in self.receipts.outstanding():
                 with contextlib.suppress(StompError):
-                    receipt.wait(others.remaining())
+                    receipt.result(others.remaining())
             confirmation = self.writer.request("DISCONNECT", {}, receipt=True, timeout=deadline.remaining())
             assert confirmation is not None
-            confirmation.wait(deadline.remaining())
+            confirmation.result(deadline.remaining())
             if getattr(self.transport, "peer_closes", False):
                 self.expect_end()
                 self.transport.shutdown_write()

@@ -71,9 +71,9 @@ def test_while_paused_nothing_is_answered_and_then_all_of_it(broker: EmbeddedBro
         receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         with pytest.raises(StompTimeoutError):
-            receipt.wait(timeout=0.2)
+            receipt.result(timeout=0.2)
         broker.unpause()
-        receipt.wait(timeout=5)
+        receipt.result(timeout=5)
 
 
 def test_a_paused_one_takes_connections_and_says_nothing(
