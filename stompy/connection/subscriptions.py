@@ -173,7 +173,7 @@ class SubscriptionTable:
     def acknowledge_held(self) -> None:
         """Acknowledge what the current thread has received in mode `handled`: its block has ended."""
         for subscription in self.all():
-            subscription._acknowledge_held(at_end=True)
+            subscription._acknowledge_held()
 
     def close(self, subscription: Subscription, *, timeout: float | Default | None, drain: bool) -> None:
         """End a subscription, after its messages were handled if `drain` is true; see `Subscription.close`."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from stompy.broker.broker import Broker
 from stompy.deadline import Deadline
 from stompy.errors import StompTimeoutError
 from stompy.worker.failure import DUE, retry_queues
 from stompy.worker.worker import Worker
+from stompy.world import time
 
 _POLL = 0.005
 
@@ -24,10 +23,10 @@ class RunningWorker:
     def __init__(self, worker: Worker, broker: Broker) -> None:
         self.worker = worker
         self.broker = broker
-        worker._override(url=broker.url, clock=broker.clock.now)
+        worker.override(url=broker.url, clock=broker.clock.now)
         worker.start()
 
-    def wait_idle(self, timeout: float = 10.0) -> None:
+    def wait_idle(self, *, timeout: float = 10.0) -> None:
         """Wait until no message of the worker's queues waits or runs; retries that wait for their time do not count.
 
         `broker.clock.advance(seconds)` lets those come at once.
