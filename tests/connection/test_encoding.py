@@ -133,7 +133,7 @@ class Shouting(str):
         return hash(self.lower())
 
 
-DESTINATIONS = ["/queue/a", Shouting("/QUEUE/a"), Shouting("/queue/A"), Place.A, "/topic/a", "queue://é", "a:b\\c"]
+DESTINATIONS = ["/queue/a", Shouting("/QUEUE/a"), Shouting("/queue/A"), Place.A, "/topic/a", "/queue/é", "/a:b\\c"]
 VALUES: st.SearchStrategy[Any] = st.one_of(
     TEXT, st.sampled_from([True, False, 0, 1, 1.0, Number.SEVEN, Place.A, Shouting("X"), Shouting("x"), None, []])
 )

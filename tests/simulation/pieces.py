@@ -23,6 +23,7 @@ from stompy.link.settings import Limits
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from stompy.transport import memory
 from tests.simulation.world import Thread, current_world
+from tests.support.receipts import outcome_of
 
 LONG = 1000.0
 """Seconds, as the limit of what must not need it."""
@@ -79,7 +80,7 @@ def confirmed_while_waited_for(module: ModuleType) -> None:
     receipt = found.make()
     found.register(receipt)
     together(receipt.result, lambda: found.confirm(receipt.id))
-    assert (receipt.done(), receipt.exception(), len(found)) == (True, None, 0)
+    assert (outcome_of(receipt), len(found)) == ("confirmed", 0)
 
 
 def confirmed_while_it_gets_a_callback(module: ModuleType) -> None:
