@@ -46,6 +46,11 @@ hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profil
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the scenarios."""
+    parser.addoption("--learn", metavar="FILE", help="write what brokers do to FILE instead of comparing it")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out what this machine lacks, and be brief about the rest."""
     gc.disable()  # while tests are collected, which makes no garbage

@@ -158,9 +158,37 @@ def test_a_cycle_through_a_folder_is_found(plant: Plant) -> None:
     assert "stompy.testing -> stompy.testing.one -> stompy.testing" in breach
 
 
-def test_a_cycle_of_annotations_is_none(plant: Plant) -> None:
+def test_a_cycle_of_annotations_is_none_that_runs(plant: Plant) -> None:
     one, two = for_types("from stompy.frames.two import x"), "from stompy.frames.one import y"
     assert plant(rules.no_import_cycles, {"frames/one.py": one, "frames/two.py": two}) == []
+
+
+@pytest.mark.parametrize("folder", ["cli", "frames"])
+def test_a_cycle_of_annotations_is_counted(plant: Plant, folder: str) -> None:
+    one, two = for_types(f"from stompy.{folder}.two import x"), f"from stompy.{folder}.one import y"
+    (breach,) = plant(rules.circles_are_known, {f"{folder}/one.py": one, f"{folder}/two.py": two})
+    assert f"stompy.{folder}.one, stompy.{folder}.two" in breach
+
+
+@pytest.mark.parametrize("source", ["other._hidden", "self.part._hidden", "make()._hidden", "Other._hidden()"])
+def test_a_reach_into_a_private_name_is_found(plant: Plant, source: str) -> None:
+    (breach,) = plant(rules.private_names_stay_private, {"cli/planted.py": f"def f(self, other):\n    {source}"})
+    assert breach.startswith("cli: 1 reaches")
+    assert "stompy.cli.planted:2" in breach
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class A:\n    def f(self):\n        self._own = 1\n        return self._own",
+        "class A:\n    __slots__ = ('_own',)\n    def f(self, other):\n        return other._own",
+        "class A(B):\n    def f(self):\n        return super()._inherited()",
+        "import argparse\ndef f(group: argparse._ArgumentGroup): ...",
+        "def f(one):\n    return one.__class__",
+    ],
+)
+def test_a_name_of_the_own_module_is_no_reach(plant: Plant, source: str) -> None:
+    assert plant(rules.private_names_stay_private, {"cli/planted.py": source}) == []
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def run_worker(arguments: argparse.Namespace) -> int:
         # What a handler raises is lost in a finalizer, or in an `except` of the module that is imported.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     worker = load(arguments.target)
-    worker._override(
+    worker.override(
         url=arguments.url,
         concurrency=arguments.concurrency,
         processes=arguments.processes,

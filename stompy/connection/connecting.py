@@ -160,7 +160,7 @@ def connect(
             websocket=websocket,
         )
     )
-    made = Connection if telemetry is None else telemetry._connection
+    made = Connection if telemetry is None else telemetry.connection
     connection = made(config, tuple(listeners))
     connection._open()
     _connections.add(connection._closing)

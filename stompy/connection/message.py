@@ -452,3 +452,8 @@ class Message:
         state = f" {self._settled}" if self._settled else ""
         identity, destination = show_text(self.message_id), show_text(self.destination)
         return f"<Message {identity} from {destination} {show_body(self.body)}{state}>"
+
+
+def delivery_of(message: Message) -> Delivery:
+    """Return the link, the acker and the subscription of a message, for other folders of stompy."""
+    return message._delivery

@@ -164,7 +164,7 @@ class Outbox:
         encoded, kind = encode_body(body, options.pop("content_type", None))
         headers = options.pop("headers", None)
         if self._telemetry is not None:
-            headers = self._telemetry._inject(headers)
+            headers = self._telemetry.inject(headers)
         fields = {"content-type": kind} if kind is not None else {}
         fields.update(user_headers(headers))
         given = {name: value for name, value in options.items() if value is not None}

@@ -24,7 +24,7 @@ class RunningWorker:
     def __init__(self, worker: Worker, broker: Broker) -> None:
         self.worker = worker
         self.broker = broker
-        worker._override(url=broker.url, clock=broker.clock.now)
+        worker.override(url=broker.url, clock=broker.clock.now)
         worker.start()
 
     def wait_idle(self, *, timeout: float = 10.0) -> None:

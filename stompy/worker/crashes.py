@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from stompy.connection.message import Message
+from stompy.connection.message import Message, delivery_of
 from stompy.locks import Event, make_condition
 from stompy.worker.failure import ATTEMPT, fingerprint
 
@@ -87,7 +87,7 @@ class Record:
 def identity(message: Message) -> bytes:
     """Return a hash of a message that is the same when it is redelivered, and its own if the broker keeps the id."""
     content = fingerprint(message)
-    if not message._link.dialect.keeps_message_id:
+    if not delivery_of(message).link.dialect.keeps_message_id:
         return content
     # Artemis begins the id with that of the consumer, which changes with the session.
     return hashlib.sha256(content + message.message_id.rpartition(",")[2].encode()).digest()
@@ -132,7 +132,7 @@ class Crashes:
 
     def _find(self, message: Message, mark: bytes) -> Record | None:
         """Take the record of a message, if there is one."""
-        dialect = message._link.dialect
+        dialect = delivery_of(message).link.dialect
         # A retry may have been copied twice, and the second copy is not redelivered.
         again = message.redelivered or ATTEMPT in message.headers
         # Of a topic's message, which each child has with the same id, only what is marked can be redelivered.

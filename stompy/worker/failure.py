@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from typing import Any, Literal
 
 from stompy.connection.connection import Connection
-from stompy.connection.message import DELIVERY_HEADERS, Message, headers_to_copy
+from stompy.connection.message import DELIVERY_HEADERS, Message, delivery_of, headers_to_copy
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT
 from stompy.dialects.brokers import dialect_named
@@ -344,7 +344,7 @@ def make_redelivered(message: Message, error: StompError) -> None:
 
 def end_session(message: Message, reason: str) -> None:
     """End the session of a message, so that the broker redelivers it."""
-    message._link.fail(ConnectionLostError(reason))
+    delivery_of(message).link.fail(ConnectionLostError(reason))
 
 
 def _settle(connection: Connection, dialect: Dialect, pairs: Sequence[tuple[Message, Copy]]) -> None:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from stompy.connection.message import Message
+from stompy.connection.message import Message, delivery_of
 from stompy.connection.transaction import Transaction
 from stompy.errors import AckError, BrokerError, NotConnectedError, SessionError, StompError, is_passing
 from stompy.forks import ChildEnds
@@ -143,7 +143,9 @@ class Commits:
             # The one that is being committed alone may be refused at this moment.
             self._changed.wait_for(lambda: not self._alone)
             blamed = self._blamed
-            return blamed is not None and blamed is not message and blamed._link is message._link
+            return (
+                blamed is not None and blamed is not message and delivery_of(blamed).link is delivery_of(message).link
+            )
 
 
 class _Replaced(Exception):
@@ -394,7 +396,7 @@ class Slot(DaemonThread):
         try:
             if value is None or (reply := self._reply_to(job, value)) is None:
                 # With a key, alone: a slot that writes for others must not keep the next message of its key waiting.
-                job.message._delivery.acker.acknowledge(job.message, "ACK", shared=self._task.key is None)
+                delivery_of(job.message).acker.acknowledge(job.message, "ACK", shared=self._task.key is None)
             else:
                 settle(self._engine.connection, (job.message, reply))
         except (AckError, SessionError, NotConnectedError) as error:

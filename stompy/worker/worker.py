@@ -104,7 +104,7 @@ class Worker:
         self._middleware: tuple[object, ...] = tuple(middleware)
         telemetry = options.get("telemetry")
         if telemetry is not None:
-            options["telemetry"] = telemetry = telemetry._for_worker()
+            options["telemetry"] = telemetry = telemetry.for_worker()
             self._middleware = (telemetry, *middleware)
         self._processes = processes
         self._http = http
@@ -123,7 +123,7 @@ class Worker:
         """The tasks, in the order in which they were added."""
         return tuple(self._tasks)
 
-    def _override(
+    def override(
         self,
         *,
         url: str | None = None,
@@ -132,7 +132,15 @@ class Worker:
         http: str | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Replace settings by those of the command line, or of a test, which may have the worker use another clock."""
+        """Replace settings before the start, by those of a command line or of a test.
+
+        Args:
+            url: the address of the broker.
+            concurrency: the threads of each task that does not set its own.
+            processes: the child processes.
+            http: the address of the HTTP endpoint.
+            clock: returns the time in seconds since the epoch, for retries.
+        """
         self._clock = self._clock if clock is None else clock
         settings = self._settings
         if concurrency is not None:
