@@ -52,7 +52,7 @@ def test_prefetch_holds_topic_messages_back_and_loses_none(served: Served) -> No
 def test_a_topic_subscriber_that_is_too_slow_is_ended_with_an_error_that_says_so(
     serve: Serve, options: dict[str, int]
 ) -> None:
-    served = serve(**options)
+    served = serve(limits=BrokerLimits(**options))
     slow, sender = served.client(), served.client()
     slow.subscribe("/topic/a", "client", prefetch_count="1")
     slow.subscribe("/queue/q", "client", id="2")
