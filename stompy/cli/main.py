@@ -14,7 +14,7 @@ from typing import Any
 from stompy.cli.console import forget_stdout, logging_to_stderr, report_error
 from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
 from stompy.errors import StompError
-from stompy.worker.signals import Repeats
+from stompy.threads import Repeats
 
 _COMMANDS = {
     "demo": ("stompy.cli.demo:add_demo", "the demo, on an embedded broker"),
