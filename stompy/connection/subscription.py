@@ -408,7 +408,7 @@ class Subscription:
                     raise self._reason.with_traceback(None)
                 return False
             if not self._condition.wait(deadline.remaining()) and not self._inbox and deadline.expired:
-                raise ReceiveTimeoutError(f"no message from {self.destination!r} in time{self._why_none()}")
+                raise ReceiveTimeoutError(f"no message from {self.destination!r} in time" + self._why_none())
         return True
 
     def _why_none(self) -> str:
