@@ -64,4 +64,4 @@ def check_names(owner: str, given: Iterable[str], known: Collection[str], others
             hint = did_you_mean(_SAID_OTHERWISE.get(name, name), names)
             if name in _IN_URL and "url" in names:
                 hint = "; host and port are part of the address, such as 'stomp://localhost:61613'"
-            raise ConfigurationError(f"{owner} has no option {name!r}{hint}")
+            raise ConfigurationError(f"{owner} has no option {name!r}" + hint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 
 from stompy.cli.console import say
 from stompy.cli.exits import Exit
@@ -47,21 +46,9 @@ def run_completion(arguments: argparse.Namespace) -> Exit:
     """Print the script."""
     from stompy.cli.main import build_parser  # which imports all commands
 
-    words = dict(_words(build_parser()))
+    words = build_parser().words()
     say({"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell](words))
     return Exit.OK
-
-
-def _words(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
-    """Yield each command with its options and subcommands."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, command in action.choices.items():
-                options = [option for option in command._option_string_actions if option.startswith("--")]
-                choices = [
-                    str(each) for own in command._actions if not own.option_strings for each in own.choices or ()
-                ]
-                yield name, [*choices, *options]
 
 
 def _bash(words: dict[str, list[str]]) -> str:

@@ -7,13 +7,16 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stompy.cli.console import forget_stdout, logging_to_stderr, report_error
 from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
 from stompy.errors import StompError
-from stompy.worker.signals import Repeats
+from stompy.threads import Repeats
 from stompy.world import signal, threading
+
+if TYPE_CHECKING:
+    from stompy.cli.options import CommandParser
 
 _COMMANDS = {
     "demo": ("stompy.cli.demo:add_demo", "the demo, on an embedded broker"),
@@ -74,7 +77,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     return build_parser(arguments[0] if arguments else "").parse_args(arguments)
 
 
-def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+def build_parser(command: str | None = None) -> CommandParser:
     """Return the parser of the command line.
 
     Args:

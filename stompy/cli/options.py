@@ -51,6 +51,16 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"{len(extra)} argument{'s'[: len(extra) > 1]} too many")
         return known
 
+    def words(self) -> dict[str, list[str]]:
+        """Return the arguments and options that each command takes, for completion."""
+        commands = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        return {name: command.own_words() for action in commands for name, command in action.choices.items()}
+
+    def own_words(self) -> list[str]:
+        """Return the choices of the arguments, and the options."""
+        choices = [str(each) for own in self._actions if not own.option_strings for each in own.choices or ()]
+        return [*choices, *(option for option in self._option_string_actions if option.startswith("--"))]
+
     def error(self, message: str) -> NoReturn:
         """Report an error and exit."""
         shown = _MAY_HOLD_A_PASSCODE.sub(lambda found: masked(found.group()), message)

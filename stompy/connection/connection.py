@@ -469,7 +469,7 @@ class Connection:
         def __getattr__(self, name: str) -> object:
             hint = _SAID_OTHERWISE.get(name)
             end = "" if hint is None else f"; {hint}"
-            raise AttributeError(f"a Connection has no {name!r}{end}")
+            raise AttributeError(f"a Connection has no {name!r}" + end)
 
     def __del__(self) -> None:
         closing: Closing | None = getattr(self, "_closing", None)

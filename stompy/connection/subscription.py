@@ -411,7 +411,7 @@ class Subscription:
     def _why_none(self) -> str:
         """Return what keeps the broker from sending more, if that is known."""
         recent, most = self._recent or (), self._options.prefetch
-        unsettled = sum(message.settled is None and message._link.alive for message in recent)
+        unsettled = sum(message.settled is None and not message.session_ended for message in recent)
         if not unsettled or unsettled != most:
             return ""
         return f": {unsettled} unacknowledged, prefetch={most}; acknowledge them to get more"

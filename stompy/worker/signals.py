@@ -9,25 +9,8 @@ from types import FrameType
 from typing import Any
 
 from stompy.forks import Owner
-from stompy.world import os, signal, threading, time
-
-SAME_WITHIN = 0.5
-"""Seconds within which a signal that comes again is one: GNU timeout sends it to the process, then to its group."""
-
-
-class Repeats:
-    """Recognises a signal that was sent twice."""
-
-    def __init__(self) -> None:
-        self._last: tuple[int, float] | None = None
-
-    def __call__(self, number: int) -> bool:
-        """Return whether a signal is the one before once more; it then starts no new period."""
-        now = time.monotonic()
-        if self._last is not None and self._last[0] == number and now - self._last[1] < SAME_WITHIN:
-            return True
-        self._last = number, now
-        return False
+from stompy.threads import Repeats
+from stompy.world import os, signal, threading
 
 
 def stop_signals() -> list[signal.Signals]:

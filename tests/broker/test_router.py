@@ -103,14 +103,14 @@ def test_a_nacked_message_goes_back_before_later_ones(served: Served) -> None:
 def test_nacked_messages_come_back_in_their_original_order(served: Served, order: tuple[int, ...]) -> None:
     client = served.client()
     client.subscribe("/queue/a", "client-individual", id="1", prefetch_count="4")
-    client.send("/queue/a", *"12345")
+    client.send("/queue/a", *"1234")
     messages = client.messages(4)
-    client.sure("UNSUBSCRIBE", {"id": "1"})
+    client.say("BEGIN", {"transaction": "t"})
     for index in order:
-        client.nack(messages[index])
-    assert served.depth("/queue/a") == (4, 1)
-    client.subscribe("/queue/a", id="2")
-    assert client.bodies(4) == ["1", "2", "3", "5"]
+        client.nack(messages[index], transaction="t")
+    client.say("COMMIT", {"transaction": "t"})
+    assert client.bodies(3) == ["1", "2", "3"]
+    assert served.depth("/queue/a") == (0, 4)
 
 
 def test_what_a_lost_session_had_comes_back_in_order_before_the_rest(served: Served) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import stompy
+from stompy import threads
 from stompy.broker import Broker
 from stompy.worker import signals, worker
 from tests.support.seed import SEED_SETTING, chance
@@ -32,7 +33,7 @@ def outside() -> Iterator[object]:
 def test_a_worker_returns_its_code_wherever_a_signal_comes(
     broker: Broker, outside: object, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signals, "SAME_WITHIN", 0.0)
+    monkeypatch.setattr(threads, "SAME_WITHIN", 0.0)
     codes = []
 
     def run() -> None:
