@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from stompy.dialects.options import SendOptions
     from stompy.frames.frame import Frame, Headers, Pairs
     from stompy.frames.grammar import Leniency, Version
-    from stompy.link.receipts import Receipt, ReceiptOutcome
+    from stompy.link.receipts import Receipt
     from stompy.link.settings import Limits, Timeouts
     from stompy.outbox.outbox import Outbox
     from stompy.outbox.stats import DeadLetter, OutboxStats
@@ -154,7 +154,6 @@ __all__ = [
     "ProxyError",
     "ProxyLoginRefusedError",
     "Receipt",
-    "ReceiptOutcome",
     "ReceiptTimeoutError",
     "ReceiveTimeoutError",
     "Reconnect",
@@ -197,7 +196,6 @@ _LAZY = {
     "TlsVersion": "stompy.transport.tls.options",
     "Telemetry": "stompy.connection.telemetry",
     "Secret": "stompy.secret",
-    "ReceiptOutcome": "stompy.link.receipts",
     "Pairs": "stompy.frames.frame",
     "Passcode": "stompy.connection.config",
     "Order": "stompy.connection.config",
