@@ -78,7 +78,7 @@ def test_what_pages_and_examples_import_is_public(path: Path) -> None:
         except SyntaxError:
             continue  # a fragment; what is run is checked by tests/documentation
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "stompy":
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "stompy":
                 assert node.module in PUBLIC or node.module.startswith("stompy.compat"), ast.unparse(node)
                 assert {alias.name for alias in node.names} <= PUBLIC.get(node.module, {a.name for a in node.names})
             if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""One definition of each option of a connection: its word, and what it is called by the API, the command line and Spark.
+"""One definition of each option of a connection: its name in the API, on the command line and for Spark.
 
 python -m tests.support.vocabulary        write docs/reference/vocabulary.md anew
 """
@@ -53,13 +53,13 @@ IDEAS = (
     ("backoff", "the delays between attempts, a `Backoff(first=, longest=)` with full jitter",
      "`Reconnect`, `Outbox`, `Worker.task`"),
     ("timeout", "seconds, by name; `None` is no limit, `DEFAULT` what `Timeouts` says", "everywhere"),
-    ("close", "end, and release everything; again is no error", "connections, subscriptions, outboxes, brokers, workers"),
+    ("close", "end, and release everything; again is no error", "all that is opened"),
     ("flush", "wait until the broker has confirmed", "`Connection`, `Outbox`"),
     ("drain", "wait until what arrived was handled", "`close(drain=True)`"),
     ("confirm", "wait for the broker's receipt", "`send`, `ack`, `nack`, `reply`, `forward`; `stompy send --confirm`"),
     ("dedupe id", "the same on each copy of a message", "`dedupe_id=`, the header `stompy-dedupe-id`"),
     ("outcome", "what became of a frame: not sent, rejected, unknown", "errors"),
-    ("prefetch", "unacknowledged messages that the broker sends ahead", "`subscribe`, `Worker.task`, `Broker`, `--prefetch`, Spark"),
+    ("prefetch", "unacknowledged messages that the broker sends ahead", "`subscribe`, `Worker.task`, `Broker`, Spark"),
 )  # fmt: skip
 
 
