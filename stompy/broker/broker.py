@@ -6,8 +6,6 @@ Locks: `Broker._starting` lets one thread at a time start it.
 from __future__ import annotations
 
 import logging
-import secrets
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from types import TracebackType
@@ -18,7 +16,7 @@ from stompy.broker.commands import Commands
 from stompy.broker.listening import Listening, Places
 from stompy.broker.management import Management
 from stompy.broker.profiles.known import Like, profile_named
-from stompy.broker.router import Router
+from stompy.broker.router import BrokerRouter
 from stompy.broker.schedule import Clock
 from stompy.broker.settings import BrokerLimits, Settings
 from stompy.broker.users import User, Users
@@ -29,15 +27,16 @@ from stompy.forks import Owner, free_when_forked
 from stompy.frames.grammar import NEGOTIABLE, Version, parse_version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.secret import Secret, without_traceback
+from stompy.world import secrets, threading
 
 if TYPE_CHECKING:
-    import os
     import ssl
 
     from stompy.broker.console.console import Console
     from stompy.broker.management import FrameHook
     from stompy.transport.base import Listener
     from stompy.transport.tls.options import Tls
+    from stompy.world import os
 
 _LOG = logging.getLogger("stompy.broker")
 
@@ -187,7 +186,7 @@ class Broker(Management):
         )
         self._given = listener
         instance = secrets.token_hex(3)
-        super().__init__(Router(self._settings, instance=instance))
+        super().__init__(BrokerRouter(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)
         self._acceptor = Acceptor(self._router, commands, self._settings, instance=instance)
         self._console = None if console is False else self._make_console(int(console is not True and console), instance)

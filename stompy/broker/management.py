@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -12,10 +11,11 @@ from stompy.broker.destinations import Target, targets_of
 from stompy.errors import ConfigurationError, StompError
 from stompy.forks import ChildEnds
 from stompy.frames.parser import Parser
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.broker.message import Item
-    from stompy.broker.router import Router
+    from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
     from stompy.broker.stats import BrokerStats
     from stompy.frames.frame import Frame
@@ -85,7 +85,7 @@ class Management:
         router: the broker's state.
     """
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: BrokerRouter) -> None:
         self._router = router
 
     def stats(self) -> BrokerStats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,6 +10,7 @@ from stompy.dialects.options import BROKER_OPTIONS, SUBSCRIBE_FEATURES, Subscrib
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency, Version
 from stompy.protocol.rules import Lookup
+from stompy.world import time
 
 DEDUPE_HEADER = "stompy-dedupe-id"
 """SEND header with the same value whenever a message is resent, so that consumers can detect duplicates."""
@@ -61,6 +61,7 @@ class Dialect:
         subscribes_temporary: whether a client has to subscribe to its reply queue (RabbitMQ does that by itself).
         ack_reaches: the messages that an ACK in mode `client` settles: the earlier ones of its subscription, as the
             specification says, or those of all subscriptions of the connection.
+        slashed: whether the names of destinations usually begin with a slash.
         ack_after_unsubscribe: whether an ACK is still accepted after its subscription has ended.
         nack: what the broker does with a message after a NACK: unknown; redelivers it a few times, then dead-letters
             it; redelivers it at once, without a limit; dead-letters it; discards it.
@@ -98,6 +99,7 @@ class Dialect:
     durable_as_queue: bool = False
     subscribes_temporary: bool = True
     ack_reaches: Literal["subscription", "connection"] = "subscription"
+    slashed: bool = False
     ack_after_unsubscribe: bool = True
     nack: Literal["unknown", "redelivered", "requeued", "dead letter", "discarded"] = "unknown"
     nack_is_individual: bool = False

@@ -63,15 +63,18 @@ class OpenTelemetry:
 
     # For connections, workers and outboxes.
 
-    def _connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
+    def connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
+        """See `stompy.connection.telemetry.Telemetry`."""
         from stompy.telemetry.traced import TracedConnection
 
         return TracedConnection(self._recorder, config, listeners, handlers=True)
 
-    def _for_worker(self) -> WorkerTelemetry:
+    def for_worker(self) -> WorkerTelemetry:
+        """See `stompy.connection.telemetry.Telemetry`."""
         from stompy.telemetry.tasks import WorkerTelemetry
 
         return WorkerTelemetry(self._recorder)
 
-    def _inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
+    def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
+        """See `stompy.connection.telemetry.Telemetry`."""
         return self._recorder.inject(headers)

@@ -27,13 +27,16 @@ class WorkerTelemetry(Middleware):
         self._recorder = recorder
         self._observed: dict[Message, Observation] = {}
 
-    def _connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
+    def connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
+        """See `stompy.connection.telemetry.Telemetry`."""
         return TracedConnection(self._recorder, config, listeners, handlers=False)
 
-    def _for_worker(self) -> WorkerTelemetry:
+    def for_worker(self) -> WorkerTelemetry:
+        """See `stompy.connection.telemetry.Telemetry`."""
         return self
 
-    def _inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
+    def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
+        """See `stompy.connection.telemetry.Telemetry`."""
         return self._recorder.inject(headers)
 
     def _begin(self, task: Task, message: Message) -> Observation:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from stompy.broker.broker import Broker
 from stompy.deadline import Deadline
 from stompy.errors import StompTimeoutError
 from stompy.worker.failure import DUE, retry_queues
 from stompy.worker.worker import Worker
+from stompy.world import time
 
 _POLL = 0.005
 
@@ -24,7 +23,7 @@ class RunningWorker:
     def __init__(self, worker: Worker, broker: Broker) -> None:
         self.worker = worker
         self.broker = broker
-        worker._override(url=broker.url, clock=broker.clock.now)
+        worker.override(url=broker.url, clock=broker.clock.now)
         worker.start()
 
     def wait_idle(self, *, timeout: float = 10.0) -> None:

@@ -15,8 +15,9 @@ from datetime import datetime, timezone
 from typing import Any, Literal
 
 from stompy.connection.connection import Connection
-from stompy.connection.message import DELIVERY_HEADERS, Message, headers_to_copy
+from stompy.connection.message import DELIVERY_HEADERS, Message, delivery_of, headers_to_copy
 from stompy.deadline import check_seconds
+from stompy.default import DEFAULT
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SendOptions
@@ -102,7 +103,7 @@ def decide(task: Task, attempt: int, error: BaseException) -> Decision:
         return Decision("dead-letter", reason="rejected")
     if task.attempts is not None and attempt >= task.attempts:
         return Decision("dead-letter", reason=f"failed {attempt} times")
-    if isinstance(error, Retry) and error.delay is not None:
+    if isinstance(error, Retry) and error.delay is not DEFAULT:
         return Decision("retry", min(error.delay, _LONGEST_DELAY))
     delay = max(0.0, task.backoff(attempt))
     check_seconds(delay, "backoff", finite=True, optional=False)
@@ -343,7 +344,7 @@ def make_redelivered(message: Message, error: StompError) -> None:
 
 def end_session(message: Message, reason: str) -> None:
     """End the session of a message, so that the broker redelivers it."""
-    message._link.fail(ConnectionLostError(reason))
+    delivery_of(message).link.fail(ConnectionLostError(reason))
 
 
 def _settle(connection: Connection, dialect: Dialect, pairs: Sequence[tuple[Message, Copy]]) -> None:

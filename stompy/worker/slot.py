@@ -13,16 +13,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import threading
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from stompy.connection.message import Message
+from stompy.connection.message import Message, delivery_of
 from stompy.connection.transaction import Transaction
 from stompy.errors import AckError, BrokerError, NotConnectedError, SessionError, StompError, is_passing
 from stompy.forks import ChildEnds
-from stompy.locks import Condition, Rank, make_lock
+from stompy.locks import Rank, make_condition, make_lock
 from stompy.threads import DaemonThread
 from stompy.worker.crashes import CRASHED, Note
 from stompy.worker.failure import (
@@ -44,6 +42,7 @@ from stompy.worker.failure import (
 )
 from stompy.worker.task import ProcessCrashed, Reject, Retry, Task, TaskContext, TimeLimitExceeded, persistence
 from stompy.worker.task_queue import RateLimit, TaskQueue
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +107,7 @@ class Commits:
     """
 
     def __init__(self) -> None:
-        self._changed = Condition()
+        self._changed = make_condition("commits", None)
         self._running = 0
         self._alone = False
         self._blamed: Message | None = None
@@ -143,7 +142,9 @@ class Commits:
             # The one that is being committed alone may be refused at this moment.
             self._changed.wait_for(lambda: not self._alone)
             blamed = self._blamed
-            return blamed is not None and blamed is not message and blamed._link is message._link
+            return (
+                blamed is not None and blamed is not message and delivery_of(blamed).link is delivery_of(message).link
+            )
 
 
 class _Replaced(Exception):
@@ -394,7 +395,7 @@ class Slot(DaemonThread):
         try:
             if value is None or (reply := self._reply_to(job, value)) is None:
                 # With a key, alone: a slot that writes for others must not keep the next message of its key waiting.
-                job.message._delivery.acker.acknowledge(job.message, "ACK", shared=self._task.key is None)
+                delivery_of(job.message).acker.acknowledge(job.message, "ACK", shared=self._task.key is None)
             else:
                 settle(self._engine.connection, (job.message, reply))
         except (AckError, SessionError, NotConnectedError) as error:

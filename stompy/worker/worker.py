@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,6 +24,7 @@ from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
 from stompy.worker.signals import Interrupted, Signals, stacks_on_request
 from stompy.worker.supervisor import ChildRole, Supervisor
 from stompy.worker.task import Task, TaskArguments, TaskListener, check_count, task_of_listener
+from stompy.world import os
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -44,7 +44,8 @@ class Worker:
         url: as for `connect`; `None` uses the environment variable `STOMPY_URL`, else `stomp://localhost:61613`.
         concurrency: default number of threads for each task.
         reconnect: as for `connect`, but by default `True`.
-        max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`.
+        max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`;
+            `None` for no limit.
         max_messages: stop in order after this number of messages; with `processes`, each child does and is replaced.
         max_seconds: stop in order after this time; with `processes`, each child does and is replaced.
         middleware: called when something happens to a message.
@@ -65,7 +66,7 @@ class Worker:
         *,
         concurrency: int = 8,
         reconnect: bool | Reconnect | Default = True,
-        max_stuck: int | None = None,
+        max_stuck: int | Default | None = DEFAULT,
         max_messages: int | None = None,
         max_seconds: float | None = None,
         middleware: Sequence[Middleware] = (),
@@ -82,7 +83,7 @@ class Worker:
             check_count(max_messages, "max_messages")
         if processes is not None:
             check_count(processes, "processes")
-        if max_stuck is not None:
+        if given(max_stuck, None) is not None:
             check_count(max_stuck, "max_stuck", least=0)
         if url is None:
             url = os.environ.get("STOMPY_URL")
@@ -103,7 +104,7 @@ class Worker:
         self._middleware: tuple[object, ...] = tuple(middleware)
         telemetry = options.get("telemetry")
         if telemetry is not None:
-            options["telemetry"] = telemetry = telemetry._for_worker()
+            options["telemetry"] = telemetry = telemetry.for_worker()
             self._middleware = (telemetry, *middleware)
         self._processes = processes
         self._http = http
@@ -122,7 +123,7 @@ class Worker:
         """The tasks, in the order in which they were added."""
         return tuple(self._tasks)
 
-    def _override(
+    def override(
         self,
         *,
         url: str | None = None,
@@ -131,7 +132,15 @@ class Worker:
         http: str | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Replace settings by those of the command line, or of a test, which may have the worker use another clock."""
+        """Replace settings before the start, by those of a command line or of a test.
+
+        Args:
+            url: the address of the broker.
+            concurrency: the threads of each task that does not set its own.
+            processes: the child processes.
+            http: the address of the HTTP endpoint.
+            clock: returns the time in seconds since the epoch, for retries.
+        """
         self._clock = self._clock if clock is None else clock
         settings = self._settings
         if concurrency is not None:

@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from stompy.default import DEFAULT
+
 MODULES = ("stompy", "stompy.broker", "stompy.testing", "stompy.worker", "stompy.spark")
 """The public modules; `stompy.compat` has the names and signatures of stomp.py."""
 _ASSIGNED = re.compile(r"^        self\.(\w+)\b.*? = ", re.MULTILINE)
@@ -98,6 +100,8 @@ def _signature(function: Any) -> str:
 
 def _default(value: object) -> str:
     """Return a default as text that is the same on every Python."""
+    if value is DEFAULT:
+        return repr(value)
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, tuple):

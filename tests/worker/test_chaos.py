@@ -24,7 +24,7 @@ TOP = Path(__file__).parents[2]
 EMBEDDED = [kind for kind in KINDS if kind.startswith(("embedded", "like-"))]
 CUSTOMERS = 7
 QUEUES = ("/queue/a", "/queue/k")
-LARGE = int(os.environ.get("STOMPY_CHAOS_MESSAGES", "100000"))
+LARGE = 100_000
 """Messages of the large form, over both queues."""
 
 

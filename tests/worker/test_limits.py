@@ -75,6 +75,23 @@ def test_too_many_stuck_tasks_end_the_worker(broker: Broker, make_worker: Make) 
     assert dead + left(broker) == 3
 
 
+def test_without_a_limit_any_number_of_tasks_may_be_stuck(broker: Broker, make_worker: Make) -> None:
+    worker = make_worker(concurrency=1, max_stuck=None)
+    release = threading.Event()
+
+    @worker.task("/queue/a", attempts=1, time_limit=0.1)
+    def handle(message: stompy.Message) -> None:
+        release.wait(WITHIN)
+
+    with worker:
+        send(broker, *(str(number) for number in range(5)))
+        wait_until(lambda: worker.health().tasks["handle"].stuck == 5)
+        wait_until(lambda: broker.depth("/queue/a.dead") == 5)
+        assert worker.health().state == "running"
+        release.set()
+        wait_until(lambda: worker.health().tasks["handle"].stuck == 0)
+
+
 def test_a_task_that_gets_stuck_while_the_worker_stops_does_not_hold_it_up(broker: Broker, make_worker: Make) -> None:
     worker = make_worker(concurrency=1, timeouts=stompy.Timeouts(close=WITHIN))
     began, release = threading.Event(), threading.Event()

@@ -27,7 +27,7 @@ from stompy.dialects.dialect import DEDUPE_HEADER
 
 HERE, AGAIN = "/queue/flights", "/queue/flights-again"
 KILLS = 3
-COUNT = int(os.environ.get("STOMPY_FLIGHTS", "336776"))
+COUNT = 336_776
 WITHIN = 240.0
 
 
