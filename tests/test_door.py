@@ -35,6 +35,7 @@ def test_importing_stompy_imports_little() -> None:
         "stompy.exports",
         "stompy.installed",
         "stompy.printable",
+        "stompy.world",
     }
 
 

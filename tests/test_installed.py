@@ -28,7 +28,7 @@ def imported(site: Path, statement: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=site)
 
 
-def test_alone_it_imports_without_a_word(site: Path) -> None:
+def test_alone_it_imports_silently(site: Path) -> None:
     done = imported(site, "import stompy")
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -37,6 +37,9 @@ FOREIGN = {
 FOREIGN |= {"TextMapPropagator", "TracerProvider", "IntEnum"}
 """Names of the standard library and of other distributions in signatures."""
 
+INTERNAL = {"Config", "WorkerTelemetry"}
+"""Of methods of telemetry that only connections and workers call."""
+
 TYPE_VARIABLES = {"Function", "T", "Value"}
 
 
@@ -48,7 +51,7 @@ def test_public_names_and_signatures_are_those_of_the_file() -> None:
 
 
 def test_what_signatures_name_can_be_imported() -> None:
-    known = {name for names in PUBLIC.values() for name in names} | FOREIGN | TYPE_VARIABLES
+    known = {name for names in PUBLIC.values() for name in names} | FOREIGN | INTERNAL | TYPE_VARIABLES
     for module in (builtins, typing, collections.abc):
         known |= set(dir(module))
     missing = set()
@@ -78,10 +81,9 @@ def test_what_pages_and_examples_import_is_public(path: Path) -> None:
         except SyntaxError:
             continue  # a fragment; what is run is checked by tests/documentation
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "stompy":
-                module = node.module or ""
-                assert module in PUBLIC or module.startswith("stompy.compat"), ast.unparse(node)
-                assert {alias.name for alias in node.names} <= PUBLIC.get(module, {a.name for a in node.names})
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "stompy":
+                assert node.module in PUBLIC or node.module.startswith("stompy.compat"), ast.unparse(node)
+                assert {alias.name for alias in node.names} <= PUBLIC.get(node.module, {a.name for a in node.names})
             if isinstance(node, ast.Import):
                 assert {a.name for a in node.names if a.name.startswith("stompy.")} <= set(PUBLIC), ast.unparse(node)
 
@@ -110,7 +112,7 @@ def test_the_fields_of_public_dataclasses_are_given_by_name() -> None:
 def test_every_timeout_is_given_by_name_and_none_is_a_default() -> None:
     """`None` is no limit: a method whose default is `None` has no limit by default, and there are only two."""
     unlimited = set()
-    for module in ("stompy", "stompy.worker", "stompy.broker"):
+    for module in MODULES[:-1]:  # those of Spark need pyspark
         exports = import_module(module)
         for kind in (value for name in exports.__all__ if inspect.isclass(value := getattr(exports, name))):
             for name, method in inspect.getmembers(kind, inspect.isfunction):

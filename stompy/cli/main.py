@@ -74,7 +74,8 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
         sys.exit(Exit.OK)
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    return build_parser(arguments[0] if arguments else "").parse_args(arguments)
+    parsed: argparse.Namespace = build_parser(arguments[0] if arguments else "").parse_args(arguments)
+    return parsed
 
 
 def build_parser(command: str | None = None) -> CommandParser:

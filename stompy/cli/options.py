@@ -95,7 +95,7 @@ def connection_options() -> argparse.ArgumentParser:
     )
     group.add_argument("--vhost", metavar="NAME", help="the 'host' header of CONNECT (default: from the URL)")
     group.add_argument(
-        "--stomp-version",
+        "--versions",
         metavar="VERSIONS",
         type=lambda text: tuple(text.split(",")),
         help="the versions to offer, such as 1.2 or 1.0,1.1 (default: 1.0,1.1,1.2)",
@@ -107,7 +107,7 @@ def connection_options() -> argparse.ArgumentParser:
         help="seconds between heartbeats: the client's, and those requested of the broker; 0 for none (default: 10,10)",
     )
     group.add_argument(
-        "--wait",
+        "--start-timeout",
         type=seconds,
         metavar="S",
         help="retry connecting for S seconds, for instance while the broker starts (default: try once)",

@@ -7,7 +7,7 @@ from stompy.worker.task import Task
 
 
 class Middleware:
-    """Methods that a worker calls; derive from it, and define those that you need.
+    """Base class of what a worker calls: override the methods that you need.
 
     Those with a message run on the thread of its task; what they raise is logged.
     """

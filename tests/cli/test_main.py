@@ -79,7 +79,7 @@ def test_a_refused_connection_says_how_to_get_a_broker(run: Run) -> None:
         (["ping", "--url", "localhost:61613"], "begins with its scheme"),
         (["ping", "--url", "stomp://ann:sesame@broker:port"], "the port of a broker address is a number"),
         (["ping", "--url", "stomp://broker?speed=high"], "unknown option 'speed'"),
-        (["ping", "--stomp-version", "3.0"], "unknown STOMP version"),
+        (["ping", "--versions", "3.0"], "unknown STOMP version"),
         (["ping", "--passcode", "sesame"], "unknown option --passcode"),
         (["ping", "--passcode-file", "a", "--ask-passcode"], "not allowed with"),
     ],
@@ -111,7 +111,7 @@ def test_a_wrong_login_gets_the_brokers_own_message(run: Run, monkeypatch: pytes
 
 def test_no_version_in_common_is_a_refusal(run: Run) -> None:
     with Broker(versions=["1.0"]) as broker:
-        result = run("ping", "--url", broker.url, "--stomp-version", "1.2")
+        result = run("ping", "--url", broker.url, "--versions", "1.2")
     assert result.code == 4
     assert "1.0" in result.error
 

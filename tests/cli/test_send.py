@@ -126,7 +126,7 @@ def test_two_sources_of_a_body_are_refused(argv: list[str], run: Run, broker: Br
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--header", "a:b\nc", "--stomp-version", "1.0"], "line end"),
+        (["--header", "a:b\nc", "--versions", "1.0"], "line end"),
         (["--content-type", "text"], "not a MIME type"),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_failover_address_is_taken_without_its_reconnecting(broker: Broker) ->
 
 
 def test_the_options_reach_the_broker(broker: Broker) -> None:
-    given = arguments("--url", broker.url, "--stomp-version", "1.0,1.1", "--heartbeat", "2,3", "--vhost", "v")
+    given = arguments("--url", broker.url, "--versions", "1.0,1.1", "--heartbeat", "2,3", "--vhost", "v")
     with session.session(given) as conn:
         assert (conn.version, conn.heartbeat) == ("1.1", (2.0, 3.0))
 
@@ -188,7 +188,7 @@ def test_a_broker_that_starts_late_is_waited_for(monkeypatch: pytest.MonkeyPatch
 
         attempts: list[int] = []
         monkeypatch.setattr(Connector, "open", open_late)
-        use(lambda conn: seen.append(conn.server), "--url", f"stomp://127.0.0.1:{port}", "--wait", "20")
+        use(lambda conn: seen.append(conn.server), "--url", f"stomp://127.0.0.1:{port}", "--start-timeout", "20")
     assert seen[0] is not None
     assert len(attempts) >= 2
 
@@ -198,4 +198,4 @@ def test_without_waiting_one_attempt_is_made() -> None:
         use(lambda conn: None, "--url", f"stomp://127.0.0.1:{port}")
     assert raised.value.code == Exit.CONNECTION
     with pytest.raises(SystemExit):
-        arguments("--wait", "0")
+        arguments("--start-timeout", "0")

@@ -49,12 +49,12 @@ class Runs:
                 self._process.kill()
                 self.kills += 1
 
-    def start(self, *arguments: str, kill_at: int = 0, stdin: Path | None = None, **environment: str) -> None:
+    def start(self, *arguments: str, kill_at: int = 0, stdin: Path | None = None, url: str = "") -> None:
         """Start the program, to be killed at that frame from now; 0 does not kill it."""
         with self._printed.open("ab") as out, (stdin or Path(os.devnull)).open("rb") as lines:
             process = subprocess.Popen(
                 [sys.executable, str(self._program), *arguments],
-                stdin=lines, stdout=out, cwd=TOP, env={**os.environ, "PYTHONPATH": str(TOP), **environment},
+                stdin=lines, stdout=out, cwd=TOP, env={**os.environ, "PYTHONPATH": str(TOP), "STOMPY_URL": url},
             )  # fmt: skip
         with self._lock:
             self._process, self._left = process, kill_at
@@ -100,12 +100,12 @@ def runs(tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
     return Runs(tmp_path, request.param)
 
 
-def consumed(runs: Runs, name: str, broker: Broker, *arguments: str, **environment: str) -> None:
+def consumed(runs: Runs, name: str, broker: Broker, *arguments: str) -> None:
     """Run a consumer, killed again and again, until nothing is left; check that it has printed everything."""
     for point in points(name, 3 * len(LINES)):
-        runs.start(*arguments, kill_at=point, **environment)
+        runs.start(*arguments, kill_at=point, url=broker.url)
         runs.wait(lambda: nothing_left(broker))
-    runs.start(*arguments, **environment)
+    runs.start(*arguments, url=broker.url)
     runs.wait(lambda: nothing_left(broker))
     assert runs.kills
     assert set(LINES) - set(runs.printed) == set()
@@ -126,7 +126,7 @@ def test_each_is_short(name: str) -> None:
 def test_a_killed_consumer_loses_nothing(runs: Runs, queue: str) -> None:
     with Broker(on_frame=runs.hook) as broker:
         fed(broker.url, queue)
-        consumed(runs, queue, broker, broker.url, STOMPY_URL=broker.url)
+        consumed(runs, queue, broker, broker.url)
 
 
 @pytest.mark.parametrize("runs", ["iteration"], indirect=True)

@@ -92,11 +92,11 @@ def test_tls_is_asked_for_by_files(tmp_path: Path) -> None:
 def test_several_addresses_are_tried_in_order() -> None:
     with (
         Broker() as broker,
-        options(url=f"stomp://127.0.0.1:1, {broker.url}", version="1.1").connect(name="test") as conn,
+        options(url=f"stomp://127.0.0.1:1, {broker.url}", versions="1.1").connect(name="test") as conn,
     ):
         assert conn.version == "1.1"
 
 
 def test_a_wrong_version_is_refused_before_any_connection() -> None:
     with pytest.raises(ConfigurationError):
-        options(version="2.0")
+        options(versions="2.0")
