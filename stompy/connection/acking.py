@@ -158,10 +158,8 @@ class Acker:
 
         From then on only the caller knows whether the message was handled, so it is not acknowledged by itself.
         """
-        message._explicit = True
         with self.claims:
-            if message._claimant is claimant:
-                message._claim(None, None)
+            message._unclaim(claimant)
 
 
 def _head(message: Message, command: str) -> bytes:

@@ -317,6 +317,12 @@ class Message:
         self._claimant = claimant
         self._settled = command
 
+    def _unclaim(self, claimant: object) -> None:
+        """Undo a claim of `claimant`, if there is one."""
+        self._explicit = True
+        if self._claimant is claimant:
+            self._claim(None, None)
+
     def _cover(self) -> None:
         """Record that earlier messages of a cumulative subscription are settled with this one."""
         if self._order and self._settled is not None:

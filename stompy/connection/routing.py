@@ -231,15 +231,15 @@ class Router:
                         failure: BaseException | None = None
                         for listener in listeners:
                             failure = run_logged(partial(listener.on_message, message)) or failure
-                        if source is None:
-                            pass
-                        elif source._handler is None:
-                            if failure is not None:
+                        if source is not None:
+                            handler = source._handler
+                            if handler is not None:
+                                if source._dispatcher is not own:
+                                    continue
+                                handler(message)
+                            elif failure is not None:  # of the listeners, which are the consumer
                                 self._failed(message, failure)
-                            elif delivery.ack_mode == "handled":
-                                message._handled()
-                        elif source._dispatcher is own:
-                            source._handler(message)
+                                continue
                             if delivery.ack_mode == "handled":
                                 message._handled()
                 except BaseException as error:

@@ -149,7 +149,7 @@ def test_a_listener_that_comes_and_goes_loses_and_doubles_nothing(serving: Servi
     print(SEED_SETTING)
     draw = chance("listeners")
     conn, served = serving()
-    subscription = conn.subscribe("/queue/a", id="1")
+    subscription = conn.subscribe("/queue/a", id="1", ack="auto")
     bodies = [str(number) for number in range(3_000)]
 
     def deliver() -> None:

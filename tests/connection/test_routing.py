@@ -203,7 +203,7 @@ def test_a_message_whose_handler_raised_is_refused_where_its_broker_then_keeps_i
 def test_what_a_handler_raised_is_reported_before_the_next_message(serving: Serving, own_thread: bool) -> None:
     handler = Failing("bad")
     conn, served = serving(listeners=[handler])
-    conn.subscribe("/queue/a", handler, id="1", own_thread=own_thread)
+    conn.subscribe("/queue/a", handler, id="1", own_thread=own_thread, ack="auto")
     served.peer.deliver("bad", "good")
     until(lambda: len(handler.seen) == 2)
     assert handler.await_event("handler_error") == ("bad", handler.error, None)

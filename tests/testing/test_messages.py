@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.testing.messages import message
+from stompy.testing import message
 from stompy.worker.once import SentMessage
 
 
