@@ -114,7 +114,7 @@ WORLD = frozenset({
 
 OUTSIDE_OF_THE_WORLD = {
     "stompy.world": "it is the seam",
-    "stompy.link.receipts": "a receipt is a future among the standard library's, and has their state where it is asked for",
+    "stompy.link.receipts": "a receipt is a future among those of the standard library",
     "stompy.testing.proxy_loop": "the proxy stands between real sockets, and its callers wait for futures",
 }
 """The modules that import them directly, and why."""

@@ -261,7 +261,7 @@ def test_metrics_count_and_time_each_operation(conn: stompy.Connection, telemetr
     conn.send("/queue/a", "x")
     subscription.receive(timeout=WITHIN).ack()
     done = threading.Event()
-    conn.subscribe("/queue/b", lambda message: done.set())
+    conn.subscribe("/queue/b", lambda message: done.set(), ack="auto")
     conn.send("/queue/b", "x")
     assert done.wait(WITHIN)
     telemetry.spans.one("process /queue/b")
