@@ -62,7 +62,7 @@ def _echo(conn: Connection, destination: str, timeout: float) -> float:
     """Return the seconds from a send until the message is back."""
     body = secrets.token_bytes(16)
     deadline = Deadline(timeout)
-    subscription = conn.subscribe(destination, timeout=deadline.remaining())
+    subscription = conn.subscribe(destination, ack="auto", timeout=deadline.remaining())
     started = time.perf_counter()
     conn.send(destination, body)
     message = subscription.receive(timeout=deadline.remaining())

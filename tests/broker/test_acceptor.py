@@ -56,7 +56,7 @@ def test_clients_find_the_end_of_the_stream_when_it_stops_and_may_go_by_themselv
 
 @pytest.mark.parametrize("carrier", ["serve", "serve_tcp"])
 def test_it_stops_with_peers_that_read_nothing(request: pytest.FixtureRequest, carrier: str) -> None:
-    served: Served = request.getfixturevalue(carrier)(linger=60.0, max_outbox_bytes=50_000_000)
+    served: Served = request.getfixturevalue(carrier)(limits=BrokerLimits(linger=60.0, max_outbox_bytes=50_000_000))
     for _ in range(3):
         stuck = served.client()
         stuck.subscribe("/topic/a")

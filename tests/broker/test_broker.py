@@ -153,7 +153,6 @@ def test_a_port_in_use_is_a_clear_error() -> None:
         {"versions": ("1.3",)},
         {"versions": ()},
         {"heartbeat": (-1, 0)},
-        {"prefetch": 0},
         {"dead_letter": "/topic/x"},
         {"port": 70_000},
         {"host": "no such host"},

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stompy.broker import BrokerLimits
@@ -111,7 +113,8 @@ def state_of(served: Served) -> int:
 
 @pytest.mark.parametrize("limit", ["max_state_bytes", "max_session_state_bytes"])
 def test_who_makes_the_broker_keep_too_much_is_told_and_others_are_served(serve: Serve, limit: str) -> None:
-    served = serve(**{limit: 1_000_000})
+    limits: dict[str, Any] = {limit: 1_000_000}
+    served = serve(limits=BrokerLimits(**limits))
     holder, other = served.client(), served.client()
     for number in range(5):
         holder.subscribe("/queue/a", id=f"{number}{LONG}")

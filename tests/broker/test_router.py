@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from typing import Any
 
 import pytest
 
@@ -65,8 +66,8 @@ def test_a_forgotten_queue_leaves_nothing_behind(served: Served) -> None:
 
 @pytest.mark.requirement("SND-07")
 @pytest.mark.parametrize("options", [{"max_queue_messages": 3}, {"max_queue_bytes": 3 * 60}])
-def test_a_send_into_a_full_queue_is_an_error(serve: Serve, options: dict[str, int]) -> None:
-    served = serve(**options)
+def test_a_send_into_a_full_queue_is_an_error(serve: Serve, options: dict[str, Any]) -> None:
+    served = serve(limits=BrokerLimits(**options))
     client = served.client()
     client.send("/queue/a", *[b"x" * 20] * 3)
     client.say("SEND", {"destination": "/queue/a", "receipt": "r"}, b"x" * 20)

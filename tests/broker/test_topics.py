@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -50,9 +51,9 @@ def test_prefetch_holds_topic_messages_back_and_loses_none(served: Served) -> No
 
 @pytest.mark.parametrize("options", [{"max_backlog_messages": 5}, {"max_backlog_bytes": 600}])
 def test_a_topic_subscriber_that_is_too_slow_is_ended_with_an_error_that_says_so(
-    serve: Serve, options: dict[str, int]
+    serve: Serve, options: dict[str, Any]
 ) -> None:
-    served = serve(**options)
+    served = serve(limits=BrokerLimits(**options))
     slow, sender = served.client(), served.client()
     slow.subscribe("/topic/a", "client", prefetch_count="1")
     slow.subscribe("/queue/q", "client", id="2")

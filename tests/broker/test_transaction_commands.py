@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stompy.broker import BrokerLimits
@@ -161,8 +163,8 @@ def test_two_sessions_may_use_the_same_transaction_id(served: Served) -> None:
 @pytest.mark.parametrize(
     ("options", "body"), [({"max_transaction_frames": 2}, b"x"), ({"max_transaction_bytes": 100}, b"x" * 40)]
 )
-def test_what_transactions_hold_is_bounded(serve: Serve, options: dict[str, int], body: bytes) -> None:
-    served = serve(**options)
+def test_what_transactions_hold_is_bounded(serve: Serve, options: dict[str, Any], body: bytes) -> None:
+    served = serve(limits=BrokerLimits(**options))
     client = served.client()
     for name in ("t1", "t2"):
         client.sure("BEGIN", {"transaction": name})

@@ -70,7 +70,7 @@ def test_a_message_above_the_brokers_limit_becomes_a_dead_letter_and_the_rest_ar
     tmp_path: Path, ending: dict[str, Any] | None, size: int, place: int
 ) -> None:
     with (
-        Broker(limits=BrokerLimits(max_body=1_000), **(ending or {})) as broker,
+        Broker(limits=BrokerLimits(max_body=1_000, **(ending or {}))) as broker,
         FaultProxy(broker.url, faults=None if ending is not None else without_error()) as proxy,
         stompy.Outbox(tmp_path / "a", broker.url if ending is not None else proxy.url, attempts=2, **QUICK) as outbox,
     ):

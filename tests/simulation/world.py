@@ -233,7 +233,7 @@ class Lock:
         if world.over:
             return  # each thread ends where it is, and the locks with the world
         if self._owner is None or (self.reentrant and self._owner is not world.current):
-            raise RuntimeError("cannot release a lock that is not held")
+            raise RuntimeError("this thread does not have the lock")
         self._depth -= 1
         if not self._depth:
             self._owner = None

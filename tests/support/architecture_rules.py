@@ -114,7 +114,7 @@ WORLD = frozenset({
 
 OUTSIDE_OF_THE_WORLD = {
     "stompy.world": "it is the seam",
-    "stompy.link.receipts": "a receipt is a future among those of the standard library",
+    "stompy.link.receipts": "users may wait for a receipt as for a future of the standard library",
     "stompy.testing.proxy_loop": "the proxy stands between real sockets, and its callers wait for futures",
 }
 """The modules that import them directly, and why."""
@@ -394,6 +394,8 @@ def _own_names(tree: ast.Module) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == f"{PACKAGE}.world":
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

@@ -265,7 +265,7 @@ def test_a_plan_is_refused_where_frames_cannot_be_seen(scheme: str) -> None:
 
 
 def connected(end: Broker | FaultProxy, **settings: object) -> stompy.Connection:
-    return stompy.connect(end.url, timeouts=stompy.Timeouts(receipt=WITHIN), **settings)  # type: ignore[arg-type]
+    return stompy.connect(end.url, **{"timeouts": stompy.Timeouts(receipt=WITHIN), **settings})  # type: ignore[arg-type]
 
 
 def test_a_client_whose_receipt_is_dropped_times_out() -> None:
@@ -273,7 +273,7 @@ def test_a_client_whose_receipt_is_dropped_times_out() -> None:
     with (
         Broker() as broker,
         FaultProxy(broker.url, faults=plan) as proxy,
-        connected(proxy, timeouts=stompy.Timeouts(close=0.1)) as conn,
+        connected(proxy, timeouts=stompy.Timeouts(receipt=WITHIN, close=0.1)) as conn,
     ):
         with pytest.raises(stompy.ReceiptTimeoutError):
             conn.send("/queue/a", "x", confirm=True, timeout=0.3)
@@ -305,7 +305,7 @@ def test_a_client_does_not_take_another_receipt_for_its_own() -> None:
     with (
         Broker() as broker,
         FaultProxy(broker.url, faults=plan) as proxy,
-        connected(proxy, timeouts=stompy.Timeouts(close=0.1)) as conn,
+        connected(proxy, timeouts=stompy.Timeouts(receipt=WITHIN, close=0.1)) as conn,
         pytest.raises(stompy.StompError),
     ):
         conn.send("/queue/a", "x", confirm=True, timeout=0.3)
