@@ -19,6 +19,8 @@ JSON_TYPE = "application/json"
 _NO_CHARSETS = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"))
 """Python codecs that are not charsets. The first two take hours for a long body, and the sender chooses."""
 
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
 OWN_HEADERS = frozenset(("destination", "receipt", "transaction", "content-length", "content-type"))
 """Headers that are set by arguments."""
 
@@ -67,7 +69,7 @@ def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], b
 
 def _encode_json(body: object, charset: str) -> bytes:
     try:
-        text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, allow_nan=False)
+        text = body if isinstance(body, str) else _JSON.encode(body)
     except (TypeError, ValueError, RecursionError) as error:
         raise LocalProtocolError(f"a body of {type(body).__name__} cannot be encoded as JSON: {error}") from None
     return _encode_text(text, charset)

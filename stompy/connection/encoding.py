@@ -76,7 +76,13 @@ class SendEncoder:
                 in the place of the destination.
         """
         kind = type(body)
-        head, encode, content_length, taken = self._head(destination, kind, options)
+        key: tuple[object, ...] = destination, type(destination), kind
+        if options:
+            key = (*key, *options.items(), *map(type, options.values()))
+        try:
+            head, encode, content_length, taken = self._heads[key]
+        except (KeyError, TypeError):
+            head, encode, content_length, taken = self._make_head(key, destination, kind, options)
         if headers:
             head = self._with_headers(head, taken, destination, kind, headers, options)
         try:
@@ -92,15 +98,6 @@ class SendEncoder:
             )
         return finish(head + extra, data, grammar=self.link.protocol.grammar, content_length=content_length)
 
-    def _head(self, destination: str, kind: type, options: SendOptions) -> _Head:
-        key: tuple[object, ...] = destination, type(destination), kind
-        if options:
-            key = (*key, *options.items(), *map(type, options.values()))
-        try:
-            return self._heads[key]
-        except (KeyError, TypeError):
-            return self._make_head(key, destination, kind, options)
-
     def _make_head(self, key: tuple[object, ...], destination: str, kind: type, options: SendOptions) -> _Head:
         check_destination(destination)
         check_send_options(options)
@@ -109,7 +106,9 @@ class SendEncoder:
         varying = {name: value for name, value in options.items() if value is not None and name in _VARYING}
         if varying:
             others = cast("SendOptions", {name: value for name, value in options.items() if name not in varying})
-            head, encode, content_length, taken = self._head(destination, kind, others)
+            key = (destination, type(destination), kind, *others.items(), *map(type, others.values()))
+            made = self._heads.get(key) or self._make_head(key, destination, kind, others)
+            head, encode, content_length, taken = made
             head += encode_lines("SEND", link.dialect.send_headers(varying).items(), grammar=grammar)
             return head, encode, content_length, taken.union(link.dialect.headers_of(varying).values())
         encode, content_type = encoding_of(kind, options.get("content_type"))
