@@ -102,7 +102,7 @@ def runs(tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
 
 def consumed(runs: Runs, name: str, broker: Broker, *arguments: str) -> None:
     """Run a consumer, killed again and again, until nothing is left; check that it has printed everything."""
-    for point in points(name, 3 * len(LINES)):
+    for point in points(name, 2 * len(LINES)):
         runs.start(*arguments, kill_at=point, url=broker.url)
         runs.wait(lambda: nothing_left(broker))
     runs.start(*arguments, url=broker.url)
@@ -197,7 +197,7 @@ def test_what_a_killed_program_has_put_into_an_outbox_arrives(runs: Runs, tmp_pa
 def test_a_killed_forwarder_moves_each_message_once(runs: Runs) -> None:
     with Broker(on_frame=runs.hook) as broker:
         fed(broker.url, "/queue/in")
-        for point in (*points("forward", 7 * len(LINES)), 0):
+        for point in (*points("forward", 4 * len(LINES)), 0):
             runs.start(broker.url, kill_at=point)
             runs.wait(lambda: len(broker.browse("/queue/out")) == len(LINES))
             until(lambda: broker.stats().sessions == 0)
