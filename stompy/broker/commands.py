@@ -237,7 +237,7 @@ class Commands:
         name = header("transaction")
         if name is not None and frame.command in profile.refuses_transacted:
             raise RemoteProtocolError(profile.refuses_transacted[frame.command].format(id=token))
-        if not profile.ack_after_unsubscribe and session.ledger.find(token).item.consumer.over:
+        if session.ledger.find(token).item.consumer.over:
             raise FaultyFrame(Fault.SUBSCRIPTION_ENDED, "the subscription of this message has ended (ACK)")
         entries = session.take(
             token,

@@ -380,7 +380,7 @@ class Item:
     queue: Queue
 
     def __init__(self, message: Message, order: int) -> None:
-        options = message.options
+        options = message.shared.options
         self.message = message
         self.order = order
         self.priority = options.priority

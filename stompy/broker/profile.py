@@ -154,7 +154,6 @@ class Profile:
             letter at once; discarded.
         nack_alone: a NACK is about its one message in the mode `client` too.
         ack_reaches_connection: an ACK in the mode `client` reaches the earlier messages of all subscriptions.
-        ack_after_unsubscribe: an ACK is taken after its subscription ended.
         unsubscribe_returns: an UNSUBSCRIBE gives back what was not acknowledged.
         returns_as_new: such a message does not say that it is delivered again.
         first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
@@ -208,8 +207,7 @@ class Profile:
     nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
     nack_alone: bool = False
     ack_reaches_connection: bool = False
-    ack_after_unsubscribe: bool = True
-    unsubscribe_returns: bool = False
+    unsubscribe_returns: bool = True
     returns_as_new: bool = False
     first_as_redelivered: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})

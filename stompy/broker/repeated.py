@@ -44,7 +44,7 @@ _LONGEST = 512
 _OBJECTS, _LINE = 512, 256
 """About how many bytes a remembered head takes beside its text, and each of its lines once a selector was asked."""
 _WINDOW, _FIRST_WINDOW = 256, 16
-"""Messages that are published at once; few at first, as all of them are looked at again where one is left over."""
+"""Messages that are published at once; few after one that was left over, as those behind it are looked at again."""
 
 _STATIC = frozenset(("priority", "persistent"))
 """Options that depend on the head alone."""
@@ -93,7 +93,7 @@ class RepeatedFrames:
             run: checked frames.
             at: the first one.
         """
-        router, window = self._router, _FIRST_WINDOW
+        router, window = self._router, _FIRST_WINDOW if at else _WINDOW
         while at < len(run) and not session.ended and not session.refused and not router.piece_done:
             rows = run.rows[at : at + window]
             window = min(2 * window, _WINDOW)
@@ -125,7 +125,7 @@ class RepeatedFrames:
                 break
             token = found[1].decode("ascii")
             try:
-                if not profile.ack_after_unsubscribe and session.ledger.find(token).item.consumer.over:
+                if session.ledger.find(token).item.consumer.over:
                     break
                 entries = session.take(token, subscription=None, whole=profile.ack_reaches_connection)
             except ProtocolError:

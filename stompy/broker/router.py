@@ -30,7 +30,7 @@ from stompy.broker.settings import Settings
 from stompy.broker.stats import BrokerStats, Counters
 from stompy.broker.subscriptions import Subscriptions
 from stompy.broker.topology import Topology
-from stompy.broker.work import PIECE, Steps, Unfinished, Work
+from stompy.broker.work import PIECE, Steps, Turn, Unfinished, Work
 from stompy.broker.write_queue import WriteQueue
 from stompy.errors import RemoteProtocolError
 from stompy.forks import Owner
@@ -102,20 +102,13 @@ class Router:
 
     # Turns
 
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self) -> Turn:
         """Hold the lock; then do what is due, and in further turns what was left to be done `later`.
 
         At the end of each turn messages are handed out; after it, without the lock, writers are woken.
         """
         self._check_owner()
-        unfinished = Unfinished()
-        self._take_lock(unfinished)
-        try:
-            yield
-        finally:
-            while not self._end_turn(unfinished):
-                self._take_lock(unfinished)
+        return Turn(self._take_lock, self._end_turn)
 
     def _take_lock(self, unfinished: Unfinished) -> None:
         # Whoever has released the lock must not have it again while others wait: the first of them stands at the
@@ -134,10 +127,12 @@ class Router:
         try:
             try:
                 self.work.go_on()
-                unfinished.go_on(self.work)
+                if unfinished.steps:
+                    unfinished.go_on(self.work)
                 if self._is_due():
                     self.publisher.run_due()
-                self.flush()
+                if self._dirty:
+                    self.flush()
             finally:
                 # What a thread leaves to be handed out it hands out before it does anything else: who publishes faster
                 # than that has to wait. It looks once at each queue; where there is still more then, as consumers take

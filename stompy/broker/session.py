@@ -260,7 +260,7 @@ class Session:
         over = False
         while not over:
             with self._router.turn():
-                while at < len(items) and not self._is_over() and not self._router.piece_done:
+                while at < len(items) and self._goes_on():
                     item = items[at]
                     if isinstance(item, Run):
                         row = self._process_run(item, row)
@@ -278,6 +278,10 @@ class Session:
         while state.calls:
             state.calls.pop(0)()
 
+    def _goes_on(self) -> bool:
+        """Whether the next frame is processed in this turn."""
+        return not (self._state.ended or self._protocol.error is not None or self._router.piece_done)
+
     def _is_over(self) -> bool:
         return self._state.ended or self._protocol.error is not None
 
@@ -286,7 +290,7 @@ class Session:
         state, rows, router = self._state, run.rows, self._router
         repeated = self._commands.repeated
         fast = repeated.publish if run.command == "SEND" else repeated.settle if run.command == "ACK" else None
-        while at < len(rows) and not self._is_over() and not router.piece_done:
+        while at < len(rows) and self._goes_on():
             if fast is not None and not state.refused:
                 at = fast(state, run, at)
                 if at == len(rows) or state.ended or router.piece_done:

@@ -133,7 +133,7 @@ class Subscriptions:
         self._topology.join(consumer, consumer.backlog)
 
     def unsubscribe(self, session: SessionState, key: str, *, delete: bool = False) -> None:
-        """End a subscription; what it was given stays to be acknowledged until the session ends (A-30).
+        """End a subscription; what was not acknowledged goes back to its queue, at once or with the session.
 
         Args:
             session: whose.

@@ -47,7 +47,9 @@ class Work:
 
     def end(self) -> None:
         """Note how much it was, as the lock is released."""
-        self.longest = max(self.longest, self._before + PIECE - self.left)
+        done = self._before + PIECE - self.left
+        if done > self.longest:
+            self.longest = done
 
 
 class Unfinished:
@@ -89,3 +91,26 @@ class Unfinished:
         if not self.steps and self.finish is not None:
             finish, self.finish = self.finish, None
             finish()
+
+
+class Turn:
+    """Holds the router's lock in a `with` block; after it, again and again until nothing is left for its thread.
+
+    Args:
+        begin: takes the lock.
+        end: does a piece of what is left, releases the lock, and returns whether nothing is left.
+    """
+
+    __slots__ = ("_begin", "_end", "_unfinished")
+
+    def __init__(self, begin: Callable[[Unfinished], None], end: Callable[[Unfinished], bool]) -> None:
+        self._begin = begin
+        self._end = end
+        self._unfinished = Unfinished()
+
+    def __enter__(self) -> None:
+        self._begin(self._unfinished)
+
+    def __exit__(self, *raised: object) -> None:
+        while not self._end(self._unfinished):
+            self._begin(self._unfinished)

@@ -6,6 +6,8 @@ Any thread. A message is claimed under a leaf lock, so that two threads cannot a
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from stompy.connection.message import Message, log_fields
 from stompy.dialects.dialect import Dialect
@@ -15,6 +17,9 @@ from stompy.frames.grammar import Version
 from stompy.link.receipts import FailedFrames, Receipt
 from stompy.locks import Rank, make_lock
 from stompy.protocol.ack import ack_headers
+
+if TYPE_CHECKING:
+    from stompy.connection.connection import Connection
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -27,6 +32,8 @@ class Acker:
         self.failed = FailedFrames()
         """Counts the frames of the connection that fail after the call that sent them."""
         self.claims = make_lock(Rank.LEAF, "claims")
+        self.connection: Callable[[], Connection | None] = lambda: None
+        """Returns the connection, for what is sent because of a message."""
 
     def acknowledge(
         self,

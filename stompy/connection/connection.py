@@ -64,7 +64,7 @@ class Connection:
         self._new_subscription: Callable[..., Subscription] = Subscription
         self._unconfirmed = None if config.resend is None else ResendBuffer(config.resend, name=name)
         self._callbacks = Callbacks(name, listeners)
-        self._callbacks.connection = weakref.ref(self)
+        self._callbacks.connection = self._acker.connection = weakref.ref(self)
         self._subscriptions = SubscriptionTable(config, self._callbacks)
         self._router = Router(self._subscriptions, self._callbacks, self._acker)
         self._links = LinkManager(config, name, self._router, self._subscriptions, self._callbacks, self._unconfirmed)
@@ -356,7 +356,7 @@ class Connection:
             ReceiveTimeoutError: no message in time.
             ConnectionLostError: the connection was lost.
         """
-        seconds = given(timeout, self._config.receipt_timeout)
+        seconds = given(timeout, self._config.timeouts.receipt)
         check_seconds(seconds)
         options = SubscribeOptions(selector=selector, browse=True)
         link, client = self._links.link, self._config.client

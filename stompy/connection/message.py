@@ -8,17 +8,33 @@ from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from stompy.connection.codec import decode_json, decode_text
-from stompy.errors import StompError
+from stompy.connection.codec import Body, decode_json, decode_text
+from stompy.default import DEFAULT, Default
+from stompy.dialects.brokers import dialect_named
+from stompy.dialects.dialect import Dialect
+from stompy.dialects.options import SendOptions
+from stompy.errors import MessageError, NotConnectedError, StompError
 from stompy.frames.frame import Frame, Headers, show_body, show_text
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from stompy.connection.acking import Acker
+    from stompy.connection.connection import Connection
     from stompy.connection.subscription import Subscription
 
 _LOG = logging.getLogger("stompy.connection")
+DELIVERY_HEADERS = frozenset((
+    "ack", "content-length", "content-type", "destination", "message-id", "receipt", "redelivered", "subscription",
+    "timestamp", "transaction", "persistent", "breadcrumbId", "JMSXUserID", "JMSXDeliveryCount", "_AMQ_DUPL_ID",
+    "_AMQ_GROUP_SEQUENCE", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "AMQ_SCHEDULED_REPEAT",
+    "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_CRON", "scheduledJobId", "redelivery-count", "x-delivery-count", "browser",
+    "destination-type", "subscription-type",
+))  # fmt: skip
+"""Headers of a message that a copy does not have: the broker sets them, or they must not take effect twice."""
+
 _MAX_SHARED = 1_000
 """Frames that may wait for the thread that writes; then others wait for it too."""
 
@@ -33,6 +49,31 @@ def log_fields(message: Message) -> dict[str, object]:
         "stompy_message_id": message.message_id[:_MAX_LOGGED],
         "stompy_destination": message.destination[:_MAX_LOGGED],
     }
+
+
+def headers_to_copy(message: Message) -> dict[str, str]:
+    """Return the headers that belong to a message, and not to its delivery."""
+    made = {name: value for name, value in message.headers.items() if name not in DELIVERY_HEADERS}
+    if made.get("expires") == "0":
+        del made["expires"]
+    return made
+
+
+def persistent_option(message: Message, dialect: Dialect) -> bool | None:
+    """Return the option `persistent` for what is sent because of a message; `None` leaves it to the broker."""
+    able = dialect.supports("persistent")
+    return True if able and message.headers.get("persistent", "").lower() == "true" else None
+
+
+def options_to_forward(message: Message, dialect: Dialect, options: SendOptions) -> SendOptions:
+    """Return the options with which a message is sent on: its own, but for those in `options`."""
+    taken = dialect.headers_of(options).values()
+    own = {name: value for name, value in headers_to_copy(message).items() if name not in taken}
+    made: SendOptions = {"content_type": message.headers.get("content-type"), **options}
+    made["headers"] = headers = {**own, **(options.get("headers") or {})}
+    if made.get("persistent") is None and "persistent" not in headers:
+        made["persistent"] = persistent_option(message, dialect)
+    return made
 
 
 class Delivery:
@@ -330,6 +371,64 @@ class Message:
         receipt = self._delivery.acker.acknowledge(self, "NACK", receipt=True, requeue=requeue)
         assert receipt is not None
         return receipt
+
+    def reply(
+        self,
+        body: Body = b"",
+        *,
+        confirm: bool = False,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> None:
+        """Send an answer to the destination in its `reply-to`, with its `correlation-id` or else its message id.
+
+        Args:
+            body: as for `Connection.send`.
+            confirm: as for `Connection.send`.
+            timeout: as for `Connection.send`.
+            options: see `SendOptions`.
+
+        Raises:
+            MessageError: it has no `reply-to`; nothing was sent.
+            StompError: as `Connection.send`.
+        """
+        to = self.headers.get("reply-to")
+        if not to:
+            raise MessageError(f"message {self.message_id!r} from {self.destination!r} has no reply-to header")
+        correlation = self.headers.get("correlation-id") or self.message_id
+        options["headers"] = {"correlation-id": correlation, **(options.get("headers") or {})}
+        self._connection().send(to, body, confirm=confirm, timeout=timeout, **options)
+
+    def forward(
+        self,
+        destination: str,
+        *,
+        confirm: bool = False,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> None:
+        """Send its body and headers to another destination, without those of its delivery, such as `message-id`.
+
+        It is not acknowledged by that: `Transaction.forward` and `Transaction.ack` do both or nothing.
+
+        Args:
+            destination: as for `Connection.send`.
+            confirm: as for `Connection.send`.
+            timeout: as for `Connection.send`.
+            options: see `SendOptions`; by default those of the message.
+
+        Raises:
+            StompError: as `Connection.send`.
+        """
+        connection = self._connection()
+        options = options_to_forward(self, dialect_named(connection.dialect), options)
+        connection.send(destination, self._body, confirm=confirm, timeout=timeout, **options)
+
+    def _connection(self) -> Connection:
+        connection = self._delivery.acker.connection()
+        if connection is None:
+            raise NotConnectedError("the connection was closed")
+        return connection
 
     def __enter__(self) -> Message:
         return self

@@ -221,7 +221,13 @@ class Router:
                 source = delivery.source
                 try:
                     # Not if the broker will redeliver it.
-                    if not callbacks.discarding and (delivery.ack_mode == "auto" or link.alive):
+                    if not callbacks.discarding and (
+                        delivery.ack_mode == "auto"
+                        or (
+                            link.alive
+                            and (source is None or not source._unsubscribing or link.dialect.ack_after_unsubscribe)
+                        )
+                    ):
                         failure: BaseException | None = None
                         for listener in listeners:
                             failure = run_logged(partial(listener.on_message, message)) or failure

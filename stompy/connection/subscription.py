@@ -48,6 +48,9 @@ OnException = Literal["nack", "leave"]
 
 _NO_OPTIONS = SubscribeOptions()
 
+_FEW = 10
+"""Messages; a subscription with a larger prefetch does not keep the last ones."""
+
 _NO_DEADLINE = Deadline(None)
 
 _LOG = logging.getLogger("stompy.connection")
@@ -139,6 +142,9 @@ class Subscription:
         self._warned_of_left = False
         self._reason: StompError | None = None
         self._delivery: Delivery | None = None
+        few = options.prefetch is not None and options.prefetch <= _FEW and ack != "auto"
+        self._recent: deque[Message] | None = deque(maxlen=options.prefetch) if few else None
+        """As many of the last messages as the broker sends before an ACK, to explain why no other comes."""
 
     # For the reader and the connection.
 
@@ -385,6 +391,8 @@ class Subscription:
                     taken = None
                     raise
             taken._link.flow.taken(taken)
+            if self._recent is not None:
+                self._recent.append(taken)
             return taken
         except BaseException:
             if taken is not None:
@@ -411,8 +419,16 @@ class Subscription:
                     raise self._reason.with_traceback(None)
                 return False
             if not self._condition.wait(deadline.remaining()) and not self._inbox and deadline.expired:
-                raise ReceiveTimeoutError(f"no message from {self.destination!r} in time")
+                raise ReceiveTimeoutError(f"no message from {self.destination!r} in time{self._why_none()}")
         return True
+
+    def _why_none(self) -> str:
+        """Return what keeps the broker from sending more, if that is known."""
+        recent, most = self._recent or (), self._options.prefetch
+        unsettled = sum(message.settled is None and message._link.alive for message in recent)
+        if not unsettled or unsettled != most:
+            return ""
+        return f": {unsettled} unacknowledged, prefetch={most}; acknowledge them to get more"
 
     def _restore(self, message: Message) -> None:
         if not self._inbox or self._inbox[0] is not message:
@@ -430,8 +446,9 @@ class Subscription:
     def close(self, *, timeout: float | Default | None = DEFAULT, drain: bool = False) -> None:
         """End the subscription; messages that were received before can still be read. Idempotent.
 
-        In the client modes, most brokers then reject ACKs for it; `drain=True` waits for them first. A durable
-        subscription is kept by the broker; `unsubscribe` deletes it.
+        Except in mode `auto`, brokers then redeliver what was not acknowledged, and reject an ACK for it: the handler
+        gets no more messages, also if it calls this itself. `drain=True` waits for them first. A durable subscription
+        is kept by the broker; `unsubscribe` deletes it.
 
         Args:
             timeout: seconds in total; by default the receipt timeout.

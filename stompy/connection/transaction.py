@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import Body
-from stompy.connection.message import Message
+from stompy.connection.message import Message, options_to_forward
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SendOptions
@@ -112,6 +112,10 @@ class Transaction:
             self._frames += 1
         else:
             self._add(data, receipt)
+
+    def forward(self, message: Message, destination: str, **options: Unpack[SendOptions]) -> None:
+        """Send a message on in the transaction, as `Message.forward` does; raises as `send` does."""
+        self.send(destination, message.body, **options_to_forward(message, self._dialect, options))
 
     def ack(self, message: Message) -> None:
         """Acknowledge a message when the transaction commits; also raises as `Message.ack` and `send` do.

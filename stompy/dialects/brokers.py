@@ -162,6 +162,7 @@ EMBEDDED = Dialect(
     nack="redelivered",
     keeps_message_id=True,
     marks_redelivered=True,
+    ack_after_unsubscribe=False,
     transacted_receipts="later",
 )
 

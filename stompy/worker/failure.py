@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from typing import Any, Literal
 
 from stompy.connection.connection import Connection
-from stompy.connection.message import Message, delivery_of
+from stompy.connection.message import DELIVERY_HEADERS, Message, delivery_of, headers_to_copy
 from stompy.deadline import check_seconds
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
@@ -50,15 +50,6 @@ _LONGEST_DELAY = 1e8
 
 _MAX_TEXT = 300
 """Characters of an error message in a header."""
-
-_BROKERS_OWN = frozenset((
-    "ack", "content-length", "content-type", "destination", "message-id", "receipt", "redelivered", "subscription",
-    "timestamp", "transaction", "persistent", "breadcrumbId", "JMSXUserID", "JMSXDeliveryCount", "_AMQ_DUPL_ID",
-    "_AMQ_GROUP_SEQUENCE", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "AMQ_SCHEDULED_REPEAT",
-    "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_CRON", "scheduledJobId", "redelivery-count", "x-delivery-count", "browser",
-    "destination-type", "subscription-type",
-))  # fmt: skip
-"""Headers of a message that its copy does not have: the broker sets them, or they must not take effect twice."""
 
 _EXPIRY = frozenset(("expires", "expiration"))
 
@@ -189,10 +180,10 @@ def now_text() -> str:
 
 def copied_headers(message: Message, *, keep_expiry: bool) -> dict[str, str]:
     """Return the headers of a message that a copy has too."""
-    dropped = _BROKERS_OWN if keep_expiry else _BROKERS_OWN | _EXPIRY
-    made = {name: value for name, value in message.headers.items() if name not in dropped}
-    if made.get("expires") == "0":
-        del made["expires"]
+    made = headers_to_copy(message)
+    if not keep_expiry:
+        for name in _EXPIRY:
+            made.pop(name, None)
     made.setdefault(ORIGINAL_ID, message.message_id)
     return made
 
@@ -200,7 +191,7 @@ def copied_headers(message: Message, *, keep_expiry: bool) -> dict[str, str]:
 def fingerprint(message: Message) -> bytes:
     """Return a hash of a message that is the same when it is redelivered; RabbitMQ then changes its message-id."""
     hashed = hashlib.sha256(message.body)
-    dropped = _BROKERS_OWN | {"persistent", "destination"}
+    dropped = DELIVERY_HEADERS | {"persistent", "destination"}
     for name, value in sorted(message.headers.items()):
         if name not in dropped:
             hashed.update(f"\0{name}\0{value}".encode("utf-8", "replace"))

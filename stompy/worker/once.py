@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from stompy.connection.codec import Body, encode_body, user_headers
+from stompy.connection.detached import detached
 from stompy.connection.encoding import check_destination
-from stompy.connection.message import Message
 from stompy.default import DEFAULT, Default
 from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import NotConnectedError
-from stompy.frames.frame import Headers
 from stompy.worker.failure import ATTEMPT, decide
 from stompy.worker.task import Task, TaskContext
 from stompy.worker.task_queue import key_of
@@ -56,13 +54,13 @@ class RanOnce:
     sent: list[SentMessage] = field(default_factory=list)
 
 
-class _Recorder:
-    """In the place of a connection and a transaction."""
+class SendRecorder:
+    """In the place of a connection and a transaction: records what is sent, in `sent` if it is given."""
 
     dialect = "stompy"
 
-    def __init__(self) -> None:
-        self.sent: list[SentMessage] = []
+    def __init__(self, sent: list[SentMessage] | None = None) -> None:
+        self.sent = [] if sent is None else sent
 
     def send(
         self,
@@ -73,6 +71,7 @@ class _Recorder:
         timeout: float | Default | None = DEFAULT,
         **options: Unpack[SendOptions],
     ) -> None:
+        """Check the arguments as `Connection.send` does, and record them."""
         check_destination(destination)
         check_send_options(options)
         encode_body(body, options.get("content_type"))
@@ -81,7 +80,7 @@ class _Recorder:
         self.sent.append(SentMessage(destination, body, given))
 
     def __getattr__(self, name: str) -> Any:
-        raise NotConnectedError(f"run_once has no connection, so it has no {name!r}")
+        raise NotConnectedError(f"there is no connection here, so there is no {name!r}")
 
 
 def run_once(
@@ -93,14 +92,16 @@ def run_once(
     attempt: int,
 ) -> RanOnce:
     """Run a task for a message made of the arguments."""
-    data, kind = encode_body(body, content_type)
-    fields = {"destination": destination, "message-id": "run-once", ATTEMPT: str(attempt), **user_headers(headers)}
-    if kind is not None:
-        fields["content-type"] = kind
-    # A message needs little of its delivery as long as nobody acknowledges it.
-    delivery = SimpleNamespace(ack_mode="auto", cumulative=False, source=None, link=SimpleNamespace(alive=False))
-    message = Message(cast("Any", delivery), Headers(fields), data)
-    recorder = _Recorder()
+    recorder = SendRecorder()
+    fields = {"message-id": "run-once", ATTEMPT: str(attempt), **(headers or {})}
+    message = detached(
+        body,
+        destination=destination,
+        headers=fields,
+        content_type=content_type,
+        ack="client-individual",
+        sender=recorder,
+    )
     transaction = cast("Any", recorder) if task.transactional else None
     context = TaskContext(
         message=message,

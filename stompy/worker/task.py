@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, c
 from stompy.backoff import Backoff, check_attempts
 from stompy.connection.codec import Body
 from stompy.connection.connection import Connection
-from stompy.connection.message import Message
+from stompy.connection.message import Message, persistent_option
 from stompy.connection.transaction import Transaction
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default
@@ -143,8 +143,7 @@ def persistence(connection: Connection, message: Message) -> bool | None:
 
     `None` leaves it to the broker.
     """
-    able = dialect_named(connection.dialect).supports("persistent")
-    return True if able and message.headers.get("persistent", "").lower() == "true" else None
+    return persistent_option(message, dialect_named(connection.dialect))
 
 
 class TaskArguments(TypedDict, total=False):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from stompy.broker.settings import Settings
+from stompy.broker.profiles.known import profile_named
+from stompy.broker.settings import BrokerLimits, Settings
 from stompy.broker.users import Users
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Version
@@ -61,3 +63,17 @@ def test_the_limits_of_state_leave_room_for_the_largest_bodies() -> None:
 def test_a_limit_that_may_be_left_out_is_a_number_of_1_or_more(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=name):
         Settings(**{name: value})
+
+
+def test_a_limit_that_is_given_leaves_those_of_the_broker_that_it_stands_in_for() -> None:
+    profile = profile_named("rabbitmq")
+    settings = Settings(profile=profile, max_headers=7, max_sessions=5)
+    assert settings.frame_limits == replace(profile.limits, max_headers=7)
+
+
+@pytest.mark.parametrize("name", ["max_headers", "max_header_line", "max_header_block", "max_body", "max_first_body"])
+def test_the_limits_of_frames_may_be_0_and_no_less(name: str) -> None:
+    settings: dict[str, Any] = {name: 0}
+    assert getattr(Settings(**settings).frame_limits, name) == 0
+    with pytest.raises(ConfigurationError, match=name):
+        BrokerLimits(**{**settings, name: -1})

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 import urllib.request
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import stompy
-from stompy.broker import Broker, hash_passcode
+from stompy.broker import Broker, BrokerLimits, hash_passcode
 from stompy.deadline import Deadline
 from stompy.transport.tcp import TcpDialer
 from tests.cli.conftest import TOP, Run, Start, environment
@@ -250,3 +251,9 @@ def test_websocket_clients_of_some_origins(start: Start) -> None:
         else:
             with pytest.raises(stompy.WebSocketRefusedError):
                 stompy.connect(web, websocket=options)
+
+
+def test_every_limit_has_a_flag(run: Run) -> None:
+    described = run("broker", "--help").out.decode()
+    for limit in fields(BrokerLimits):
+        assert f"--{limit.name.replace('_', '-')} " in described

@@ -73,7 +73,7 @@ def test_nothing_is_sent_before_the_first_message_is_asked_for(talking: Talking)
     del browsed
     for wrong in ({"queue": 5}, {"queue": ""}, {"queue": "/queue/a", "selector": ""}):
         with pytest.raises(stompy.StompError):
-            talk.conn.browse(**wrong)  # type: ignore[arg-type]
+            talk.conn.browse(**wrong)
     assert talk.peer.quiet()
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
+import textwrap
 import threading
 import warnings
 from typing import Any
@@ -108,9 +111,7 @@ def test_a_connection_that_never_came_about_is_not_heard_to_be_closed(sessions: 
 
 
 @pytest.mark.parametrize("drain", [False, True])
-def test_whoever_waits_for_the_end_hears_of_it_after_the_last_callback(
-    serving: Serving, calling: Calling, drain: bool
-) -> None:
+def test_waiting_for_the_end_returns_after_the_last_callback(serving: Serving, calling: Calling, drain: bool) -> None:
     listener = Recorder()
     conn, _ = serving(listeners=[listener])
     waiting = [calling(conn.wait_closed) for _ in range(2)]
@@ -177,6 +178,42 @@ def test_a_callback_cannot_wait_for_the_end_that_waits_for_it(serving: Serving, 
     served.peer.deliver("x")
     with pytest.raises(stompy.ConcurrencyError, match="a callback"):
         acting.finished()
+
+
+def test_waiting_for_the_end_is_interrupted_by_ctrl_c() -> None:
+    program = """
+        import signal, sys, threading, time, traceback
+        import stompy
+
+        waiting = threading.Event()
+
+        def strike():
+            waiting.wait()
+            while True:  # the first may come before the wait
+                time.sleep(0.05)
+                signal.raise_signal(signal.SIGINT)
+
+        def once(*_):
+            if any(frame.name == "wait_closed" for frame in traceback.extract_stack()):
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                raise KeyboardInterrupt
+
+        signal.signal(signal.SIGINT, once)
+        try:
+            with stompy.connect(sys.argv[1]) as conn:
+                conn.subscribe("/queue/a", print)
+                threading.Thread(target=strike, daemon=True).start()
+                waiting.set()
+                conn.wait_closed()
+        except KeyboardInterrupt:
+            print(conn.closed, [thread.name for thread in threading.enumerate() if "stompy" in thread.name])
+    """
+    with Broker() as broker:
+        ended = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), broker.url],
+            capture_output=True, text=True, timeout=WITHIN, check=True,
+        )  # fmt: skip
+    assert ended.stdout == "True []\n", ended.stderr
 
 
 # The end of a subscription

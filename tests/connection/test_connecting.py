@@ -223,6 +223,30 @@ def test_the_time_bounds_an_attempt_too(sessions: Sessions, calling: Calling) ->
         call.result()
 
 
+def test_the_first_session_may_be_waited_for_without_a_limit(sessions: Sessions, calling: Calling) -> None:
+    sessions.shut()
+    listener = Recorder()
+    call = calling(
+        lambda: stompy.connect(
+            sessions.url, timeouts=stompy.Timeouts(start=None), reconnect=QUICK, heartbeat=(0, 0), listeners=[listener]
+        )
+    )
+    listener.await_event("reconnecting", 5)
+    sessions.reopen()
+    sessions.next()
+    with call.result() as conn:
+        assert conn.connected
+
+
+@pytest.mark.parametrize("timeouts", [stompy.Timeouts(), stompy.Timeouts(start=0), stompy.Timeouts(start=0.0, send=1)])
+def test_by_default_one_attempt_is_made(sessions: Sessions, timeouts: stompy.Timeouts) -> None:
+    sessions.shut()
+    listener = Recorder()
+    with pytest.raises(stompy.ConnectError):
+        stompy.connect(sessions.url, timeouts=timeouts, listeners=[listener])
+    assert listener.names == []
+
+
 def test_what_cannot_pass_is_not_waited_for(sessions: Sessions, calling: Calling) -> None:
     call = calling(lambda: stompy.connect(sessions.url, timeouts=stompy.Timeouts(start=3600.0), heartbeat=(0, 0)))
     peer = sessions.accept()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 import pytest
 
@@ -363,3 +364,44 @@ def test_a_handler_of_dead_letters_that_always_raises_loses_none() -> None:
         subscription = conn.subscribe("/queue/DLQ")
         assert sorted(subscription.receive(timeout=WITHIN).text for _ in range(3)) == ["0", "1", "2"]
         assert broker.stats().discarded == 0
+
+
+@pytest.mark.parametrize("like", [None, "activemq", "activemq5", "artemis", "rabbitmq"])
+@pytest.mark.parametrize("ack", ["handled", "client-individual"])
+def test_a_handler_that_unsubscribes_gets_nothing_of_what_the_broker_delivers_again(like: Any, ack: AckMode) -> None:
+    """The rest was received with the first message, and cannot be acknowledged any more."""
+    handled = []
+    with Broker(like=like) as broker, stompy.connect(broker.url) as conn:
+
+        def handle(message: stompy.Message) -> None:
+            handled.append(message.text)
+            message.ack(confirm=True)
+            subscription.close()
+
+        with conn.batch():
+            for number in range(5):
+                conn.send("/queue/a", str(number), persistent=True)
+        conn.flush()
+        ready = threading.Event()
+        conn.subscribe("/queue/ready", lambda message: ready.wait(10))
+        conn.send("/queue/ready", "x", confirm=True)
+        subscription = conn.subscribe("/queue/a", handle, ack=ack)
+        until(lambda: conn.stats().queued_messages >= 5)  # all of them wait for the dispatcher
+        ready.set()
+        until(lambda: conn.stats().queued_messages == 0)
+        assert handled == ["0"]
+        conn.close()
+        until(lambda: broker.depth("/queue/a") == 4)
+
+
+@pytest.mark.parametrize("like", [None, "activemq", "activemq5", "artemis", "rabbitmq"])
+def test_what_was_not_acknowledged_cannot_be_after_the_subscription(like: Any) -> None:
+    with Broker(like=like) as broker, stompy.connect(broker.url) as conn:
+        conn.send("/queue/a", "x", persistent=True, confirm=True)
+        subscription = conn.subscribe("/queue/a", ack="client-individual")
+        message = subscription.receive(timeout=10)
+        subscription.close()
+        with pytest.raises(stompy.AckError, match="the broker will deliver it again"):
+            message.ack()
+        conn.close()
+        assert broker.depth("/queue/a") == 1

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import stompy
+from stompy.broker import Broker
 from stompy.errors import (
     BrokerError,
     ConfigurationError,
@@ -363,3 +364,35 @@ def test_a_subscription_that_fails_leaves_no_thread(serving: Serving, trouble: s
 
 def _extra_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if "-dispatcher-" in thread.name]
+
+
+def test_receiving_without_a_limit_waits_longer_than_the_receipt_timeout(talking: Talking, calling: Calling) -> None:
+    talk = talking(timeouts=stompy.Timeouts(receipt=0.05))
+    subscription = talk.subscribe("/queue/a", id="1")
+    with pytest.raises(stompy.ReceiveTimeoutError):
+        subscription.receive()
+    receiving = calling(lambda: subscription.receive(timeout=None))
+    receiving.until_blocked()
+    with pytest.raises(stompy.ReceiveTimeoutError):
+        subscription.receive()  # meanwhile the default has passed once more
+    talk.peer.deliver("x", subscription="1")
+    assert receiving.result().text == "x"
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_a_timeout_names_the_messages_that_were_not_acknowledged(prefetch: int) -> None:
+    with Broker() as broker, stompy.connect(broker.url) as conn:
+        for number in range(prefetch + 2):
+            conn.send("/queue/p", str(number), confirm=True)
+        with conn.subscribe("/queue/p", ack="client-individual", prefetch=prefetch) as subscription:
+            messages = [subscription.receive(timeout=WITHIN) for _ in range(prefetch)]
+            with pytest.raises(
+                stompy.ReceiveTimeoutError, match=f"in time: {prefetch} unacknowledged, prefetch={prefetch};"
+            ):
+                subscription.receive(timeout=0)
+            for message in messages:
+                message.ack()
+            for _ in range(2):
+                subscription.receive(timeout=WITHIN).ack(confirm=True)
+            with pytest.raises(stompy.ReceiveTimeoutError, match=r"in time$"):
+                subscription.receive(timeout=0)

@@ -19,9 +19,9 @@ from stompy.errors import (
     TlsError,
     VersionMismatchError,
 )
-from stompy.frames.grammar import FrameLimits, Version
+from stompy.frames.grammar import Version
 from stompy.link.handshake import OpenedSession, open_session
-from stompy.link.settings import Credentials, LinkSettings
+from stompy.link.settings import Credentials, Limits, LinkSettings
 from stompy.protocol.heartbeat import Heartbeats
 from stompy.secret import Secret
 from stompy.transport.memory import MemoryTransport, memory_pair
@@ -265,7 +265,7 @@ def test_an_answer_that_is_no_connected_is_refused_at_once(ends: Ends, answer: b
 @pytest.mark.requirement("LIM-03")
 def test_an_endless_connected_is_cut_off(ends: Ends) -> None:
     with pytest.raises(ConnectError) as caught:
-        opened(ends, b"CONNECTED\n" + b"x" * 200, limits=FrameLimits(max_header_line=100))
+        opened(ends, b"CONNECTED\n" + b"x" * 200, limits=Limits(max_header_line=100))
     assert isinstance(caught.value.__cause__, FrameTooLargeError)
     assert is_dropped(ends)
 

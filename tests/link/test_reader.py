@@ -12,8 +12,8 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConnectionLostError, FrameTooLargeError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import FrameLimits
 from stompy.link.link import Link
+from stompy.link.settings import Limits
 from stompy.transport.memory import memory_pair
 from tests.link.conftest import Linking
 from tests.support.peer import WITHIN, Linked, Peer, RecordingOwner, until
@@ -138,7 +138,7 @@ def test_bytes_are_counted(linking: Linking) -> None:
 
 @pytest.mark.requirement("LIM-03")
 def test_a_frame_beyond_a_limit_ends_the_link_and_names_the_limit(linking: Linking) -> None:
-    linked = linking(limits=FrameLimits(max_body=1000))
+    linked = linking(limits=Limits(max_body=1000))
     linked.peer.raw(b"MESSAGE\ndestination:/q\nmessage-id:1\nsubscription:1\ncontent-length:1001\n\n")
     reason = linked.owner.await_end()
     assert isinstance(reason, ConnectionLostError)

@@ -21,6 +21,8 @@ from stompy.testing.brokers.settings import BrokerSettings
 from stompy.testing.containers import ActiveMQContainer, BrokerOptions
 
 QUIET = (0.0, 0.0)
+OWN_OPTIONS = ("url", "reconnect", "listeners", "name")
+"""What an outbox and a worker give `connect` themselves."""
 
 
 class Order(TypedDict):
@@ -28,6 +30,9 @@ class Order(TypedDict):
 
     number: int
     items: list[str]
+
+
+OWN_OPTIONS = ("url", "reconnect", "listeners", "name")
 
 
 @pytest.fixture
@@ -98,7 +103,7 @@ def test_options_are_known_by_name_and_type(url: str, tmp_path: Path) -> None:
 def test_the_lists_of_options_are_those_of_the_functions() -> None:
     options = inspect.signature(connect).parameters
     assert declared(ConnectOptions) == {
-        name: parameter.annotation for name, parameter in options.items() if name not in _OWN_OPTIONS
+        name: parameter.annotation for name, parameter in options.items() if name not in OWN_OPTIONS
     }
     assert list(declared(stompy.SendOptions)) == list(SEND_OPTIONS)
     assert declared(BrokerOptions) == {one.name: one.type for one in fields(BrokerSettings)}

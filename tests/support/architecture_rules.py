@@ -88,7 +88,7 @@ REACHES: Mapping[str, int] = {
     "protocol": 13,
     "transport": 1,
     "link": 1,
-    "connection": 96,
+    "connection": 98,
     "broker": 23,
     "worker": 1,
     "spark": 1,

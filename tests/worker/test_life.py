@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,14 @@ def redelivered(url: str, count: int) -> dict[str, bool]:
         subscription = conn.subscribe("/queue/a", ack="client-individual")
         messages = [subscription.receive(timeout=WITHIN) for _ in range(count)]
         return {message.text: message.redelivered for message in messages}
+
+
+def line_of(process: subprocess.Popen[bytes]) -> bytes:
+    """Return the next line that a worker logs; it is alive."""
+    assert process.stderr is not None
+    line: bytes = process.stderr.readline()
+    assert line, "the worker has ended"
+    return line
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -270,9 +279,8 @@ def test_a_signal_that_is_sent_twice_is_one(
     send(broker.url, "x")
     wait_until(lambda: noted() == ["begin x"])
     process.terminate()
-    assert process.stderr is not None
     if not processes:
-        wait_until(lambda: b"received SIG" in process.stderr.readline())
+        wait_until(lambda: b"received SIG" in line_of(process))
     process.terminate()
     (tmp_path / "release").touch()
     assert process.wait(WITHIN) == 0
@@ -286,8 +294,7 @@ def test_a_terminal_that_hangs_up_stops_it_in_order(
     send(broker.url, "x")
     wait_until(lambda: noted() == ["begin x"])
     process.send_signal(signal.SIGHUP)
-    assert process.stderr is not None
-    wait_until(lambda: b"received SIGHUP" in (process.stderr.readline() if process.stderr else b""))
+    wait_until(lambda: b"received SIGHUP" in line_of(process))
     (tmp_path / "release").touch()
     assert process.wait(WITHIN) == 0
     assert noted() == ["begin x", "end x"]
@@ -304,7 +311,8 @@ def test_it_writes_the_stacks_of_all_threads_when_asked(
     wait_until(lambda: get(port, "/ready")[0] == 200 and noted() == ["begin x"])
     process.send_signal(signal.SIGUSR1)
     lines: list[bytes] = []
-    wait_until(lambda: lines.append(process.stderr.readline()) or b"in until_released" in lines[-1])  # type: ignore[func-returns-value,union-attr]
+    while not lines or b"in until_released" not in lines[-1]:
+        lines.append(line_of(process))
     assert any(b"File" in line and b"in run" in line for line in lines)
     (tmp_path / "release").touch()
     process.terminate()

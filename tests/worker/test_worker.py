@@ -14,6 +14,7 @@ import stompy
 from stompy.broker import Broker
 from stompy.dialects.options import SEND_OPTIONS
 from stompy.testing.proxy import FaultProxy
+from tests.support.ports import reserved_port
 from tests.transport.conftest import GIVE_UP, Calling
 from tests.transport.conftest import calling as calling
 from tests.worker.conftest import WITHIN, Seen, left, wait_until
@@ -240,7 +241,7 @@ def test_attempts_of_an_ordered_task_begin_anew_in_a_new_session(broker: Broker,
     assert seen.items == [1, 1, 2]
 
 
-KEYS = {
+KEYS: dict[str, Any] = {
     "header": "customer",
     "function": lambda message: message.headers["customer"],
     "unhashable": lambda message: message.headers.get("customer") or [],
@@ -315,7 +316,7 @@ def test_an_invalid_option_is_refused_at_once(make_worker: Make, options: dict[s
 def test_an_unknown_option_of_a_worker_is_refused_where_it_is_written(name: str, meant: str) -> None:
     hint = f"; did you mean {meant!r}" if meant else ""
     with pytest.raises(stompy.ConfigurationError, match=re.escape(f"a worker has no option {name!r}{hint}")):
-        stompy.Worker("stomp://127.0.0.1:1", **{name: 3})
+        stompy.Worker("stomp://127.0.0.1:1", **{name: 3})  # type: ignore[arg-type]
 
 
 def test_invalid_tasks_are_refused_at_once(make_worker: Make) -> None:
@@ -355,6 +356,26 @@ def test_an_unknown_broker_is_waited_for(make_worker: Make, seen: Seen) -> None:
     worker.add(print, "/queue/a")
     with pytest.raises(stompy.ConnectError):
         worker.start()
+
+
+def test_a_worker_may_make_one_attempt(make_worker: Make, caplog: pytest.LogCaptureFixture) -> None:
+    worker = make_worker("stomp://127.0.0.1:1", timeouts=stompy.Timeouts(start=0))
+    worker.add(print, "/queue/a")
+    with caplog.at_level("WARNING", "stompy.worker"), pytest.raises(stompy.ConnectError):
+        worker.start()
+    assert "attempt" not in caplog.text
+
+
+def test_a_worker_with_timeouts_of_its_own_still_waits_for_its_broker(make_worker: Make, calling: Calling) -> None:
+    with reserved_port() as port:
+        worker = make_worker(f"stomp://127.0.0.1:{port}", timeouts=stompy.Timeouts(send=5, close=WITHIN))
+        worker.add(print, "/queue/a")
+        starting = calling(worker.start)
+        starting.until_blocked()
+        with Broker(port=port):
+            starting.result()
+            worker.close()
+    assert worker.closed
 
 
 def test_tasks_go_on_while_acknowledgements_wait_to_be_written(

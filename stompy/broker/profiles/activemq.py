@@ -120,8 +120,6 @@ ACTIVEMQ = Profile(
     selectors=Evaluation(activemq=True),
     nack="dead letter",
     nack_alone=True,
-    ack_after_unsubscribe=False,
-    unsubscribe_returns=True,
     refuses_transacted={"NACK": "Poison ack cannot be transacted: {id}"},
     rollback_only=True,
     prioritized=False,

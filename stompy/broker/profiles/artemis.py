@@ -120,8 +120,6 @@ ARTEMIS = Profile(
         named=False,
     ),
     nack="discarded",
-    ack_after_unsubscribe=False,
-    unsubscribe_returns=True,
     returns_as_new=True,
     first_as_redelivered=True,
     transacted=frozenset(),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("stompy.transport")
 
+_FORBIDDEN = 403
 _START = b"GET "
 """The first bytes of a WebSocket client; no STOMP frame begins so."""
 
@@ -293,11 +294,14 @@ class AcceptedTransport:
                 self._finish(response, Deadline(_RESPONSE_WITHIN))
                 raise ConnectionLostError(f"the HTTP request of {self.peer} was answered")
             request = handshake.parse_request(head)
-            if request.origin is not None and not self._admits(request.origin):
-                raise HandshakeRefused(403, f"the origin {request.origin!r} is not among the broker's origins")
+            if request.origin is not None and not (request.of_this_server or self._admits(request.origin)):
+                raise HandshakeRefused(
+                    403, f"the origin {request.origin!r} is not among the broker's origins (option origins, --origin)"
+                )
             self.subprotocol = handshake.choose_subprotocol(request.subprotocols, self._subprotocols)
         except HandshakeRefused as refused:
-            _LOG.info("%s: refused the WebSocket handshake: %s", self.peer, refused)
+            level = logging.WARNING if refused.status == _FORBIDDEN else logging.INFO
+            _LOG.log(level, "%s: refused the WebSocket handshake: %s", self.peer, refused)
             self._finish(handshake.refusal(refused), Deadline(0))
             raise ConnectionLostError(f"refused the WebSocket handshake of {self.peer}: {refused}") from None
         self._underlying.sendall(handshake.accept_head(request.key, self.subprotocol), Deadline(0))

@@ -23,16 +23,17 @@ class WebSocketOptions:
         headers: of the HTTP request, such as `Origin`, `Cookie` or `Authorization`; or a function that is called for
             each connect, reconnects included, in the thread that connects. Stored as a `Secret`; a pickle contains
             them.
-        text: whether to send text messages rather than binary ones, where a frame is UTF-8.
+        text: whether a frame that is UTF-8 is sent as a text message, the only kind that ActiveMQ Classic reads, rather
+            than a binary one.
 
     Raises:
         ConfigurationError: a header cannot be sent, or is one that the handshake sets itself.
     """
 
     headers: Headers | Secret[Headers] | None = field(default=None, repr=False)
-    text: bool = False
+    text: bool = True
 
-    def __init__(self, headers: Headers | Secret[Headers] | None = None, text: bool = False) -> None:
+    def __init__(self, headers: Headers | Secret[Headers] | None = None, text: bool = True) -> None:
         # Not that of the dataclass, whose local variables a traceback would show.
         given = headers if headers is None or isinstance(headers, Secret) else Secret(headers)
         headers = None

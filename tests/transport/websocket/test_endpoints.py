@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import signal
 import socket
@@ -383,3 +384,40 @@ def test_a_writer_ends_although_a_closing_server_does_not_read(raw_server: socke
         with pytest.raises(ConnectionLostError, match="was shut down"):
             writing.result()
         closing.result()
+
+
+OWN_OR_NOT = [
+    ("localhost:61614", "http://localhost:61614", True),
+    ("127.0.0.1:61614", "http://127.0.0.1:61614", True),
+    ("[::1]:61614", "http://[::1]:61614", True),
+    ("LOCALHOST:61614", "https://LOCALHOST:61614", True),
+    ("localhost:61614", "http://localhost:61615", False),
+    ("localhost:61614", "http://localhost", False),
+    ("localhost:61614", "http://127.0.0.1:61614", False),
+    ("127.0.0.1:61614", "http://127.0.0.1:61614.evil.example", False),
+    ("evil.example:61614", "http://evil.example:61614", False),
+    ("127.0.0.1.evil.example", "http://127.0.0.1.evil.example", False),
+    ("192.168.0.7:61614", "http://192.168.0.7:61614", False),
+    ("localhost:61614", "null", False),
+]
+"""Host, Origin, and whether that is a client of this machine that names the broker's own address."""
+
+
+@pytest.mark.parametrize(("host", "origin", "accepted"), OWN_OR_NOT)
+def test_the_origin_of_the_broker_itself_is_accepted_on_a_loopback_address(
+    listener: WebSocketListener,
+    client: socket.socket,
+    host: str,
+    origin: str,
+    accepted: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    transport = listener.accept()
+    assert transport is not None
+    client.sendall(request_head("/", host, KEY, headers={"Origin": origin}))
+    refused = contextlib.nullcontext() if accepted else pytest.raises(ConnectionLostError)
+    with refused:
+        transport.do_handshake(ample())
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [origin in text and "--origin" in text for text in warned] == [True] * (not accepted)
+    transport.close()
