@@ -15,7 +15,7 @@ def main(url: str) -> None:
     with stompy.connect(url) as conn:
         receipts = [conn.send_async(QUEUE, f"message {number}") for number in range(1000)]
         for receipt in receipts:
-            receipt.wait(timeout=10)
+            receipt.result(timeout=10)
         print("confirmed by the broker:", len(receipts))
         subscription = conn.subscribe(QUEUE)
         for _ in receipts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 __version__ = "0.1.0"
 __distribution__ = "stompy-client"  # first, see `stompy.installed`
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from stompy.errors import (
@@ -32,6 +31,7 @@ from stompy.errors import (
     OutboxDamagedError,
     OutboxError,
     OutboxFullError,
+    Outcome,
     ProtocolError,
     ProxyError,
     ProxyLoginRefusedError,
@@ -51,7 +51,10 @@ from stompy.errors import (
 
 if TYPE_CHECKING:
     from stompy.backoff import Backoff
-    from stompy.connection.connecting import connect
+    from stompy.connection.buffer import Batch
+    from stompy.connection.codec import Body
+    from stompy.connection.config import Login, Order, Passcode
+    from stompy.connection.connecting import ConnectOptions, connect
     from stompy.connection.connection import Connection
     from stompy.connection.listeners import (
         ClosedEvent,
@@ -65,20 +68,23 @@ if TYPE_CHECKING:
     from stompy.connection.message import Message
     from stompy.connection.reconnect import Reconnect, ResendLimits
     from stompy.connection.stats import ConnectionStats
-    from stompy.connection.subscription import Subscription
+    from stompy.connection.subscription import AckMode, Handler, MessageListener, OnException, Subscription
+    from stompy.connection.telemetry import Telemetry
     from stompy.connection.transaction import Transaction
     from stompy.default import DEFAULT, Default
+    from stompy.dialects.brokers import DialectName
     from stompy.dialects.options import SendOptions
-    from stompy.frames.frame import Frame, Headers
+    from stompy.frames.frame import Frame, Headers, Pairs
     from stompy.frames.grammar import Leniency, Version
     from stompy.link.receipts import Receipt
     from stompy.link.settings import Limits, Timeouts
     from stompy.outbox.outbox import Outbox
     from stompy.outbox.stats import DeadLetter, OutboxStats
+    from stompy.secret import Secret
     from stompy.telemetry.otel import OpenTelemetry
     from stompy.telemetry.prometheus import PrometheusCollector
     from stompy.transport.tcp import TcpOptions
-    from stompy.transport.tls.options import Tls
+    from stompy.transport.tls.options import Tls, TlsVersion
     from stompy.transport.websocket.options import WebSocketOptions
     from stompy.worker.engine import WorkerExit
     from stompy.worker.service import TaskHealth, WorkerHealth
@@ -88,8 +94,11 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT",
     "AckError",
+    "AckMode",
     "AllBrokersFailedError",
     "Backoff",
+    "Batch",
+    "Body",
     "BodyDecodeError",
     "BrokerError",
     "ClientCertificateRefusedError",
@@ -98,6 +107,7 @@ __all__ = [
     "ConcurrencyError",
     "ConfigurationError",
     "ConnectError",
+    "ConnectOptions",
     "ConnectRefusedError",
     "ConnectTimeoutError",
     "ConnectedEvent",
@@ -107,9 +117,11 @@ __all__ = [
     "DeadLetter",
     "Default",
     "Defer",
+    "DialectName",
     "DisconnectedEvent",
     "Frame",
     "FrameTooLargeError",
+    "Handler",
     "HandlerErrorEvent",
     "Headers",
     "HeartbeatTimeoutError",
@@ -120,16 +132,23 @@ __all__ = [
     "Limits",
     "Listener",
     "LocalProtocolError",
+    "Login",
     "Message",
     "MessageError",
+    "MessageListener",
     "NotConnectedError",
+    "OnException",
     "OpenTelemetry",
+    "Order",
     "Outbox",
     "OutboxBusyError",
     "OutboxDamagedError",
     "OutboxError",
     "OutboxFullError",
     "OutboxStats",
+    "Outcome",
+    "Pairs",
+    "Passcode",
     "PrometheusCollector",
     "ProtocolError",
     "ProxyError",
@@ -143,6 +162,7 @@ __all__ = [
     "RemoteProtocolError",
     "ResendLimits",
     "Retry",
+    "Secret",
     "SendOptions",
     "SendTimeoutError",
     "SessionError",
@@ -153,9 +173,11 @@ __all__ = [
     "TaskHealth",
     "TaskListener",
     "TcpOptions",
+    "Telemetry",
     "Timeouts",
     "Tls",
     "TlsError",
+    "TlsVersion",
     "Transaction",
     "TransactionError",
     "UnconfirmedFullError",
@@ -171,6 +193,23 @@ __all__ = [
 ]
 
 _LAZY = {
+    "TlsVersion": "stompy.transport.tls.options",
+    "Telemetry": "stompy.connection.telemetry",
+    "Secret": "stompy.secret",
+    "Pairs": "stompy.frames.frame",
+    "Passcode": "stompy.connection.config",
+    "Order": "stompy.connection.config",
+    "OnException": "stompy.connection.subscription",
+    "MessageListener": "stompy.connection.subscription",
+    "Login": "stompy.connection.config",
+    "Handler": "stompy.connection.subscription",
+    "DialectName": "stompy.dialects.brokers",
+    "Default": "stompy.default",
+    "DEFAULT": "stompy.default",
+    "ConnectOptions": "stompy.connection.connecting",
+    "Body": "stompy.connection.codec",
+    "Batch": "stompy.connection.buffer",
+    "AckMode": "stompy.connection.subscription",
     "Backoff": "stompy.backoff",
     "Connection": "stompy.connection.connection",
     "ClosedEvent": "stompy.connection.listeners",
@@ -187,8 +226,6 @@ _LAZY = {
     "Leniency": "stompy.frames.grammar",
     "Limits": "stompy.link.settings",
     "Timeouts": "stompy.link.settings",
-    "DEFAULT": "stompy.default",
-    "Default": "stompy.default",
     "Message": "stompy.connection.message",
     "OpenTelemetry": "stompy.telemetry.otel",
     "Outbox": "stompy.outbox.outbox",
@@ -218,12 +255,6 @@ _LAZY = {
 """Imported on first use, to keep `import stompy` fast; type checkers read the imports above."""
 
 if not TYPE_CHECKING:  # as type checkers would accept every name
+    from stompy.exports import late
 
-    def __getattr__(name: str) -> object:
-        if name not in _LAZY:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_LAZY[name]), name)
-        return value
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = late(__name__, _LAZY)

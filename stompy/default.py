@@ -29,6 +29,23 @@ def given(value: Value | Default, default: Value) -> Value:
     return default if isinstance(value, Default) else value
 
 
+_SAID_OTHERWISE = {
+    "username": "login",
+    "user": "login",
+    "password": "passcode",
+    "ssl": "tls",
+    "ssl_context": "tls",
+    "use_ssl": "tls",
+    "virtual_host": "vhost",
+    "heartbeats": "heartbeat",
+    "broker_url": "url",
+}
+"""Names of options in other libraries, and here."""
+
+_IN_URL = frozenset(("host", "hostname", "port", "host_and_ports", "broker_host_and_ports", "hosts"))
+"""Options of other libraries that are a part of the address here."""
+
+
 def check_names(owner: str, given: Iterable[str], known: Collection[str], others: Iterable[str] = ()) -> None:
     """Check that the options that were given are known.
 
@@ -43,4 +60,8 @@ def check_names(owner: str, given: Iterable[str], known: Collection[str], others
     """
     for name in given:
         if name not in known:
-            raise ConfigurationError(f"{owner} has no option {name!r}{did_you_mean(name, {*known, *others})}")
+            names = {*known, *others}
+            hint = did_you_mean(_SAID_OTHERWISE.get(name, name), names)
+            if name in _IN_URL and "url" in names:
+                hint = "; host and port are part of the address, such as 'stomp://localhost:61613'"
+            raise ConfigurationError(f"{owner} has no option {name!r}{hint}")

@@ -188,7 +188,7 @@ def send_receipts(port: int, feed: Feed) -> Round:
                 connection.send("/control/hold", str(window))
             receipts = [connection.send_async(QUEUE, BODY) for _ in range(window)]
             for receipt in receipts:
-                receipt.wait()
+                receipt.result()
 
     return run
 

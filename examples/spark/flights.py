@@ -242,8 +242,7 @@ def broker(kind: str) -> Iterator[str]:
         with Broker() as embedded:
             yield embedded.url
         return
-    from stompy.testing.brokers.settings import BrokerUnavailable
-    from stompy.testing.containers import start_broker
+    from stompy.testing import BrokerUnavailable, start_broker
 
     try:
         real = start_broker(kind)

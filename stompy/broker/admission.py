@@ -28,7 +28,7 @@ class SlotState(enum.Enum):
     GONE = "has left"
 
 
-class Slot:
+class ClientSlot:
     """One client's place; guarded by the admission's lock."""
 
     __slots__ = ("network", "refusal", "state")
@@ -58,7 +58,7 @@ class Admission:
         self._count = dict.fromkeys(SlotState, 0)
         self._waiting_from: Counter[str | None] = Counter()
 
-    def enter(self, peer: str) -> Slot | None:
+    def enter(self, peer: str) -> ClientSlot | None:
         """Return a new client's place; `None` where there is no place even to refuse it properly.
 
         Args:
@@ -69,19 +69,19 @@ class Admission:
             refusal = self._refusal(network)
             if refusal is not None and self._count[SlotState.REFUSED] >= _SPARE:
                 return None
-            slot = Slot(SlotState.GONE, network, refusal)
+            slot = ClientSlot(SlotState.GONE, network, refusal)
             self._set(slot, SlotState.REFUSED if refusal else SlotState.WAITING)
             return slot
 
-    def greeted(self, slot: Slot) -> None:
+    def greeted(self, slot: ClientSlot) -> None:
         """Note that a client is connected now."""
         self._move(slot, SlotState.INSIDE)
 
-    def leave(self, slot: Slot) -> None:
+    def leave(self, slot: ClientSlot) -> None:
         """Note that a client is gone; nothing happens the second time."""
         self._move(slot, SlotState.GONE)
 
-    def _move(self, slot: Slot, state: SlotState) -> None:
+    def _move(self, slot: ClientSlot, state: SlotState) -> None:
         with self._lock:
             if slot.state is not SlotState.GONE:
                 self._count[slot.state] -= 1
@@ -91,7 +91,7 @@ class Admission:
                         del self._waiting_from[slot.network]
                 self._set(slot, state)
 
-    def _set(self, slot: Slot, state: SlotState) -> None:
+    def _set(self, slot: ClientSlot, state: SlotState) -> None:
         slot.state = state
         self._count[state] += 1
         if state is SlotState.WAITING:

@@ -18,7 +18,7 @@ from stompy.broker.commands import Commands
 from stompy.broker.listening import Listening, Places
 from stompy.broker.management import Management
 from stompy.broker.profiles.known import Like, profile_named
-from stompy.broker.router import Router
+from stompy.broker.router import BrokerRouter
 from stompy.broker.schedule import Clock
 from stompy.broker.settings import BrokerLimits, Settings
 from stompy.broker.users import User, Users
@@ -187,7 +187,7 @@ class Broker(Management):
         )
         self._given = listener
         instance = secrets.token_hex(3)
-        super().__init__(Router(self._settings, instance=instance))
+        super().__init__(BrokerRouter(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)
         self._acceptor = Acceptor(self._router, commands, self._settings, instance=instance)
         self._console = None if console is False else self._make_console(int(console is not True and console), instance)

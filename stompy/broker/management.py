@@ -15,7 +15,7 @@ from stompy.frames.parser import Parser
 
 if TYPE_CHECKING:
     from stompy.broker.message import Item
-    from stompy.broker.router import Router
+    from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
     from stompy.broker.stats import BrokerStats
     from stompy.frames.frame import Frame
@@ -85,7 +85,7 @@ class Management:
         router: the broker's state.
     """
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: BrokerRouter) -> None:
         self._router = router
 
     def stats(self) -> BrokerStats:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from stompy.broker.conditions import JMS, Evaluation
 from stompy.broker.destinations import Names
+from stompy.broker.selector import JMS, Evaluation
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, parse_accept_version
 
 if TYPE_CHECKING:
-    from stompy.broker.options import SendOptions
+    from stompy.broker.options import SendRequest
     from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Grammar
     from stompy.protocol.rules import Lookup
@@ -202,8 +202,8 @@ class Profile:
     selectors: Evaluation = JMS
     dead_letter: str | None = None
     expired: str | None = None
-    letter: Callable[[Pairs, SendOptions, str], Pairs] = lambda pairs, options, queue: pairs
-    keeps_letter: Callable[[SendOptions], bool] = lambda options: True
+    letter: Callable[[Pairs, SendRequest, str], Pairs] = lambda pairs, options, queue: pairs
+    keeps_letter: Callable[[SendRequest], bool] = lambda options: True
     nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
     nack_alone: bool = False
     ack_reaches_connection: bool = False
@@ -222,7 +222,7 @@ class Profile:
     restored_as_redelivered: bool = False
     first: bytes = b""
     counts: bool = True
-    added: Callable[[SendOptions, float], tuple[tuple[str, str], ...]] = lambda options, now: ()
+    added: Callable[[SendRequest, float], tuple[tuple[str, str], ...]] = lambda options, now: ()
     own_headers: frozenset[str] = frozenset()
     repeated: Literal["all", "first", "last before 1.2"] = "all"
     own_length: frozenset[Version] = frozenset()

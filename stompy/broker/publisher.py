@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.destinations import REMOTE, is_topic, targets_of
 from stompy.broker.message import Item
 from stompy.broker.profile import TOO_LONG
-from stompy.broker.queues import Queue
-from stompy.broker.ready import order_of
+from stompy.broker.queues import Queue, order_of
 from stompy.broker.work import PIECE, TOGETHER
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from stompy.broker.consumer import Consumer
-    from stompy.broker.message import Delivery, Message, MessageHead
+    from stompy.broker.message import MessageHead, OutgoingMessage, StoredMessage
     from stompy.broker.schedule import Clock, Schedule
     from stompy.broker.settings import Settings
     from stompy.broker.stats import Counters
@@ -64,7 +63,7 @@ class Taken:
         self.count = 0
 
 
-class Publisher:
+class BrokerPublisher:
     """Puts messages where they belong.
 
     Args:
@@ -85,7 +84,7 @@ class Publisher:
         self,
         settings: Settings,
         topology: Topology,
-        schedule: Schedule[Message],
+        schedule: Schedule[StoredMessage],
         *,
         clock: Clock,
         counters: Counters,
@@ -111,7 +110,7 @@ class Publisher:
         self._orders = itertools.count(1)
         self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def new_item(self, message: Message) -> Item:
+    def new_item(self, message: StoredMessage) -> Item:
         """Return a place for a message, after all that there are."""
         return Item(message, next(self._orders))
 
@@ -121,7 +120,7 @@ class Publisher:
 
     # Into queues
 
-    def publish(self, message: Message, sender: str | None = None, *, committed: bool = False) -> None:
+    def publish(self, message: StoredMessage, sender: str | None = None, *, committed: bool = False) -> None:
         """Put a message into its queue, or into the backlog of every subscription to its topic, or keep it for later.
 
         Args:
@@ -176,7 +175,7 @@ class Publisher:
         if name.startswith(REMOTE) and name not in self._topology.queues and self._settings.profile.ends_late_replies:
             raise RemoteProtocolError(f"temp-queue://ID:{name[:80]} does not exist")
 
-    def check_topics(self, messages: Iterable[Message], sender: str) -> None:
+    def check_topics(self, messages: Iterable[StoredMessage], sender: str) -> None:
         """Check that the messages of a transaction to topics can be published.
 
         Raises:
@@ -197,7 +196,7 @@ class Publisher:
                 self._refuse_full(feed.queue, count)
 
     def _deliver(
-        self, message: Message, sender: str | None, *, forced: bool = False, committed: bool = False
+        self, message: StoredMessage, sender: str | None, *, forced: bool = False, committed: bool = False
     ) -> FanOut | None:
         """Put a message where it belongs; of a topic with many subscriptions, return what is to be finished."""
         name = message.target
@@ -222,7 +221,7 @@ class Publisher:
         self._append(queue, message)
         return None
 
-    def _feed_each(self, followers: Followers, message: Message, sender: str | None, *, forced: bool) -> Steps:
+    def _feed_each(self, followers: Followers, message: StoredMessage, sender: str | None, *, forced: bool) -> Steps:
         lookup = message.shared.lookup
         for feed in followers.candidates(lookup):
             self._work.left -= 1
@@ -256,7 +255,7 @@ class Publisher:
         if fan_out.error is not None:
             raise fan_out.error
 
-    def append_all(self, queue: Queue, messages: Iterable[Message]) -> None:
+    def append_all(self, queue: Queue, messages: Iterable[StoredMessage]) -> None:
         """Put messages that do not expire into a queue in which there is room for them."""
         orders = self._orders
         items = [Item(message, next(orders)) for message in messages]
@@ -265,7 +264,7 @@ class Publisher:
         self._counters.messages_in += len(items)
         self._dirty[queue] = None
 
-    def _append(self, queue: Queue, message: Message) -> None:
+    def _append(self, queue: Queue, message: StoredMessage) -> None:
         item, declared = self.new_item(message), queue.declared
         if declared.lifetime is not None:
             latest = self._clock.now() + declared.lifetime
@@ -287,7 +286,7 @@ class Publisher:
             self._work.left -= 1
             self.dead_letter(item, TOO_LONG)
 
-    def _feed(self, feed: Feed, message: Message, *, forced: bool) -> None:
+    def _feed(self, feed: Feed, message: StoredMessage, *, forced: bool) -> None:
         queue = feed.queue
         if not queue.fits(1, message.size):
             self.hand_out(queue)
@@ -343,7 +342,7 @@ class Publisher:
         else:
             self._expired(item)
 
-    def give_back(self, deliveries: Sequence[Delivery]) -> Steps:
+    def give_back(self, deliveries: Sequence[OutgoingMessage]) -> Steps:
         """Return messages to their queues, to be delivered again."""
         returned: dict[Queue, list[Item]] = {}
         most, work = self._settings.profile.max_deliveries, self._work
@@ -527,7 +526,7 @@ class Publisher:
                     yield
             self._dirty[queue] = None
 
-    def _survives(self, message: Message) -> bool:
+    def _survives(self, message: StoredMessage) -> bool:
         persistent = message.options.persistent
         return self._settings.profile.keeps_by_default if persistent is None else persistent
 

@@ -32,10 +32,10 @@ from stompy.protocol.subprotocols import version_of
 from stompy.secret import Secret
 
 if TYPE_CHECKING:
-    from stompy.broker.admission import Admission, Slot
+    from stompy.broker.admission import Admission, ClientSlot
     from stompy.broker.commands import Commands
     from stompy.broker.management import FrameHook
-    from stompy.broker.router import Router
+    from stompy.broker.router import BrokerRouter
     from stompy.broker.settings import Settings
     from stompy.broker.users import User
     from stompy.frames.frame import Frame
@@ -50,7 +50,7 @@ _TOPIC_CHECK_INTERVAL = 1.0
 """Seconds between two checks by a reader whose session a publisher may have ended."""
 
 
-class Session:
+class ClientSession:
     """Serves one client from its CONNECT to the end of the stream.
 
     Args:
@@ -68,11 +68,11 @@ class Session:
         self,
         transport: Transport,
         *,
-        router: Router,
+        router: BrokerRouter,
         commands: Commands,
         settings: Settings,
         admission: Admission,
-        slot: Slot,
+        slot: ClientSlot,
         name: str,
         number: int,
     ) -> None:

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from stompy.broker.budget import MemoryBudget
-    from stompy.broker.conditions import Lookup
     from stompy.broker.consumer import Consumer
-    from stompy.broker.options import SubscribeOptions
+    from stompy.broker.options import SubscribeRequest
     from stompy.broker.profile import Declaration
-    from stompy.broker.selector import Selector
+    from stompy.broker.selector import Lookup, Selector
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
     from stompy.broker.work import Steps, Work
@@ -364,7 +363,7 @@ class Topology:
 
     # Durable subscriptions
 
-    def durable(self, client: str | None, target: Target, options: SubscribeOptions, session: str) -> Feed:
+    def durable(self, client: str | None, target: Target, options: SubscribeRequest, session: str) -> Feed:
         """Return a durable subscription that nobody serves; one to another topic, or with another selector, is new.
 
         Raises:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from stompy.broker.message import Delivery
+from stompy.broker.message import OutgoingMessage
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, SendTimeoutError
 from stompy.frames.encoder import HEARTBEAT
@@ -54,21 +54,21 @@ class WriteQueue:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._answered = threading.Condition(self._lock)
-        self._frames: list[bytes | Delivery] = []
+        self._frames: list[bytes | OutgoingMessage] = []
         self._bytes = 0
         self._answers = 0  # bytes of answers among them
         self._room_wanted = False  # somebody wanted to add a MESSAGE and could not
         self._finished = False  # nothing may be added any more
         self._broken = False  # nothing can be written any more
         self._announced = False  # entered in `touched`
-        self._at_once: Callable[[list[bytes | Delivery]], list[bytes] | None] | None = None
+        self._at_once: Callable[[list[bytes | OutgoingMessage]], list[bytes] | None] | None = None
         self._rest: list[bytes] | None = None  # of what was begun to be written at once
         self._waiting = False  # the writer waits for frames
         self._at_once_runs = False  # another thread writes at once
         self._writer_waits_for_it = False  # the writer waits for its end
         self._due = False  # the writer is to look when its next heartbeat is due
 
-    def write_at_once(self, write: Callable[[list[bytes | Delivery]], list[bytes] | None] | None) -> None:
+    def write_at_once(self, write: Callable[[list[bytes | OutgoingMessage]], list[bytes] | None] | None) -> None:
         """Let whoever would wake the writer write first: `write` takes frames, and returns as `send_now` does."""
         self._at_once = write
 
@@ -88,7 +88,7 @@ class WriteQueue:
             self._room_wanted = True
             return False
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: OutgoingMessage) -> None:
         """Add a MESSAGE."""
         size = len(delivery.head) + len(delivery.item.message.body)
         with self._lock:
@@ -96,7 +96,7 @@ class WriteQueue:
             self._bytes += size
         self._announce()
 
-    def deliver_all(self, deliveries: list[Delivery], size: int) -> None:
+    def deliver_all(self, deliveries: list[OutgoingMessage], size: int) -> None:
         """Add MESSAGEs, of so many bytes in all."""
         with self._lock:
             self._frames += deliveries
@@ -114,13 +114,13 @@ class WriteQueue:
             self._answers += size
         self._announce()
 
-    def withdraw(self, unwanted: Callable[[Delivery], bool]) -> list[Delivery]:
+    def withdraw(self, unwanted: Callable[[OutgoingMessage], bool]) -> list[OutgoingMessage]:
         """Take out and return the MESSAGEs that nobody has begun to write and that are `unwanted`."""
         with self._lock:
-            kept: list[bytes | Delivery] = []
-            taken: list[Delivery] = []
+            kept: list[bytes | OutgoingMessage] = []
+            taken: list[OutgoingMessage] = []
             for frame in self._frames:
-                if isinstance(frame, Delivery) and unwanted(frame):
+                if isinstance(frame, OutgoingMessage) and unwanted(frame):
                     taken.append(frame)
                     self._bytes -= len(frame.head) + len(frame.item.message.body)
                 else:
@@ -179,14 +179,14 @@ class WriteQueue:
         over = self._finished or self._broken or self._room_wanted
         return self._waiting and bool(self._frames) and not (over or self._at_once_runs or self._rest is not None)
 
-    def _take_frames(self) -> list[bytes | Delivery]:
+    def _take_frames(self) -> list[bytes | OutgoingMessage]:
         frames, self._frames = self._frames, []
         if self._answers >= self._max_bytes:
             self._answered.notify()
         self._bytes = self._answers = 0
         return frames
 
-    def take(self, timeout: float | None) -> tuple[list[bytes | Delivery], bool] | None:
+    def take(self, timeout: float | None) -> tuple[list[bytes | OutgoingMessage], bool] | None:
         """Wait for frames and take all of them; with them, whether somebody waits for room.
 
         Returns:
@@ -251,7 +251,7 @@ class WriterThread:
         self._pulse: HeartbeatTimer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._messages = cast("MessageTransport", transport) if hasattr(transport, "keeps_messages") else None
-        self._at_once: Callable[[list[bytes | Delivery]], list[bytes] | None] | None = None
+        self._at_once: Callable[[list[bytes | OutgoingMessage]], list[bytes] | None] | None = None
         if isinstance(transport, DirectTransport):
             self._at_once = functools.partial(self._write_at_once, transport)
         self.watch(None)
@@ -310,7 +310,7 @@ class WriterThread:
     def _until_beat(self) -> float | None:
         return None if self._pulse is None else self._pulse.next_check(time.monotonic())
 
-    def _encoded(self, frames: list[bytes | Delivery]) -> list[bytes]:
+    def _encoded(self, frames: list[bytes | OutgoingMessage]) -> list[bytes]:
         """Return frames as they are written: each by itself where the transport keeps messages apart, else joined."""
         if self._messages is not None and self._messages.keeps_messages:
             return [frame if isinstance(frame, bytes) else _joined([frame]) for frame in frames]
@@ -328,7 +328,7 @@ class WriterThread:
         if self._pulse is not None:
             self._pulse.sent(time.monotonic())
 
-    def _write_at_once(self, transport: DirectTransport, frames: list[bytes | Delivery]) -> list[bytes] | None:
+    def _write_at_once(self, transport: DirectTransport, frames: list[bytes | OutgoingMessage]) -> list[bytes] | None:
         messages = self._encoded(frames)
         rest = transport.send_now(messages)
         if rest is not messages and self._pulse is not None:
@@ -336,7 +336,7 @@ class WriterThread:
         return rest
 
 
-def _joined(frames: list[bytes | Delivery]) -> bytes:
+def _joined(frames: list[bytes | OutgoingMessage]) -> bytes:
     parts: list[bytes] = []
     for frame in frames:
         if isinstance(frame, bytes):

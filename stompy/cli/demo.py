@@ -136,7 +136,7 @@ def receipts(tour: Tour, broker: Broker, conn: Connection) -> None:
     """Let the broker confirm."""
     with tour.step("Receipts", "The broker confirms processed messages. Many receipts may be in flight at once."):
         for receipt in [conn.send_async("/queue/sure", str(number)) for number in range(100)]:
-            receipt.wait(_TIMEOUT)
+            receipt.result(_TIMEOUT)
         tour.check("the queue has all 100", holds=broker.depth("/queue/sure") == 100)
 
 

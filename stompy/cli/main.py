@@ -30,6 +30,7 @@ _COMMANDS = {
         "stompy.cli.spark:add_spark",
         "archive a destination to Parquet files, or replay them (needs stompy-client[spark])",
     ),
+    "completion": ("stompy.cli.completion:add_completion", "print a script that completes the command line in a shell"),
 }
 """The function that adds each command to the parser, and what the command does; imported when it is needed."""
 

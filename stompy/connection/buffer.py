@@ -156,7 +156,7 @@ class FrameBuffer:
         for receipt in receipts:
             self.link.receipts.forget(receipt)
             receipt._report()
-            receipt._resolve("unknown", error)
+            receipt._resolve(error)
 
     def _flush_in_own_thread(self, timeout: float | Default | None) -> None:
         if threading.get_ident() == self._thread:

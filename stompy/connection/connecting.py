@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NoReturn, TypedDict
 
 from stompy.connection.closing import Closing
 from stompy.connection.codec import user_headers
@@ -14,7 +14,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.failover import Failover, is_failover, parse_failover
 from stompy.connection.listeners import Listener
 from stompy.connection.reconnect import Reconnect, reconnect_of
-from stompy.default import DEFAULT, Default, given
+from stompy.default import DEFAULT, Default, check_names, given
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError
 from stompy.frames.grammar import NEGOTIABLE, Version
@@ -83,6 +83,7 @@ def connect(
     proxy: str | None = None,
     telemetry: Telemetry | None = None,
     websocket: WebSocketOptions | None = None,
+    **misspelt: NoReturn,
 ) -> Connection:
     """Connect to a broker; return when the session is open.
 
@@ -117,11 +118,18 @@ def connect(
             broker's host name.
         telemetry: a `stompy.OpenTelemetry`, which records traces and metrics.
         websocket: HTTP headers and the like, for `ws://` and `wss://`.
+        misspelt: raises an error that names the right option.
 
     Raises:
         ConfigurationError: an address or a setting is invalid; nothing was sent.
         ConnectError: no session was opened; its subclasses say why. With `Timeouts.start`, that of the last attempt.
     """
+    if misspelt:
+        import inspect  # slow, and seldom needed
+
+        names = tuple(misspelt)
+        misspelt.clear()  # a traceback would show a password
+        check_names("connect", names, {*inspect.signature(connect).parameters} - {"misspelt"})
     # From here on, no local variable shows a credential in a traceback.
     arguments, url, passcode = Secret((url, headers)), "", as_secret(passcode)
     hidden_proxy, proxy = as_secret(proxy), None

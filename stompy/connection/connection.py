@@ -50,6 +50,24 @@ _UNSAFE = re.compile(r"[^\w.-]", re.ASCII)
 """Characters that ids, which begin with the name, cannot have or would have to escape."""
 
 
+_SAID_OTHERWISE = {
+    "disconnect": "it is ended by close()",
+    "stop": "it is ended by close()",
+    "connect": "stompy.connect returns one that is connected",
+    "start": "stompy.connect returns one that is connected",
+    "is_connected": "it is the property 'connected'",
+    "set_listener": "it is add_listener(listener)",
+    "unsubscribe": "subscribe returns a Subscription, which close() ends",
+    "ack": "messages are acknowledged by message.ack()",
+    "nack": "messages are refused by message.nack()",
+    "begin": "use it as 'with connection.transaction()'",
+    "commit": "use it as 'with connection.transaction()'",
+    "abort": "use it as 'with connection.transaction()'",
+    "publish": "it is send(destination, body)",
+}
+"""Names that other libraries have for something, and what it is here."""
+
+
 class Connection:
     """A connection to a broker, returned by `stompy.connect`. Thread-safe; methods may also be called from callbacks.
 
@@ -58,6 +76,8 @@ class Connection:
     """
 
     def __init__(self, config: Config, listeners: Sequence[Listener] = (), acker: Acker | None = None) -> None:
+        if not isinstance(config, Config):
+            raise ConfigurationError("connections are made by stompy.connect('stomp://localhost:61613')")
         name = f"{_UNSAFE.sub('_', config.name)}-{next(_NUMBERS)}"
         self._config = config
         self._acker = acker or Acker()
@@ -147,14 +167,14 @@ class Connection:
             NotConnectedError: the connection was closed.
             ConnectionLostError: the connection was lost; `outcome` says whether the broker may have the message.
             ReceiptTimeoutError: with `confirm`, the broker did not confirm in time.
-            UnconfirmedFullError: with `connect(resend_unconfirmed=...)`, the resend buffer is full; nothing was sent.
+            UnconfirmedFullError: with `Reconnect(resend_unconfirmed=...)`, the resend buffer is full; nothing was sent.
         """
         if timeout is not DEFAULT:
             check_seconds(timeout)
         receipt = self._sender.send(destination, body, options, confirm, timeout)
         if receipt is not None:
             self._sender.flush_batch(timeout=timeout)
-            receipt.wait(timeout)
+            receipt.result(timeout)
 
     def send_async(
         self,
@@ -197,7 +217,7 @@ class Connection:
         """Write this thread's batch and wait for all pending receipts.
 
         Messages sent without a receipt are not confirmed. Also raises the error of a frame that failed earlier, on this
-        session or a lost one, unless its receipt's `wait` or another flush of this thread has raised it.
+        session or a lost one, unless its receipt or another flush of this thread has raised it.
 
         Args:
             timeout: seconds in total; by default the receipt timeout.
@@ -443,6 +463,13 @@ class Connection:
         if kind is None:
             self._subscriptions.acknowledge_held()
         self.close(drain=kind is None)
+
+    if not TYPE_CHECKING:  # as type checkers would accept every name
+
+        def __getattr__(self, name: str) -> object:
+            hint = _SAID_OTHERWISE.get(name)
+            end = "" if hint is None else f"; {hint}"
+            raise AttributeError(f"a Connection has no {name!r}{end}")
 
     def __del__(self) -> None:
         closing: Closing | None = getattr(self, "_closing", None)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from stompy.connection.codec import encode_body, encoding_of, header_text, user_headers
 from stompy.dialects.options import BROKER_OPTIONS, SendOptions, SubscribeOptions, check_send_options
-from stompy.errors import LocalProtocolError
+from stompy.errors import ConfigurationError, LocalProtocolError
 from stompy.frames.encoder import LARGE_BODY, Encoded, encode_head, encode_lines, finish
 from stompy.link.link import Link
 
@@ -72,7 +72,8 @@ class SendEncoder:
 
         Raises:
             LocalProtocolError: the frame cannot be encoded.
-            ConfigurationError: an option is wrong, given twice, or not supported by the broker.
+            ConfigurationError: an option is wrong, given twice, or not supported by the broker; or a body seems to be
+                in the place of the destination.
         """
         kind = type(body)
         head, encode, content_length, taken = self._head(destination, kind, options)
@@ -84,6 +85,11 @@ class SendEncoder:
             data, _ = encode_body(body, options.get("content_type"))  # raises the proper error
         if data and content_length and len(data) < LARGE_BODY:
             return b"%b%bcontent-length:%d\n\n%b\0" % (head, extra, len(data), data)
+        if not data and self.link.dialect.slashed and not destination.startswith("/"):
+            raise ConfigurationError(
+                f"an empty message to {destination!r}: send takes the destination first, and those of"
+                f" {self.link.dialect.product} begin with a slash: send('/queue/NAME', {destination!r})"
+            )
         return finish(head + extra, data, grammar=self.link.protocol.grammar, content_length=content_length)
 
     def _head(self, destination: str, kind: type, options: SendOptions) -> _Head:

@@ -143,7 +143,7 @@ class Delivery:
 
 
 class Message:
-    """A received MESSAGE frame. Thread-safe.
+    """A received MESSAGE frame, made by `Connection.subscribe` and its like. Thread-safe.
 
     It can only be acknowledged in the session that delivered it.
 
@@ -337,7 +337,7 @@ class Message:
         """
         receipt = self._delivery.acker.acknowledge(self, "ACK", receipt=confirm)
         if receipt is not None:
-            receipt.wait()
+            receipt.result()
 
     def ack_async(self) -> Receipt:
         """Acknowledge the message as `ack` does, and return the receipt by which the broker will confirm the ACK."""
@@ -364,7 +364,7 @@ class Message:
         """
         receipt = self._delivery.acker.acknowledge(self, "NACK", receipt=confirm, requeue=requeue)
         if receipt is not None:
-            receipt.wait()
+            receipt.result()
 
     def nack_async(self, *, requeue: bool | None = None) -> Receipt:
         """Reject the message as `nack` does, and return the receipt by which the broker will confirm the NACK."""

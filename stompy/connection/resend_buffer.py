@@ -274,7 +274,7 @@ class ResendBuffer:
         for send in pending:
             self._send_together(link, [send])
             self._await_answer(link, send.receipt)
-            if send.receipt.done:
+            if send.receipt.done():
                 continue
             if link.end_reason is None:
                 raise ReceiptTimeoutError("a resent message was not confirmed in time", receipt_id=send.receipt.id)
@@ -283,17 +283,17 @@ class ResendBuffer:
 
     def _await_answer(self, link: Link, receipt: Receipt) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: receipt.done or link.end_reason is not None, link.receipt_timeout)
+            self._changed.wait_for(lambda: receipt.done() or link.end_reason is not None, link.receipt_timeout)
 
     def _suspect(self, send: PendingSend, reason: StompError) -> None:
         if not _names_no_receipt(reason):
             return
         send.failures_alone += 1
         if send.failures_alone >= _MAX_FAILURES_ALONE:
-            send.receipt._resolve("rejected", for_caller(reason, "rejected"))
+            send.receipt._resolve(for_caller(reason, "rejected"))
 
     def _add(self, buffer: FrameBuffer, send: PendingSend) -> None:
-        if send.receipt.done:
+        if send.receipt.done():
             return
         try:
             buffer.add(send.frame(buffer.link), send.receipt)
@@ -301,7 +301,7 @@ class ResendBuffer:
             # Such as in another STOMP version than that of the first copy.
             lost = ConnectionLostError(f"the connection was lost, and the message cannot be resent: {error}")
             lost.__cause__ = error
-            send.receipt._resolve("unknown", lost)
+            send.receipt._resolve(lost)
 
     def finish(self, reason: StompError | None) -> None:
         """Resolve all receipts as unknown: there will be no other link."""
@@ -315,7 +315,7 @@ class ResendBuffer:
             unresolved = list(self._pending.values())
             self._changed.notify_all()
         for send in unresolved:
-            send.receipt._resolve("unknown", over)
+            send.receipt._resolve(over)
 
 
 def size_of(headers: dict[str, str], body: bytes) -> int:

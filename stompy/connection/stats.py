@@ -28,7 +28,7 @@ class ConnectionStats:
         frames_received: frames received.
         bytes_received: bytes received.
         receipts_pending: receipts that have no outcome yet.
-        unconfirmed: messages in the resend buffer of `connect(resend_unconfirmed=...)`.
+        unconfirmed: messages in the resend buffer of `Reconnect(resend_unconfirmed=...)`.
         unconfirmed_bytes: bytes of their bodies and headers.
         queued_messages: messages that wait for user code, and receipts that wait for listeners.
         queued_bytes: bytes of their bodies and, approximately, headers.

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from weakref import WeakSet
 
 from stompy.connection.dispatcher import Dispatcher
+from stompy.connection.leaving import left_by_exception
 from stompy.connection.listeners import check_function, hears_messages
-from stompy.connection.message import Delivery, Message, log_fields
+from stompy.connection.message import Delivery, Message
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SubscribeOptions
@@ -63,18 +64,12 @@ _LOOP_INTERVAL = 0.02
 
 
 class _Hand:
-    """What a thread has received last from a subscription in mode `handled`.
+    """What a thread has received last from a subscription in mode `handled`, if it is not yet acknowledged."""
 
-    Attributes:
-        message: not yet acknowledged, or `None`.
-        loop: the loop that it was received in; `None` for `receive`.
-    """
-
-    __slots__ = ("__weakref__", "loop", "message")
+    __slots__ = ("__weakref__", "message")
 
     def __init__(self) -> None:
         self.message: Message | None = None
-        self.loop: object = None
 
 
 class Subscription:
@@ -139,7 +134,6 @@ class Subscription:
         self._on_arrival: Callable[[], object] | None = None
         """Called after messages were added to the inbox, and at the end; must not block. Used by `stompy.spark`."""
         self._warned = False
-        self._warned_of_left = False
         self._reason: StompError | None = None
         self._delivery: Delivery | None = None
         few = options.prefetch is not None and options.prefetch <= _FEW and ack != "auto"
@@ -264,38 +258,26 @@ class Subscription:
     # Mode `handled`, for what is received. Each thread has its own message in hand. It is acknowledged when the thread
     # asks for the next one, or when the block of the connection ends without an exception.
     #
-    # A generator is closed in the same way by `break` and by an exception in the loop, and cannot tell which it was. So
-    # the last message of a loop that was left is not acknowledged by asking for the next one: if the loop was left by
-    # an exception, which was caught outside it, the message was not handled. It is redelivered after the session.
+    # A loop that is left by an exception has not handled its last message, even if the exception is caught outside the
+    # loop and the thread goes on: that message is redelivered after the session.
 
-    def _hold(self, message: Message, loop: object) -> None:
+    def _hold(self, message: Message) -> _Hand:
         """Note what this thread has received."""
         hand: _Hand | None = getattr(self._own, "hand", None)
         if hand is None:
             hand = self._own.hand = _Hand()
             with self._condition:
                 self._hands.add(hand)
-        hand.message, hand.loop = message, loop
+        hand.message = message
+        return hand
 
-    def _acknowledge_held(self, *, loop: object = None, at_end: bool = False) -> None:
-        """Acknowledge what this thread has received, as it asks for the next message, in `loop`, or ends the block."""
+    def _acknowledge_held(self) -> None:
+        """Acknowledge what this thread has received, as it asks for the next message, or ends the block."""
         hand: _Hand | None = getattr(self._own, "hand", None)
-        if hand is None or hand.message is None:
-            return
-        message = hand.message
-        if at_end or hand.loop in (None, loop) or hand.loop in self._loops:
-            message._handled()
-        elif message.settled is None and not self._warned_of_left:
-            self._warned_of_left = True
-            _LOG.warning(
-                "a loop over %.200r was left before message %.200r was acknowledged; it stays unacknowledged until the"
-                " session ends: call ack() before break",
-                self.destination,
-                message.message_id,
-                extra=log_fields(message),
-            )
-        # Last, as a signal may interrupt: a message that is settled is not acknowledged again.
-        hand.message = None
+        if hand is not None and hand.message is not None:
+            hand.message._handled()
+            # Last, as a signal may interrupt: a message that is settled is not acknowledged again.
+            hand.message = None
 
     # For users.
 
@@ -330,7 +312,7 @@ class Subscription:
         if message is None:
             raise NotConnectedError(f"subscription {self.id!r} is closed")
         if handled:
-            self._hold(message, None)
+            self._hold(message)
         return message
 
     def __iter__(self) -> Iterator[Message]:
@@ -341,17 +323,24 @@ class Subscription:
         """
         loop = object()
         handled = self.ack == "handled"
+        message: Message | None = None
+        hand: _Hand | None = None
         try:
             self._loops[loop] = threading.get_ident()
             while True:
                 if handled:
-                    self._acknowledge_held(loop=loop)
+                    self._acknowledge_held()
                 message = self._next(_NO_DEADLINE) if self._inbox else self._next_of_loop()
                 if message is None:
                     return
                 if handled:
-                    self._hold(message, loop)
+                    hand = self._hold(message)
                 yield message
+        except GeneratorExit as closing:
+            # The hand is that of the thread of the loop, which the garbage collector may not run this in.
+            if hand is not None and hand.message is message and left_by_exception(closing):
+                hand.message = None
+            raise
         finally:
             # Without the lock, as the garbage collector may run this in a thread that holds it.
             self._loops.pop(loop, None)
@@ -483,7 +472,7 @@ class Subscription:
     ) -> None:
         try:
             if kind is None:
-                self._acknowledge_held(at_end=True)
+                self._acknowledge_held()
             self.close(drain=kind is None)
         except StompError:
             if kind is None:

@@ -124,7 +124,7 @@ class SubscriptionTable:
                 "SUBSCRIBE", subscription._subscribe_headers(), receipt=True, on_written=lambda: sent.append(link)
             )
             assert receipt is not None
-            receipt.wait(timeout)
+            receipt.result(timeout)
         except BaseException:
             # Only if it was sent: UNSUBSCRIBE for an unknown id is an error.
             if sent:
@@ -164,7 +164,7 @@ class SubscriptionTable:
             for headers in frames if link.alive and subscription._announced else ():
                 receipt = link.writer.request("UNSUBSCRIBE", headers, receipt=True)
                 assert receipt is not None
-                receipt.wait(timeout)
+                receipt.result(timeout)
         finally:
             # Only now, as messages may arrive until the receipt.
             if self.forget(subscription):
@@ -173,7 +173,7 @@ class SubscriptionTable:
     def acknowledge_held(self) -> None:
         """Acknowledge what the current thread has received in mode `handled`: its block has ended."""
         for subscription in self.all():
-            subscription._acknowledge_held(at_end=True)
+            subscription._acknowledge_held()
 
     def close(self, subscription: Subscription, *, timeout: float | Default | None, drain: bool) -> None:
         """End a subscription, after its messages were handled if `drain` is true; see `Subscription.close`."""
@@ -197,7 +197,7 @@ class SubscriptionTable:
         receipts = [link.writer.request("SUBSCRIBE", each._subscribe_headers(), receipt=True) for each in active]
         for receipt in receipts:
             assert receipt is not None
-            receipt.wait()
+            receipt.result()
         for subscription in active:
             if not self._note_replayed(subscription, link):
                 self._send_unsubscribe(link, subscription)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 class Telemetry(Protocol):
     """Records what connections do; `stompy.OpenTelemetry` is one."""
 
-    def connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
+    def _connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
         """Return a connection that is recorded."""
         ...
 
-    def for_worker(self) -> Telemetry:
+    def _for_worker(self) -> Telemetry:
         """Return what records a worker's connection and is middleware for its tasks."""
         ...
 
-    def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
+    def _inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
         """Return headers with the current context, unless they have one."""
         ...

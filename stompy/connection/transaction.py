@@ -187,7 +187,7 @@ class Transaction:
         deadline = Deadline(given(timeout, self._link.receipt_timeout))
         try:
             for receipt in self._write_all():
-                receipt.wait(deadline.remaining())
+                receipt.result(deadline.remaining())
         except BaseException as error:
             self._abort_quietly()
             if isinstance(error, (SessionError, ReceiptTimeoutError)):
@@ -199,13 +199,13 @@ class Transaction:
             committed = request("COMMIT", {"transaction": self.id}, receipt=True, on_written=self._committed)
             assert committed is not None
             for receipt in (committed, *self._receipts):
-                receipt.wait(deadline.remaining())
+                receipt.result(deadline.remaining())
             if self._second:
                 done = "its messages are stored, and its acknowledgements may have taken effect"
                 receipt = self._link.receipts.make()
                 self._link.writer.write(self._frame_of_second("COMMIT", receipt), receipt=receipt)
                 self._second = False
-                receipt.wait(deadline.remaining())
+                receipt.result(deadline.remaining())
         except BaseException as error:
             if self._end is None and getattr(error, "outcome", "not-sent") == "not-sent":
                 self._abort_quietly()  # COMMIT was not written

@@ -61,6 +61,7 @@ class Dialect:
         subscribes_temporary: whether a client has to subscribe to its reply queue (RabbitMQ does that by itself).
         ack_reaches: the messages that an ACK in mode `client` settles: the earlier ones of its subscription, as the
             specification says, or those of all subscriptions of the connection.
+        slashed: whether the names of destinations usually begin with a slash.
         ack_after_unsubscribe: whether an ACK is still accepted after its subscription has ended.
         nack: what the broker does with a message after a NACK: unknown; redelivers it a few times, then dead-letters
             it; redelivers it at once, without a limit; dead-letters it; discards it.
@@ -98,6 +99,7 @@ class Dialect:
     durable_as_queue: bool = False
     subscribes_temporary: bool = True
     ack_reaches: Literal["subscription", "connection"] = "subscription"
+    slashed: bool = False
     ack_after_unsubscribe: bool = True
     nack: Literal["unknown", "redelivered", "requeued", "dead letter", "discarded"] = "unknown"
     nack_is_individual: bool = False

@@ -196,10 +196,10 @@ class Link:
             others = deadline.sooner(None if remaining is None else remaining / 2)
             for receipt in self.receipts.outstanding():
                 with contextlib.suppress(StompError):
-                    receipt.wait(others.remaining())
+                    receipt.result(others.remaining())
             confirmation = self.writer.request("DISCONNECT", {}, receipt=True, timeout=deadline.remaining())
             assert confirmation is not None
-            confirmation.wait(deadline.remaining())
+            confirmation.result(deadline.remaining())
             if getattr(self.transport, "peer_closes", False):
                 self.expect_end()
                 self.transport.shutdown_write()

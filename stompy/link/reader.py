@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from stompy.link.link import Link
 
 _LOG = logging.getLogger("stompy.link")
-_RECEIPT_ID = b"receipt-id:"
+_RECEIPT_ID = b"\nreceipt-id:"
+"""How the header lines of a learned RECEIPT start."""
 _STALLED_AFTER = 5.0
 """Seconds of paused reading after which the owner is warned, once per session."""
 

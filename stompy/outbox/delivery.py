@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from stompy.connection.connection import Connection
 from stompy.dialects.brokers import dialect_named
@@ -135,7 +136,7 @@ class Delivery:
     def take_confirmed(self) -> list[Row]:
         """Return the oldest messages that the broker has confirmed, up to the first unconfirmed one, and drop them."""
         confirmed = []
-        while self._sent and self._sent[0].receipt.outcome == "confirmed":
+        while self._sent and _outcome_of(self._sent[0].receipt) == "confirmed":
             confirmed.append(self._sent.popleft().row)
         if confirmed:
             self._progress = time.monotonic()
@@ -151,8 +152,8 @@ class Delivery:
         if not self._sent:
             return None
         first = self._sent[0].receipt
-        if first.error is not None:
-            raise first.error.with_traceback(None)
+        if first.done():
+            first.result(0)
         if self._watched is not first:
             self._watched = first
             first.add_done_callback(lambda _: self._on_done())
@@ -191,15 +192,24 @@ class Delivery:
     def _outcomes(self) -> list[tuple[Row, str, StompError | None]]:
         """Return outcome and error of each message that was in flight."""
         outcomes: list[tuple[Row, str, StompError | None]] = [
-            (sent.row, sent.receipt.outcome, sent.receipt.error) for sent in self._sent
+            (sent.row, _outcome_of(sent.receipt), sent.receipt.exception(0)) for sent in self._sent
         ]
         if self._interrupted is not None:
             row, error = self._interrupted
             named = isinstance(error, BrokerError) and error.receipt_id is not None
             # Its receipt was not returned, but a `receipt-id` that is none of the others' must be this one's.
-            own = named and all(sent.receipt.outcome != "rejected" for sent in self._sent)
+            own = named and all(_outcome_of(sent.receipt) != "rejected" for sent in self._sent)
             outcomes.append((row, "rejected" if own else "unknown", error))
         return outcomes
+
+
+def _outcome_of(receipt: Receipt) -> Literal["pending", "confirmed", "rejected", "unknown"]:
+    if not receipt.done():
+        return "pending"
+    error = receipt.exception(0)
+    if error is None:
+        return "confirmed"
+    return "rejected" if getattr(error, "outcome", None) == "rejected" else "unknown"
 
 
 def error_text(error: StompError | None) -> str:

@@ -63,18 +63,15 @@ class OpenTelemetry:
 
     # For connections, workers and outboxes.
 
-    def connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
-        """See `stompy.connection.telemetry.Telemetry`."""
+    def _connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
         from stompy.telemetry.traced import TracedConnection
 
         return TracedConnection(self._recorder, config, listeners, handlers=True)
 
-    def for_worker(self) -> WorkerTelemetry:
-        """See `stompy.connection.telemetry.Telemetry`."""
+    def _for_worker(self) -> WorkerTelemetry:
         from stompy.telemetry.tasks import WorkerTelemetry
 
         return WorkerTelemetry(self._recorder)
 
-    def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
-        """See `stompy.connection.telemetry.Telemetry`."""
+    def _inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
         return self._recorder.inject(headers)

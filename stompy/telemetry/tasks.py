@@ -12,10 +12,11 @@ from stompy.telemetry import names
 from stompy.telemetry.recorder import Observation, Recorder
 from stompy.telemetry.traced import TracedConnection
 from stompy.worker.failure import Attempt
+from stompy.worker.middleware import Middleware
 from stompy.worker.task import Task
 
 
-class WorkerTelemetry:
+class WorkerTelemetry(Middleware):
     """Middleware for which each attempt at a message is a `process` span, until the message is settled.
 
     Args:
@@ -26,16 +27,13 @@ class WorkerTelemetry:
         self._recorder = recorder
         self._observed: dict[Message, Observation] = {}
 
-    def connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
-        """See `stompy.connection.telemetry.Telemetry`."""
+    def _connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
         return TracedConnection(self._recorder, config, listeners, handlers=False)
 
-    def for_worker(self) -> WorkerTelemetry:
-        """See `stompy.connection.telemetry.Telemetry`."""
+    def _for_worker(self) -> WorkerTelemetry:
         return self
 
-    def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
-        """See `stompy.connection.telemetry.Telemetry`."""
+    def _inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
         return self._recorder.inject(headers)
 
     def _begin(self, task: Task, message: Message) -> Observation:

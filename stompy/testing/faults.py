@@ -235,7 +235,7 @@ class Refuse(_Shown):
 Fault: TypeAlias = "FrameFault | CutAfter | Refuse"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
     """A fault that took effect.
 
@@ -335,7 +335,7 @@ class FaultPlan:
     def struck(self, fault: Fault, *, link: int) -> None:
         """Note that a fault took effect."""
         with self._changed:
-            self._strikes.append(Strike(fault, link))
+            self._strikes.append(Strike(fault=fault, link=link))
             self._changed.notify_all()
 
     @property

@@ -37,7 +37,7 @@ EventName: TypeAlias = Literal[
 _NAMES: tuple[EventName, ...] = get_args(EventName)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One call of a listener's method. It does not keep the connection alive, unlike the events of listeners.
 
@@ -141,39 +141,39 @@ class RecordingListener(Listener):
 
     def on_connected(self, event: ConnectedEvent) -> None:
         """Record it."""
-        self._note(Event("connected", frame=event.frame))
+        self._note(Event(name="connected", frame=event.frame))
 
     def on_message(self, message: Message) -> None:
         """Record it."""
-        self._note(Event("message", message=message))
+        self._note(Event(name="message", message=message))
 
     def on_handler_error(self, event: HandlerErrorEvent) -> None:
         """Record it."""
-        self._note(Event("handler_error", message=event.message, error=event.error))
+        self._note(Event(name="handler_error", message=event.message, error=event.error))
 
     def on_receipt(self, frame: Frame) -> None:
         """Record it."""
-        self._note(Event("receipt", frame=frame))
+        self._note(Event(name="receipt", frame=frame))
 
     def on_error(self, frame: Frame) -> None:
         """Record it."""
-        self._note(Event("error", frame=frame))
+        self._note(Event(name="error", frame=frame))
 
     def on_heartbeat_timeout(self, event: HeartbeatTimeoutEvent) -> None:
         """Record it."""
-        self._note(Event("heartbeat_timeout"))
+        self._note(Event(name="heartbeat_timeout"))
 
     def on_reconnecting(self, event: ReconnectingEvent) -> None:
         """Record it."""
-        self._note(Event("reconnecting", attempt=event.attempt, delay=event.delay, reason=event.reason))
+        self._note(Event(name="reconnecting", attempt=event.attempt, delay=event.delay, reason=event.reason))
 
     def on_disconnected(self, event: DisconnectedEvent) -> None:
         """Record it."""
-        self._note(Event("disconnected", reason=event.reason))
+        self._note(Event(name="disconnected", reason=event.reason))
 
     def on_closed(self, event: ClosedEvent) -> None:
         """Record it."""
-        self._note(Event("closed", reason=event.reason))
+        self._note(Event(name="closed", reason=event.reason))
 
     def __repr__(self) -> str:
         return f"<RecordingListener events={len(self._events)}>"

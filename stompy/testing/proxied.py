@@ -325,6 +325,8 @@ _DISCARD_SIZE = 65_536
 class ProxyLink(FaultControls):
     """A client's connection and the one to the broker that belongs to it; its fault controls apply to it alone.
 
+    Made by `FaultProxy`.
+
     Args:
         client: the client's socket, owned by the link from here on.
         number: from 1, in the order of acceptance.

@@ -56,7 +56,7 @@ _RESOLVE_TIMEOUT = 10.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyStats:
     """Counters of a proxy since its start.
 
@@ -164,7 +164,7 @@ class FaultProxy(FaultControls):
         loop.start()
         return self
 
-    def close(self, timeout: float = 5.0) -> None:
+    def close(self, *, timeout: float = 5.0) -> None:
         """Stop listening, close all connections and wait for the thread. Idempotent.
 
         Raises:

@@ -27,7 +27,7 @@ class RunningWorker:
         worker.override(url=broker.url, clock=broker.clock.now)
         worker.start()
 
-    def wait_idle(self, timeout: float = 10.0) -> None:
+    def wait_idle(self, *, timeout: float = 10.0) -> None:
         """Wait until no message of the worker's queues waits or runs; retries that wait for their time do not count.
 
         `broker.clock.advance(seconds)` lets those come at once.

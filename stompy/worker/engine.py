@@ -95,7 +95,7 @@ class Settings:
     concurrency: int
     timeouts: Timeouts
     reconnect: bool | Reconnect | Default
-    max_stuck: int | None
+    max_stuck: int | Default | None
     max_messages: int | None
     max_seconds: float | None
     name: str
@@ -326,8 +326,8 @@ class Engine:
             if any(thread is not None and thread.failed for thread in threads):
                 self.stop(WorkerExit.FAILED, "a thread has ended by a bug")
             stuck = sum(len(pool.stuck) for pool in self.pools)
-            most = self.settings.max_stuck
-            if stuck > (self.settings.concurrency if most is None else most):
+            most = given(self.settings.max_stuck, self.settings.concurrency)
+            if most is not None and stuck > most:
                 self.stop(WorkerExit.STUCK, f"{stuck} tasks are stuck beyond their time limit")
             if self._ends_at.expired:
                 self.stop(WorkerExit.OK, f"{self.settings.max_seconds:g} s have passed")

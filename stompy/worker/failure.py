@@ -17,6 +17,7 @@ from typing import Any, Literal
 from stompy.connection.connection import Connection
 from stompy.connection.message import DELIVERY_HEADERS, Message, delivery_of, headers_to_copy
 from stompy.deadline import check_seconds
+from stompy.default import DEFAULT
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SendOptions
@@ -102,7 +103,7 @@ def decide(task: Task, attempt: int, error: BaseException) -> Decision:
         return Decision("dead-letter", reason="rejected")
     if task.attempts is not None and attempt >= task.attempts:
         return Decision("dead-letter", reason=f"failed {attempt} times")
-    if isinstance(error, Retry) and error.delay is not None:
+    if isinstance(error, Retry) and error.delay is not DEFAULT:
         return Decision("retry", min(error.delay, _LONGEST_DELAY))
     delay = max(0.0, task.backoff(attempt))
     check_seconds(delay, "backoff", finite=True, optional=False)
@@ -363,7 +364,7 @@ def _settle(connection: Connection, dialect: Dialect, pairs: Sequence[tuple[Mess
             options["dedupe_id"] = copy.identity
         receipts.append(connection.send_async(copy.destination, copy.body, **options))
     for receipt in receipts:
-        receipt.wait()
+        receipt.result()
     for message, _ in pairs:
         message.ack()
 

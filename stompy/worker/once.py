@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SentMessage:
     """What a task sent by its context.
 
@@ -35,7 +35,7 @@ class SentMessage:
     options: SendOptions = field(default_factory=SendOptions)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class RanOnce:
     """What became of a message; returned by `Worker.run_once`.
 
@@ -77,7 +77,7 @@ class SendRecorder:
         encode_body(body, options.get("content_type"))
         user_headers(options.get("headers"))
         given = cast("SendOptions", {name: value for name, value in options.items() if value is not None})
-        self.sent.append(SentMessage(destination, body, given))
+        self.sent.append(SentMessage(destination=destination, body=body, options=given))
 
     def __getattr__(self, name: str) -> Any:
         raise NotConnectedError(f"there is no connection here, so there is no {name!r}")
@@ -116,5 +116,11 @@ def run_once(
         value = task.call(message, context)
     except BaseException as error:
         decision = decide(task, attempt, error)
-        return RanOnce(decision.action, None, error, decision.delay, [] if task.transactional else recorder.sent)
-    return RanOnce("processed", value, None, 0.0, recorder.sent)
+        return RanOnce(
+            outcome=decision.action,
+            value=None,
+            error=error,
+            delay=decision.delay,
+            sent=[] if task.transactional else recorder.sent,
+        )
+    return RanOnce(outcome="processed", value=value, error=None, delay=0.0, sent=recorder.sent)

@@ -13,7 +13,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.message import Message, persistent_option
 from stompy.connection.transaction import Transaction
 from stompy.deadline import check_seconds
-from stompy.default import DEFAULT, Default
+from stompy.default import DEFAULT, Default, given
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import BodyDecodeError, ConfigurationError
@@ -38,11 +38,11 @@ class Retry(Exception):
 
     Args:
         reason: for the log and the dead letter.
-        delay: seconds; `None` uses the task's `backoff`.
+        delay: seconds; by default those of the task's `backoff`.
     """
 
-    def __init__(self, reason: str = "", *, delay: float | None = None) -> None:
-        check_seconds(delay, "delay", finite=True)
+    def __init__(self, reason: str = "", *, delay: float | Default = DEFAULT) -> None:
+        check_seconds(given(delay, 0.0), "delay", finite=True, optional=False)
         super().__init__(reason)
         self.delay = delay
 

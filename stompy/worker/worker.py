@@ -19,6 +19,7 @@ from stompy.default import DEFAULT, Default, check_names, given
 from stompy.errors import ConcurrencyError, ConfigurationError, NotConnectedError, StompError
 from stompy.link.settings import Timeouts
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
+from stompy.worker.middleware import Middleware
 from stompy.worker.once import RanOnce, run_once
 from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
 from stompy.worker.signals import Interrupted, Signals, stacks_on_request
@@ -43,10 +44,11 @@ class Worker:
         url: as for `connect`; `None` uses the environment variable `STOMPY_URL`, else `stomp://localhost:61613`.
         concurrency: default number of threads for each task.
         reconnect: as for `connect`, but by default `True`.
-        max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`.
+        max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`;
+            `None` for no limit.
         max_messages: stop in order after this number of messages; with `processes`, each child does and is replaced.
         max_seconds: stop in order after this time; with `processes`, each child does and is replaced.
-        middleware: objects whose methods are called when something happens; see the guide.
+        middleware: called when something happens to a message.
         processes: run the tasks in this number of supervised child processes, each with its own threads; `run` then
             starts the program's command line again in each. `None` runs them in this process.
         http: `host:port`, or a port of this machine, on which `run` serves `/live`, `/ready` and `/metrics`.
@@ -64,10 +66,10 @@ class Worker:
         *,
         concurrency: int = 8,
         reconnect: bool | Reconnect | Default = True,
-        max_stuck: int | None = None,
+        max_stuck: int | Default | None = DEFAULT,
         max_messages: int | None = None,
         max_seconds: float | None = None,
-        middleware: Sequence[object] = (),
+        middleware: Sequence[Middleware] = (),
         processes: int | None = None,
         http: str | int | None = None,
         name: str = "worker",
@@ -81,7 +83,7 @@ class Worker:
             check_count(max_messages, "max_messages")
         if processes is not None:
             check_count(processes, "processes")
-        if max_stuck is not None:
+        if given(max_stuck, None) is not None:
             check_count(max_stuck, "max_stuck", least=0)
         if url is None:
             url = os.environ.get("STOMPY_URL")
@@ -99,7 +101,7 @@ class Worker:
             name=name,
             options=options,
         )
-        self._middleware = tuple(middleware)
+        self._middleware: tuple[object, ...] = tuple(middleware)
         telemetry = options.get("telemetry")
         if telemetry is not None:
             options["telemetry"] = telemetry = telemetry.for_worker()

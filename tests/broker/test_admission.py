@@ -8,7 +8,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker, BrokerLimits
-from stompy.broker.admission import Admission, Slot, SlotState, network_of
+from stompy.broker.admission import Admission, ClientSlot, SlotState, network_of
 from stompy.transport.tcp import TcpOptions
 
 HERE = "192.0.2.1:1234"
@@ -18,7 +18,7 @@ def an_admission(*, max_sessions: int, max_handshakes: int, budget: int | None =
     return Admission(max_sessions=max_sessions, max_handshakes=max_handshakes, max_handshakes_per_address=budget)
 
 
-def entered(admission: Admission, peer: str = HERE) -> Slot:
+def entered(admission: Admission, peer: str = HERE) -> ClientSlot:
     slot = admission.enter(peer)
     assert slot is not None
     return slot

@@ -4,7 +4,7 @@ import pytest
 
 from stompy.broker import BrokerLimits
 from stompy.broker.budget import ALLOWANCE, BoundedTable, MemoryBudget, SessionBudget
-from stompy.broker.message import Message
+from stompy.broker.message import StoredMessage
 from stompy.errors import LimitExceededError
 from stompy.frames.grammar import Version, grammar_of
 from tests.broker.conftest import Serve, Served
@@ -24,7 +24,9 @@ def test_what_does_not_fit_is_refused_and_not_counted() -> None:
 
 def test_a_message_counts_while_it_exists_and_so_does_its_copy() -> None:
     budget = MemoryBudget(1_000, 1_000)
-    message = Message([("a", "b")], destination="/queue/a", body=b"x", grammar=grammar_of(Version.V1_2), budget=budget)
+    message = StoredMessage(
+        [("a", "b")], destination="/queue/a", body=b"x", grammar=grammar_of(Version.V1_2), budget=budget
+    )
     assert budget.held == message.size
     copy = message.moved("/queue/b", ())
     assert budget.held == message.size + copy.size
@@ -37,7 +39,7 @@ def test_a_message_counts_while_it_exists_and_so_does_its_copy() -> None:
 def test_a_message_that_cannot_be_made_is_not_counted() -> None:
     budget = MemoryBudget(10, 1_000)
     with pytest.raises(LimitExceededError):
-        Message([], destination="/queue/a", body=b"x" * 10, grammar=grammar_of(Version.V1_2), budget=budget)
+        StoredMessage([], destination="/queue/a", body=b"x" * 10, grammar=grammar_of(Version.V1_2), budget=budget)
     assert budget.held == 0
 
 

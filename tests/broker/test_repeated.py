@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from stompy.broker import BrokerLimits, User
 from stompy.broker.commands import Commands
-from stompy.broker.message import Delivery
+from stompy.broker.message import OutgoingMessage
 from stompy.broker.profile import Profile
 from stompy.broker.profiles.known import Like, profile_named
-from stompy.broker.router import Router
+from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import Settings
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version, grammar_of
@@ -40,9 +40,9 @@ lines = st.lists(
 
 def _published(
     profile: Profile, version: Version, raw: bytes, body: bytes, *, fast: bool
-) -> tuple[list[object], list[bytes | Delivery]] | None:
+) -> tuple[list[object], list[bytes | OutgoingMessage]] | None:
     """Return what a SEND put into its queue, and what was answered; `None` if the fast path leaves it to the other."""
-    router = Router(settings := Settings(profile=profile), instance="test")
+    router = BrokerRouter(settings := Settings(profile=profile), instance="test")
     router.clock.now = lambda: 1e9  # type: ignore[method-assign]
     router.topology.queue("/queue/a")
     session, commands, grammar = a_session_state(str(version)), Commands(router, settings), grammar_of(version)

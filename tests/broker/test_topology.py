@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompy.broker import BrokerLimits
-from stompy.broker.conditions import Evaluation
 from stompy.broker.destinations import Target
-from stompy.broker.selector import Selector
+from stompy.broker.selector import Evaluation, Selector
 from stompy.broker.topology import Feed, Followers
 from tests.broker.conftest import Serve, Served, a_queue
 

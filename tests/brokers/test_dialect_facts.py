@@ -129,7 +129,7 @@ def test_a_cumulative_ack_reaches_as_far_as_the_table_says(case: Case, queue: st
         fill(conn, f"{queue}-2", "acked")
         taken(conn.subscribe(queue, ack=other), 1)
         receipt = taken(conn.subscribe(f"{queue}-2", ack="client"), 1)[0].ack_async()
-        receipt.wait(SOON)
+        receipt.result(SOON)
     left = case.has(queue)
     assert left == ([] if case.dialect.ack_reaches == "connection" else ["waits"])
 
@@ -140,7 +140,7 @@ def test_a_refused_message_goes_where_the_table_says(case: Case, queue: str) -> 
         subscription = conn.subscribe(queue, ack="client-individual")
         first, _ = taken(subscription, 2)
         receipt = first.nack_async()
-        receipt.wait(SOON)
+        receipt.result(SOON)
         again = rest(subscription)
         dead = []
         if case.dialect.nack == "dead letter":
@@ -154,7 +154,7 @@ def test_a_refused_message_that_is_not_persistent_is_no_dead_letter(case: Case, 
     with case.connect() as conn:
         conn.send(queue, "a", confirm=True)
         receipt = taken(conn.subscribe(queue, ack="client-individual"), 1)[0].nack_async()
-        receipt.wait(SOON)
+        receipt.result(SOON)
         assert rest(conn.subscribe("/queue/ActiveMQ.DLQ")) == []
     assert case.has(queue) == (["a"] if case.dialect.nack == "requeued" else [])
 
@@ -186,7 +186,7 @@ def test_a_refused_message_of_which_the_table_knows_no_dead_letter_has_none(case
                 assert case.dialect.why_nack_loses(message.headers._peek) is not None
             receipt = message.nack_async()
             assert receipt is not None
-            receipt.wait(SOON)
+            receipt.result(SOON)
             if subscription is not subscriptions[-1] and kind != "dead letter":
                 assert case.has("/queue/ActiveMQ.DLQ") == ["a"]
         assert case.has("/queue/ActiveMQ.DLQ") == []
@@ -198,7 +198,7 @@ def test_in_mode_client_a_nack_is_about_what_the_table_says(case: Case, queue: s
         messages = taken(conn.subscribe(queue, ack="client"), 3)
         requeue = False if case.dialect.nack == "discarded" else None
         receipt = messages[1].nack_async(requeue=requeue)
-        receipt.wait(SOON)
+        receipt.result(SOON)
         assert (messages[0].settled is None) == case.dialect.nack_is_individual
     kept = {"dead letter": ["a", "c"], "discarded": ["c"], "requeued": ["a", "b", "c"]}
     assert case.has(queue) == kept[case.dialect.nack]
@@ -234,7 +234,7 @@ def test_an_ack_behind_an_unsubscribe_is_worth_what_the_table_says(case: Case, q
         subscription.close()
         with contextlib.suppress(stompy.BrokerError):
             receipt = message.ack_async()
-            receipt.wait(SOON)
+            receipt.result(SOON)
     assert case.has(queue) == ["a"]
 
 

@@ -14,6 +14,7 @@ from stompy.errors import ConnectionLostError, LimitExceededError, NotConnectedE
 from stompy.link.receipts import Receipt
 from tests.connection.conftest import Serving, Talking
 from tests.support.peer import until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 FRAME = b"SEND\ndestination:/q\n\nx\0"
@@ -66,7 +67,7 @@ def test_a_receipt_is_registered_when_its_frame_is_added(talking: Talking) -> No
     receipt = add_asking(buffer)
     buffer.flush()
     talk.peer.expect_and_confirm("SEND")
-    receipt.wait()
+    receipt.result()
 
 
 def test_it_dies_with_its_link(talking: Talking) -> None:
@@ -107,7 +108,7 @@ def test_what_did_not_leave_in_time_may_still_leave_later(talking: Talking, call
     blocking.result()
     buffer.flush()
     assert talk.peer.expect_and_confirm("SEND").body == b"x"
-    receipt.wait()
+    receipt.result()
 
 
 @pytest.mark.parametrize("act", ["flush", "wait", "confirm", "request"])
@@ -128,7 +129,7 @@ def test_frames_that_stay_in_the_batch_are_not_said_to_be_unsent(talking: Talkin
         blocking.until_blocked()
         acts: dict[str, Callable[[], object]] = {
             "flush": lambda: talk.conn.flush(timeout=0.01),
-            "wait": lambda: receipt.wait(0.01),
+            "wait": lambda: receipt.result(0.01),
             "confirm": lambda: talk.conn.send("/queue/a", "kept too", confirm=True, timeout=0.01),
             "request": lambda: talk.conn.request("/queue/a", "kept too", timeout=0.01),
         }
@@ -184,7 +185,7 @@ def test_a_send_that_is_kept_stays_in_a_batch_that_could_not_leave_in_time(talki
         blocking.result()
     assert talk.peer.expect("SEND").body == b"first"
     assert talk.peer.expect_and_confirm("SEND").body == b"y" * 70_000
-    receipt.wait()
+    receipt.result()
 
 
 def test_sends_of_a_batch_leave_together_at_its_end_and_in_order(talking: Talking) -> None:
@@ -229,7 +230,7 @@ def test_receipts_of_a_batch_are_resolved(serving: Serving) -> None:
         receipts = [conn.send_async("/queue/a", "x") for _ in range(10)]
         assert conn.stats().receipts_pending == 10
     conn.flush()
-    assert all(receipt.outcome == "confirmed" for receipt in receipts)
+    assert all(outcome_of(receipt) == "confirmed" for receipt in receipts)
 
 
 def test_confirm_and_flush_inside_a_batch_do_not_wait_for_its_end(serving: Serving) -> None:
@@ -237,12 +238,10 @@ def test_confirm_and_flush_inside_a_batch_do_not_wait_for_its_end(serving: Servi
     with conn.batch():
         receipt = conn.send_async("/queue/a", "x")
         conn.send("/queue/a", "y", confirm=True)
-        assert receipt is not None
-        assert receipt.done
+        assert receipt.done()
         other = conn.send_async("/queue/a", "z")
         conn.flush()
-        assert other is not None
-        assert other.done
+        assert other.done()
 
 
 def test_a_batch_in_a_batch_is_refused_and_the_outer_one_lives_on(talking: Talking) -> None:
@@ -309,7 +308,7 @@ def test_one_receipt_tells_that_all_earlier_frames_were_received() -> None:
                 conn.send("/queue/a", body)
             receipt = conn.send_async("/queue/a", "4")
         assert receipt is not None
-        receipt.wait(10)
+        receipt.result(10)
         assert broker.depth("/queue/a") == 4
 
 
@@ -319,7 +318,7 @@ def test_waiting_inside_a_batch_writes_it_out_first(serving: Serving) -> None:
         conn.send("/queue/a", "x")
         receipt = conn.send_async("/queue/a", "y")
         assert receipt is not None
-        receipt.wait(20)
+        receipt.result(20)
         assert served.commands() == ["SEND", "SEND"]
 
 
@@ -328,7 +327,7 @@ def test_another_thread_that_waits_does_not_write_it_out(talking: Talking, calli
     with talk.conn.batch():
         receipt = talk.conn.send_async("/queue/a", "x")
         assert receipt is not None
-        waiting = calling(lambda: receipt.wait(20))
+        waiting = calling(lambda: receipt.result(20))
         waiting.until_blocked()
         assert talk.peer.quiet()
     talk.peer.expect_and_confirm("SEND")
@@ -337,7 +336,7 @@ def test_another_thread_that_waits_does_not_write_it_out(talking: Talking, calli
 
 def test_a_batch_that_cannot_leave_in_time_ends_its_receipts(talking: Talking, calling: Calling) -> None:
     talk = talking(timeouts=stompy.Timeouts(send=0.2))
-    receipts: list[stompy.Receipt | None] = []
+    receipts: list[stompy.Receipt] = []
 
     def batch() -> None:
         with talk.conn.batch():
@@ -349,8 +348,7 @@ def test_a_batch_that_cannot_leave_in_time_ends_its_receipts(talking: Talking, c
         batch()
     assert caught.value.outcome == "not-sent"
     (receipt,) = receipts
-    assert receipt is not None
-    assert receipt.outcome == "unknown"
+    assert outcome_of(receipt) == "not-sent"
     assert talk.conn.stats().receipts_pending == 0
     talk.peer.expect("SEND")
     blocking.result()

@@ -297,3 +297,60 @@ def test_a_connect_that_fails_leaves_no_thread(talking: Talking) -> None:
         with pytest.raises(stompy.ConnectError):
             stompy.connect("stomp://127.0.0.1:1")
         assert {thread for thread in threading.enumerate() if thread.name.startswith("stompy-")} <= before
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("username", "did you mean 'login'"),
+        ("user", "did you mean 'login'"),
+        ("password", "did you mean 'passcode'"),
+        ("pascode", "did you mean 'passcode'"),
+        ("ssl", "did you mean 'tls'"),
+        ("host", "part of the address, such as 'stomp://localhost:61613'"),
+        ("port", "part of the address, such as 'stomp://localhost:61613'"),
+        ("hearbeat", "did you mean 'heartbeat'"),
+        ("virtual_host", "did you mean 'vhost'"),
+    ],
+)
+@pytest.mark.parametrize("call", [stompy.connect, stompy.Worker])
+def test_an_option_of_another_name_is_refused_with_the_right_one(call: Any, option: str, hint: str) -> None:
+    with pytest.raises(stompy.ConfigurationError, match=rf"has no option '{option}'; .*{hint}") as caught:
+        call("stomp://127.0.0.1:1", **{option: "sesame"})
+    assert "sesame" not in str(caught.value)
+
+
+def test_a_connection_is_not_made_by_its_class() -> None:
+    with pytest.raises(stompy.ConfigurationError, match=r"made by stompy\.connect\('stomp://"):
+        stompy.Connection([("localhost", 61613)])  # type: ignore[arg-type, list-item]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("disconnect", r"close\(\)"),
+        ("ack", r"message\.ack\(\)"),
+        ("is_connected", "'connected'"),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_a_method_of_another_name_is_named(name: str, hint: str) -> None:
+    with Broker() as broker, stompy.connect(broker.url) as conn:
+        with pytest.raises(AttributeError, match=hint):
+            getattr(conn, name)
+        assert not hasattr(conn, name)
+
+
+@pytest.mark.parametrize("like", [None, "activemq", "activemq5", "rabbitmq"])
+def test_a_body_in_the_place_of_the_destination_is_refused(like: Any) -> None:
+    with Broker(like=like) as broker, stompy.connect(broker.url) as conn:
+        for send in (conn.send, conn.send_async):
+            with pytest.raises(stompy.ConfigurationError, match=r"destination first.*send\('/queue/NAME', 'hello'\)"):
+                send("hello")
+        conn.send("hello", "x", confirm=True)
+        conn.send("/queue/a", confirm=True)
+
+
+def test_artemis_has_destinations_without_a_slash() -> None:
+    with Broker(like="artemis") as broker, stompy.connect(broker.url) as conn:
+        conn.send("hello", confirm=True)

@@ -13,6 +13,7 @@ import pytest
 import stompy
 from tests.connection.conftest import Serving, Talking
 from tests.support.peer import until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 # What it is
@@ -155,7 +156,7 @@ def test_a_done_callback_runs_on_the_dispatcher(serving: Serving) -> None:
     seen: list[tuple[str, str]] = []
     receipt = conn.send_async("/queue/a", "x")
     assert receipt is not None
-    receipt.add_done_callback(lambda one: seen.append((one.outcome, threading.current_thread().name)))
+    receipt.add_done_callback(lambda one: seen.append((outcome_of(one), threading.current_thread().name)))
     until(lambda: seen)
     ((outcome, thread),) = seen
     assert outcome == "confirmed"
@@ -221,4 +222,4 @@ def test_flush_waits_for_every_receipt_in_flight(talking: Talking, calling: Call
     call.until_blocked()
     talk.peer.receipt(frames[2])
     call.result()
-    assert all(receipt.done for receipt in receipts)
+    assert all(receipt.done() for receipt in receipts)

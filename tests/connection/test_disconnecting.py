@@ -16,6 +16,7 @@ from stompy.broker import Broker
 from stompy.connection.subscription import AckMode
 from tests.connection.conftest import Recorder, Serving, Talking
 from tests.support.peer import WITHIN, until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 # The end
@@ -124,7 +125,7 @@ def test_disconnect_waits_for_the_receipts_in_flight(talking: Talking) -> None:
     talk.peer.expect_disconnect()
     leaving.result()
     assert receipt is not None
-    assert receipt.outcome == "confirmed"
+    assert outcome_of(receipt) == "confirmed"
 
 
 def test_from_the_moment_of_disconnect_on_nothing_new_is_sent(talking: Talking) -> None:

@@ -16,6 +16,7 @@ from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.deadline import Deadline
 from tests.connection.conftest import Acting, Recorder, Serving, Talking
 from tests.support.peer import WITHIN, until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 
@@ -137,7 +138,7 @@ def test_send_subscribe_ack_and_receipts_work_inside_a_handler(serving: Serving)
         conn.send("/queue/b", "x", confirm=True)
         receipt = conn.send_async("/queue/b", "y")
         assert receipt is not None
-        receipt.wait(WITHIN)
+        receipt.result(WITHIN)
         other = conn.subscribe("/queue/c")
         with conn.transaction() as tx:
             tx.send("/queue/b", "z")
@@ -182,8 +183,8 @@ def test_a_receipt_behind_the_messages_that_fill_the_inbox_comes_inside_a_handle
         if not outcome:
             receipt = conn.send_async("/queue/b", "x")
             assert receipt is not None
-            receipt.wait(WITHIN)
-            outcome.append(receipt.outcome)
+            receipt.result(WITHIN)
+            outcome.append(outcome_of(receipt))
 
     conn.subscribe("/queue/a", handler, id="1")
     served.peer.deliver("first")

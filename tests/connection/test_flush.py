@@ -40,10 +40,10 @@ def test_what_wait_has_raised_is_not_raised_again(sessions: Sessions, calling: C
     receipts = [conn.send_async("/queue/a", "x") for _ in range(2)]
     peer.close()
     sessions.next()
-    until(lambda: all(receipt.done for receipt in receipts))
+    until(lambda: all(receipt.done() for receipt in receipts))
     for receipt in receipts:
         with pytest.raises(stompy.ConnectionLostError):
-            receipt.wait()
+            receipt.result()
     conn.flush()
     confirming = calling(lambda: conn.send("/queue/a", "x", confirm=True))
     frame = sessions.latest.expect("SEND")
@@ -62,7 +62,7 @@ def test_one_wait_of_several_does_not_hide_the_others(sessions: Sessions) -> Non
     peer.close()
     sessions.next()
     with pytest.raises(stompy.ConnectionLostError):
-        receipts[0].wait()
+        receipts[0].result()
     with pytest.raises(stompy.ConnectionLostError) as lost:
         conn.flush()
     assert lost.value.outcome == "unknown"
@@ -142,7 +142,7 @@ def test_a_random_mix_of_calls_misses_no_error(sessions: Sessions, calling: Call
             frame, confirmed = sessions.latest.expect("SEND"), draw.random() < 0.5
             if confirmed:
                 sessions.latest.receipt(frame)
-                receipt.wait()
+                receipt.result()
                 continue
             before = conn.stats().reconnects
             sessions.latest.error("no", headers={"receipt-id": frame.headers["receipt"]})
@@ -151,7 +151,7 @@ def test_a_random_mix_of_calls_misses_no_error(sessions: Sessions, calling: Call
             until(lambda before=before: conn.connected and conn.stats().reconnects > before)  # type: ignore[misc]
             if draw.random() < 0.5:
                 with pytest.raises(stompy.BrokerError):
-                    receipt.wait()
+                    receipt.result()
             else:
                 expected += 1
         if expected:

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -318,27 +318,136 @@ def test_the_end_of_the_block_waits_for_what_another_thread_has_in_hand(broker: 
     assert left(broker) == []
 
 
-def test_a_loop_left_by_an_exception_is_not_acknowledged_by_the_next_loop(
-    broker: Broker, caplog: pytest.LogCaptureFixture
+Taking = Callable[[Iterable[stompy.Message], list[str]], object]
+"""Takes messages, notes their texts, and stops at the third."""
+
+
+def by_break(messages: Iterable[stompy.Message], seen: list[str]) -> None:
+    for message in messages:
+        seen.append(message.text)
+        if len(seen) == 3:
+            break
+
+
+def by_return(messages: Iterable[stompy.Message], seen: list[str]) -> str | None:
+    for message in messages:
+        seen.append(message.text)
+        if len(seen) == 3:
+            return message.text
+    return None
+
+
+def by_islice(messages: Iterable[stompy.Message], seen: list[str]) -> None:
+    seen.extend(message.text for message in itertools.islice(messages, 3))
+
+
+def by_next(messages: Iterable[stompy.Message], seen: list[str]) -> None:
+    seen.extend(next(iter(messages)).text for _ in range(3))
+
+
+def by_break_after_an_error_that_was_caught(messages: Iterable[stompy.Message], seen: list[str]) -> None:
+    for message in messages:
+        seen.append(message.text)
+        with contextlib.suppress(ZeroDivisionError):
+            raise ZeroDivisionError
+        if len(seen) == 3:
+            break
+
+
+def by_closing(messages: Iterable[stompy.Message], seen: list[str]) -> None:
+    with contextlib.closing(iter(messages)) as iterator:  # type: ignore[type-var]
+        by_break(iterator, seen)
+
+
+def by_an_error(messages: Iterable[stompy.Message], seen: list[str]) -> None:
+    for message in messages:
+        seen.append(message.text)
+        if len(seen) == 3:
+            raise ZeroDivisionError
+
+
+def by_an_error_deep_inside(messages: Iterable[stompy.Message], seen: list[str]) -> None:
+    for message in messages:
+        seen.append(message.text)
+        by_an_error([message], seen[:2] + [""] * (len(seen) - 3) if len(seen) == 3 else [])
+
+
+def by_an_error_in_a_comprehension(messages: Iterable[stompy.Message], seen: list[str]) -> None:
+    def work(message: stompy.Message) -> float:
+        seen.append(message.text)
+        return 1 / (3 - len(seen))
+
+    assert [work(message) for message in messages]
+
+
+def by_an_error_in_a_map(messages: Iterable[stompy.Message], seen: list[str]) -> None:
+    def work(message: stompy.Message) -> None:
+        seen.append(message.text)
+        assert 1 / (3 - len(seen))
+
+    list(map(work, messages))
+
+
+def by_an_error_while_closing(messages: Iterable[stompy.Message], seen: list[str]) -> None:
+    with contextlib.closing(iter(messages)) as iterator:  # type: ignore[type-var]
+        by_an_error(iterator, seen)
+
+
+def by_an_error_and_another(messages: Iterable[stompy.Message], seen: list[str]) -> None:
+    for message in messages:
+        seen.append(message.text)
+        try:
+            1 / (3 - len(seen))
+        except ZeroDivisionError:
+            raise ZeroDivisionError from None
+
+
+def by_an_error_in_a_generator(messages: Iterable[stompy.Message], seen: list[str]) -> None:
+    by_an_error((message for message in messages), seen)
+
+
+HANDLED = [by_break, by_return, by_islice, by_next, by_break_after_an_error_that_was_caught, by_closing]
+UNHANDLED = [
+    by_an_error, by_an_error_deep_inside, by_an_error_in_a_comprehension, by_an_error_in_a_map,
+    by_an_error_while_closing, by_an_error_and_another, by_an_error_in_a_generator,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("take", HANDLED)
+@pytest.mark.parametrize("then", ["the block ends", "the next is asked for", "close"])
+def test_a_loop_that_was_left_without_an_error_has_handled_its_last_message(
+    broker: Broker, take: Taking, then: str
 ) -> None:
-    """A program that logs the error and goes on in a new loop has not handled the message."""
-    fill(broker, "a", "bad", "b", "c")
-    seen: list[str] = []
-    with caplog.at_level(logging.WARNING, "stompy.connection"), stompy.connect(broker.url) as conn:
+    fill(broker, *"abcdef")
+    with stompy.connect(broker.url) as conn:
+        subscription = conn.subscribe(QUEUE, prefetch=1)
+        seen: list[str] = []
+        take(subscription, seen)
+        assert seen == ["a", "b", "c"]
+        if then == "the next is asked for":
+            assert subscription.receive(timeout=WITHIN).text == "d"
+        elif then == "close":
+            conn.close()
+    assert left(broker) == list({"the block ends": "def", "the next is asked for": "ef", "close": "cdef"}[then])
+
+
+@pytest.mark.parametrize("take", UNHANDLED)
+@pytest.mark.parametrize("then", ["the block ends", "the next is asked for", "the same thread goes on"])
+def test_a_loop_that_was_left_by_an_error_has_not(broker: Broker, take: Taking, then: str) -> None:
+    """Although the error is caught, and the program goes on in a new loop, or ends its block in peace."""
+    fill(broker, *"abcdef")
+    with stompy.connect(broker.url) as conn:
         subscription = conn.subscribe(QUEUE)
-        while len(seen) < 4:
-            try:
-                for message in subscription:
-                    seen.append(message.text)
-                    if message.text == "bad":
-                        raise ZeroDivisionError
-                    if len(seen) == 4:
-                        break
-            except ZeroDivisionError:
-                pass
-    (record,) = caplog.records
-    assert "a loop over '/queue/a' was left" in record.getMessage()
-    assert left(broker) == ["bad"]
+        seen: list[str] = []
+        with contextlib.suppress(ZeroDivisionError):
+            take(subscription, seen)
+        assert seen == ["a", "b", "c"]
+        if then == "the next is asked for":
+            assert subscription.receive(timeout=WITHIN).text == "d"
+        elif then == "the same thread goes on":
+            by_break(subscription, [])
+    expected = {"the block ends": "cdef", "the next is asked for": "cef", "the same thread goes on": "c"}[then]
+    assert left(broker) == list(expected)
 
 
 def test_a_message_that_was_refused_in_the_loop_is_not_acknowledged_by_going_on(talking: Talking) -> None:

@@ -212,7 +212,7 @@ def test_a_link_that_was_of_use_is_replaced_without_a_pause(sessions: Sessions) 
         receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         peer.expect_and_confirm("SEND")
-        receipt.wait(SOON)
+        receipt.result(SOON)
         peer.close()
         peer = sessions.next()
     assert set(waits.seconds) == {0.0}
@@ -261,7 +261,7 @@ def test_counters_are_those_of_all_links_together(sessions: Sessions) -> None:
         receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         peer.expect_and_confirm("SEND")
-        receipt.wait(SOON)
+        receipt.result(SOON)
         stats = conn.stats()
         assert (stats.links, stats.reconnects) == (number, number - 1)
         assert stats.frames_sent == number

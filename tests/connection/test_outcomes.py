@@ -27,6 +27,7 @@ from stompy.transport.base import Transport
 from stompy.transport.unix import UnixListener
 from tests.connection.conftest import QUICK
 from tests.support.peer import WITHIN, Peer
+from tests.support.receipts import outcome_of
 from tests.support.seed import SEED_SETTING, chance
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs Unix sockets, whose buffers are small")
@@ -176,7 +177,7 @@ class Author:
                 )
                 self.receipts.append((number, receipt))
                 if self._draw.random() < 0.3:
-                    receipt.wait(self._timeout())
+                    receipt.result(self._timeout())
         return number
 
     def _confirm(self) -> str:
@@ -270,7 +271,7 @@ def test_what_a_call_says_of_its_frames_is_true(
     if broker.failure is not None:
         raise broker.failure
     claims = [claim for author in authors for claim in author.claims]
-    claims += [(frame, receipt.outcome, "receipt") for author in authors for frame, receipt in author.receipts]
+    claims += [(frame, outcome_of(receipt), "receipt") for author in authors for frame, receipt in author.receipts]
     assert [claim for claim in claims if claim[1] == "not-sent" and claim[0] in broker.received] == []
     assert [claim for claim in claims if claim[1] == "confirmed" and claim[0] not in broker.received] == []
     assert [claim for claim in claims if claim[1] == "rejected" and claim[0] not in broker.refused] == []

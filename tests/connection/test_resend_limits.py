@@ -15,6 +15,7 @@ from stompy.testing.proxy import FaultProxy
 from tests.connection.conftest import QUICK, Recorder, Sessions
 from tests.connection.test_resend_buffer import DEDUPE, connected, expect_sends, sent
 from tests.support.peer import WITHIN, until
+from tests.support.receipts import outcome_of
 from tests.support.seed import SEED_SETTING
 from tests.support.seed import chance as chance_of
 from tests.transport.conftest import Call, Calling
@@ -138,7 +139,7 @@ def test_receipted_sends_of_a_batch_go_to_the_next_link_whether_or_not_they_had_
     for frame in frames:
         second.receipt(frame)
     for receipt in receipts:
-        receipt.wait(WITHIN)
+        receipt.result(WITHIN)
 
 
 def test_a_batch_with_plain_sends_says_that_they_are_lost_and_the_receipted_go_on(sessions: Sessions) -> None:
@@ -158,7 +159,7 @@ def test_a_batch_with_plain_sends_says_that_they_are_lost_and_the_receipted_go_o
     second = sessions.next()
     (frame,) = expect_sends(second, "kept")
     second.receipt(frame)
-    receipts[0].wait(WITHIN)
+    receipts[0].result(WITHIN)
 
 
 def test_a_full_batch_whose_plain_sends_are_lost_says_so_once_and_takes_no_more(sessions: Sessions) -> None:
@@ -198,8 +199,8 @@ def test_close_ends_them_as_unknown(sessions: Sessions) -> None:
     expect_sends(first, "1")
     conn.close(timeout=0.1)
     with pytest.raises(stompy.ConnectionLostError, match="closed before the broker confirmed"):
-        receipt.wait(WITHIN)
-    assert receipt.outcome == "unknown"
+        receipt.result(WITHIN)
+    assert outcome_of(receipt) == "unknown"
 
 
 def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessions: Sessions, calling: Calling) -> None:
@@ -216,7 +217,7 @@ def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessio
     expect_sends(first, "1")
     full = calling(lambda: sent(conn, "2"))
     full.until_blocked()
-    waiting = calling(lambda: receipt.wait(WITHIN))
+    waiting = calling(lambda: receipt.result(WITHIN))
     waiting.until_blocked()
     sessions.shut()
     first.close()
@@ -225,7 +226,7 @@ def test_close_during_the_outage_ends_them_as_unknown_and_frees_who_waits(sessio
     for call in (waiting, full):
         with pytest.raises((stompy.ConnectionLostError, stompy.NotConnectedError)):
             call.result()
-    assert receipt.outcome == "unknown"
+    assert outcome_of(receipt) == "unknown"
 
 
 def test_where_the_policy_gives_up_they_end_as_unknown_with_the_reason(sessions: Sessions) -> None:
@@ -236,9 +237,9 @@ def test_where_the_policy_gives_up_they_end_as_unknown_with_the_reason(sessions:
     sessions.shut()
     first.close()
     with pytest.raises(stompy.ConnectionLostError, match="for good") as lost:
-        receipt.wait(WITHIN)
+        receipt.result(WITHIN)
     assert lost.value.outcome == "unknown"
-    assert receipt.outcome == "unknown"
+    assert outcome_of(receipt) == "unknown"
 
 
 # Against a broker.
@@ -273,7 +274,7 @@ def test_many_threads_over_many_cuts_lose_nothing_and_keep_each_threads_order(ca
             proxy.cut("rst")
             for producer in producers:
                 for receipt in producer.result():
-                    receipt.wait(WITHIN)
+                    receipt.result(WITHIN)
             assert conn.stats().reconnects > 3
         for queue in queues:
             subscription = direct.subscribe(queue)

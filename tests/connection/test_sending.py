@@ -94,7 +94,7 @@ def test_except_connection_error_does_not_send_again_what_the_broker_refuses(
         sending.result()
     assert (sends, refused.value.outcome, refused.value.safe_to_retry) == (1, "rejected", False)
     with pytest.raises(stompy.SessionError) as ended:
-        others[0].wait()
+        others[0].result()
     assert (ended.value.outcome, ended.value.session_ended, ended.value.safe_to_retry) == ("unknown", True, False)
 
 

@@ -155,7 +155,7 @@ def test_silence_is_noticed_while_a_send_is_stuck(linking: Linking, calling: Cal
     with pytest.raises(ConnectionLostError):
         sending.result()
     assert receipt is not None
-    assert isinstance(receipt.error, HeartbeatTimeoutError)
+    assert isinstance(receipt.exception(0), HeartbeatTimeoutError)
 
 
 def test_silence_while_reading_is_paused_does_not_count_against_the_peer(linking: Linking) -> None:

@@ -19,6 +19,7 @@ from stompy.link.link import Link
 from stompy.link.settings import Limits
 from tests.link.conftest import Linking, asked, reset, send
 from tests.support.peer import WITHIN, Linked, RecordingOwner, until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 
@@ -37,7 +38,7 @@ def test_a_thousand_receipts_may_be_in_flight(linking: Linking) -> None:
     for frame in reversed(frames):
         linked.peer.receipt(frame)
     for receipt in receipts:
-        receipt.wait(WITHIN)
+        receipt.result(WITHIN)
     assert len(linked.link.receipts) == 0
 
 
@@ -46,13 +47,13 @@ def test_late_doubled_and_unknown_receipts_do_no_harm(linking: Linking) -> None:
     linked = linking()
     receipt = asked(linked.link)
     with pytest.raises(ReceiptTimeoutError):
-        receipt.wait(0)
+        receipt.result(0)
     for name in (receipt.id, receipt.id, "unknown", ""):
         linked.peer.receipt(name)
     after = asked(linked.link)
     linked.peer.receipt(after.id)
-    after.wait(WITHIN)
-    receipt.wait(0)
+    after.result(WITHIN)
+    receipt.result(0)
     assert linked.link.alive
     assert linked.owner.receipt_ids == [receipt.id, receipt.id, "unknown", "", after.id]
 
@@ -61,7 +62,7 @@ def test_late_doubled_and_unknown_receipts_do_no_harm(linking: Linking) -> None:
 def test_an_error_without_receipt_id_fails_every_pending_receipt(linking: Linking, calling: Calling) -> None:
     linked = linking(capacity=1 << 20)
     receipts = [asked(linked.link) for _ in range(100)]
-    waiters = [calling(receipt.wait) for receipt in receipts[:2]]
+    waiters = [calling(receipt.result) for receipt in receipts[:2]]
     for waiter in waiters:
         waiter.until_blocked()
     linked.peer.error("out of order", b"details\nmore")
@@ -72,8 +73,8 @@ def test_an_error_without_receipt_id_fails_every_pending_receipt(linking: Linkin
     assert isinstance(reason, BrokerError)
     assert reason.frame.body == b"details\nmore"
     assert reason.receipt_id is None
-    assert {receipt.outcome for receipt in receipts} == {"unknown"}
-    assert {type(receipt.error) for receipt in receipts} == {BrokerError}
+    assert {outcome_of(receipt) for receipt in receipts} == {"unknown"}
+    assert {type(receipt.exception(0)) for receipt in receipts} == {BrokerError}
 
 
 @pytest.mark.requirement("SRV-18")
@@ -84,10 +85,10 @@ def test_an_error_with_receipt_id_rejects_that_one_and_ends_the_others(linking: 
     reason = linked.owner.await_end()
     assert isinstance(reason, BrokerError)
     assert reason.receipt_id == receipts[42].id
-    assert [receipt.outcome for receipt in receipts] == ["unknown"] * 42 + ["rejected"] + ["unknown"] * 57
+    assert [outcome_of(receipt) for receipt in receipts] == ["unknown"] * 42 + ["rejected"] + ["unknown"] * 57
     for number, outcome in ((42, "rejected"), (0, "unknown")):
         with pytest.raises(BrokerError, match="no such queue") as caught:
-            receipts[number].wait(0)
+            receipts[number].result(0)
         assert caught.value.outcome == outcome
 
 
@@ -110,7 +111,7 @@ def test_whatever_a_broker_sends_after_its_error_is_ignored(linking: Linking) ->
     confirmation = peer.encoded("RECEIPT", {"receipt-id": receipt.id})
     peer.raw(peer.encoded("ERROR", {"message": "no"}) + peer.message() + confirmation)
     assert isinstance(linked.owner.await_end(), BrokerError)
-    assert receipt.outcome == "unknown"
+    assert outcome_of(receipt) == "unknown"
     assert linked.owner.frames == []
 
 
@@ -154,8 +155,8 @@ def test_receipts_resolve_behind_the_messages_that_filled_the_inbox(slow: Linked
     data = b"".join(peer.message(b"x" * 100) for _ in range(200)) + confirmation
     flood = calling(lambda: peer.raw(data))
     until(lambda: slow.link.flow.paused)
-    assert not receipt.done
-    receipt.wait(WITHIN)
+    assert not receipt.done()
+    receipt.result(WITHIN)
     flood.result()
     assert len(slow.owner.frames) == 200
 
@@ -163,7 +164,7 @@ def test_receipts_resolve_behind_the_messages_that_filled_the_inbox(slow: Linked
 def test_a_waiting_receipt_holds_the_gate_only_up_to_the_hard_limit(slow: Linked, calling: Calling) -> None:
     receipt = asked(slow.link)
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 1000] * 300))
-    waiter = calling(lambda: receipt.wait(1.0))
+    waiter = calling(lambda: receipt.result(1.0))
     until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_max_inbox_bytes)
     until(lambda: slow.link.flow.paused)
     with pytest.raises(ReceiptTimeoutError, match="inbox is at its hard limit"):
@@ -203,7 +204,7 @@ def test_the_end_of_the_stream_is_the_end_of_the_link(linking: Linking) -> None:
     reason = linked.owner.await_end()
     assert isinstance(reason, ConnectionLostError)
     assert str(reason) == "peer:61613 closed the connection"
-    assert receipt.outcome == "unknown"
+    assert outcome_of(receipt) == "unknown"
     with pytest.raises(ConnectionLostError):
         send(linked.link)
     assert gone(linked)
@@ -216,7 +217,7 @@ def test_a_reset_is_the_end_of_the_link(tcp_linked: Linked) -> None:
     reset(tcp_linked.peer)
     reason = tcp_linked.owner.await_end()
     assert isinstance(reason, ConnectionLostError)
-    assert isinstance(receipt.error, ConnectionLostError)
+    assert isinstance(receipt.exception(0), ConnectionLostError)
     assert gone(tcp_linked)
 
 
@@ -264,8 +265,8 @@ def test_a_broken_protocol_ends_the_link_and_says_how(linking: Linking, offence:
     assert isinstance(reason, ConnectionLostError)
     assert "broke the protocol" in str(reason)
     assert linked.owner.bodies == [b"before"]
-    assert isinstance(receipt.error, ConnectionLostError)
-    assert str(receipt.error) == str(reason)
+    assert isinstance(receipt.exception(0), ConnectionLostError)
+    assert str(receipt.exception(0)) == str(reason)
 
 
 def test_the_link_counts_as_ended_only_when_its_owner_has_heard(linking: Linking) -> None:

@@ -21,6 +21,7 @@ from stompy.link.link import Link
 from tests.link.conftest import Linking, asked, reset, send
 from tests.link.test_link import gone
 from tests.support.peer import WITHIN, Linked, RecordingOwner
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 # Closing
@@ -53,7 +54,7 @@ def test_disconnecting_waits_for_the_receipts_in_flight_first(linking: Linking, 
     linked.peer.receipt(sent)
     assert linked.peer.expect_disconnect() == []
     leaving.result()
-    assert receipt.outcome == "confirmed"
+    assert outcome_of(receipt) == "confirmed"
 
 
 @pytest.mark.requirement("DIS-06")
@@ -112,7 +113,7 @@ def test_disconnecting_from_a_peer_that_does_not_read_ends_with_its_deadline(
 def test_a_close_wakes_whoever_waits(linking: Linking, calling: Calling) -> None:
     linked = linking(capacity=1_000)
     receipt = asked(linked.link)
-    waiting = calling(receipt.wait)
+    waiting = calling(receipt.result)
     sending = calling(lambda: send(linked.link, b"x" * 10_000))
     behind = calling(lambda: send(linked.link))
     for call in (waiting, sending):
@@ -169,5 +170,5 @@ def test_a_receipt_asked_for_at_the_moment_of_the_end_is_never_left_hanging(link
             pass
         else:
             with pytest.raises(ConnectionLostError):
-                receipt.wait(WITHIN)
+                receipt.result(WITHIN)
         linked.close()

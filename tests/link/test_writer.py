@@ -16,6 +16,7 @@ from stompy.errors import (
 from stompy.transport.memory import MemoryTransport
 from tests.link.conftest import SEND, Linking, asked, send, send_many
 from tests.support.peer import WITHIN, Linked
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 # Writing
@@ -46,7 +47,7 @@ def test_a_receipt_is_registered_before_the_bytes_leave(linking: Linking, callin
     call.until_blocked()
     assert len(linked.link.receipts) == 1
     linked.peer.expect_and_confirm("SEND")
-    call.result().wait(WITHIN)
+    call.result().result(WITHIN)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_messages_and_receipts_come_in_while_a_send_is_stuck(linking: Linking, c
     linked.peer.deliver(*[b"y" * 100] * 100)
     linked.peer.receipt(receipt.id)
     linked.owner.await_messages(100)
-    receipt.wait(WITHIN)
+    receipt.result(WITHIN)
     linked.peer.expect("SEND")
     assert len(linked.peer.expect("SEND").body) == 100_000
     sending.result()
@@ -147,7 +148,7 @@ def test_a_writer_stuck_on_a_deaf_peer_ends_by_its_own_timeout(linking: Linking)
         send(linked.link, b"x" * 10_000, timeout=0.05)
     assert caught.value.outcome == "unknown"
     assert isinstance(linked.owner.await_end(), SendTimeoutError)
-    assert receipt.outcome == "unknown"
+    assert outcome_of(receipt) == "unknown"
     with pytest.raises(SendTimeoutError):
         send(linked.link)
 
@@ -187,5 +188,5 @@ def test_a_frame_cut_by_an_interrupt_ends_the_link(linking: Linking, monkeypatch
     with pytest.raises(ConnectionLostError):
         send(linked.link, b"this would be read as the rest of that frame")
     linked.owner.await_end()
-    assert receipt.outcome == "unknown"
+    assert outcome_of(receipt) == "unknown"
     assert not linked.link.alive

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,15 +32,25 @@ ROWS = [a_row(body, id=f"id-{seq}", seq=seq) for seq, body in enumerate((b"1", b
 class FakeReceipt:
     def __init__(self, id: str) -> None:
         self.id = id
-        self.outcome = "pending"
+        self.ended = False
         self.error: StompError | None = None
         self.callbacks: list[Callable[[object], None]] = []
 
     def add_done_callback(self, callback: Callable[[object], None]) -> None:
         self.callbacks.append(callback)
 
-    def end(self, outcome: str, error: StompError | None = None) -> None:
-        self.outcome, self.error = outcome, error
+    def done(self) -> bool:
+        return self.ended
+
+    def exception(self, timeout: float) -> StompError | None:
+        return self.error
+
+    def result(self, timeout: float) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def end(self, error: StompError | None = None) -> None:
+        self.ended, self.error = True, error
 
 
 class FakeConnection:
@@ -123,10 +134,10 @@ def test_confirmed_messages_are_taken_from_the_front() -> None:
     sending = Sending()
     sending.delivery.send(ROWS)
     for number in (0, 2):
-        sending.connection.receipts[number].end("confirmed")
+        sending.connection.receipts[number].end()
     assert sending.delivery.take_confirmed() == ROWS[:1]
     assert len(sending.delivery) == 2
-    sending.connection.receipts[1].end("confirmed")
+    sending.connection.receipts[1].end()
     assert sending.delivery.take_confirmed() == ROWS[1:]
 
 
@@ -163,7 +174,7 @@ def test_a_broker_that_confirms_nothing_is_left() -> None:
 def test_the_end_of_the_connection_is_raised() -> None:
     sending = Sending()
     sending.delivery.send(ROWS)
-    sending.connection.receipts[0].end("unknown", ConnectionLostError("cut"))
+    sending.connection.receipts[0].end(ConnectionLostError("cut"))
     with pytest.raises(ConnectionLostError, match="cut"):
         sending.delivery.check(10)
 
@@ -173,7 +184,8 @@ def settled(outcomes: list[tuple[str, StompError | None]], *, alone: bool = Fals
     sending = Sending(alone=alone)
     sending.delivery.send(ROWS[: len(outcomes)])
     for receipt, (outcome, error) in zip(sending.connection.receipts, outcomes, strict=True):
-        receipt.end(outcome, error)
+        if outcome != "pending":
+            receipt.end(with_outcome(error, outcome))
     confirmed, refused, verdict = sending.delivery.settle()
     return [row.seq for row in confirmed], [refusal.row.seq for refusal in refused], verdict.name
 
@@ -192,6 +204,14 @@ def test_a_broker_that_falls_silent_says_nothing_of_a_message(silence: StompErro
     assert settled([("unknown", silence)], alone=True) == ([], [], "NONE")
 
 
+def with_outcome(error: StompError | None, outcome: str) -> StompError | None:
+    """Return the error of one message: each has an error of its own, of which its outcome is."""
+    made = copy.copy(error)
+    if made is not None:
+        vars(made)["outcome"] = outcome
+    return made
+
+
 def cut_short(error: SessionError, *, before: int = 0, alone: bool = False) -> tuple[list[int], str]:
     """Lose the connection in the middle of a write; return who is refused, and the verdict."""
     sending = Sending(alone=alone)
@@ -199,7 +219,8 @@ def cut_short(error: SessionError, *, before: int = 0, alone: bool = False) -> t
     with pytest.raises(SessionError):
         sending.delivery.send(ROWS)
     for receipt in sending.connection.receipts:
-        receipt.end("rejected" if getattr(error, "receipt_id", None) == receipt.id else "unknown", error)
+        named = getattr(error, "receipt_id", None) == receipt.id
+        receipt.end(with_outcome(error, "rejected" if named else "unknown"))
     _, refused, verdict = sending.delivery.settle()
     return [refusal.row.seq for refusal in refused], verdict.name
 

@@ -86,7 +86,7 @@ def left(connection: stompy.Connection, queue: str) -> list[stompy.Message]:
 def acked(message: stompy.Message) -> None:
     """Acknowledge, and wait until the broker has done it."""
     receipt = message.ack_async()
-    receipt.wait(SOON)
+    receipt.result(SOON)
 
 
 def refused(message: stompy.Message) -> None:
@@ -95,7 +95,7 @@ def refused(message: stompy.Message) -> None:
         receipt = message.nack_async()
     except stompy.ConfigurationError:
         receipt = message.nack_async(requeue=False)
-    receipt.wait(SOON)
+    receipt.result(SOON)
 
 
 def seen(messages: Iterable[stompy.Message]) -> str:

@@ -124,7 +124,7 @@ class Judge:
                 for number in range(acks + nacks)
             ]
         for receipt in receipts:
-            receipt.wait(SOON)
+            receipt.result(SOON)
         error = self._run(case, queue)
         outcome = getattr(error, "outcome", "not-sent")
         whole = {(0, acks + nacks), (sends, nacks)}

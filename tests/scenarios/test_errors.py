@@ -120,7 +120,7 @@ def test_an_error_ends_the_link_once_and_says_why(connect: Connect, queue: str, 
     receipt = connection._links.link.writer.request("UNSUBSCRIBE", nobody, receipt=True)
     assert receipt is not None
     with pytest.raises(stompy.BrokerError) as refused:
-        receipt.wait(SOON)
+        receipt.result(SOON)
     assert refused.value.frame.command == "ERROR"
     assert heard.over.wait(SOON)
     assert len(heard.errors) == len(heard.reasons) == 1

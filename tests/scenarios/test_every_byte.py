@@ -20,6 +20,7 @@ from stompy.transport.tcp import TcpDialer
 from tests.support.conversation import NAME, Ways, converse, expected_endings, expected_messages
 from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient
+from tests.support.receipts import outcome_of
 
 VERSIONS = ["1.0", "1.1", "1.2"]
 DIRECTIONS: list[Direction] = ["up", "down"]
@@ -131,8 +132,8 @@ def refused_send(url: str, version: str) -> tuple[str, stompy.StompError | None]
         conn.send(WAYS.outward, b"a", confirm=True)
         receipt = conn.send_async(WAYS.outward, b"b")
         with pytest.raises(stompy.ConnectionLostError):
-            receipt.wait()
-        return receipt.outcome, receipt.error
+            receipt.result()
+        return outcome_of(receipt), receipt.exception(0)
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def program(url: str, version: str) -> Report:
         conn.send(WAYS.outward, b"a", confirm=True)
         receipts = [conn.send_async(WAYS.outward, body) for body in (b"b", b"c")]
         for receipt in receipts:
-            receipt.wait()
+            receipt.result()
         report.committed = again(lambda: commit(conn))
     return report
 
@@ -78,7 +78,7 @@ def consume(subscription: stompy.Subscription) -> str:
         message = subscription.receive(timeout=WITHIN)
         try:
             receipt = message.ack_async()
-            receipt.wait()
+            receipt.result()
         except stompy.AckError:
             continue  # its link is gone, and so it comes again
         except stompy.ConnectionLostError:

@@ -65,7 +65,7 @@ def test_what_a_sender_sees_when_there_is_no_room(
                 receipt = producer.send_async(destination, BODY * 10)
                 assert receipt is not None
                 receipts.append(receipt)
-                receipt.wait(1.5)
+                receipt.result(1.5)
         except stompy.BrokerError as refused:
             expect("full", "ERROR", refused.frame)
             return
@@ -76,5 +76,5 @@ def test_what_a_sender_sees_when_there_is_no_room(
     subscription = consumer.subscribe(destination)
     for _ in receipts:
         subscription.receive(timeout=SOON)
-    receipts[-1].wait(SOON)
+    receipts[-1].result(SOON)
     expect("full", "waits; then all" if len(receipts) < 1_000 else "no limit seen")

@@ -82,11 +82,11 @@ def test_a_paused_broker_misses_its_beats(candidate: Candidate, connect: Connect
     try:
         receipt = quiet.send_async(queue, "x")
         with pytest.raises(stompy.ReceiptTimeoutError):
-            receipt.wait(0.5)
+            receipt.result(0.5)
         assert heard.over.wait(SOON)
     finally:
         candidate.broker.unpause()
-    receipt.wait(SOON)
+    receipt.result(SOON)
     assert quiet.connected
     assert not connection.connected
     assert isinstance(heard.reasons[0], stompy.HeartbeatTimeoutError)

@@ -12,6 +12,7 @@ from stompy.frames.frame import Frame
 from tests.scenarios.acts import SOON, Recorder, left
 from tests.scenarios.conftest import Connect, Expect, Raw
 from tests.support.peer import until
+from tests.support.receipts import outcome_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.scenario("receipts")]
 
@@ -23,7 +24,7 @@ def test_many_receipts_may_be_in_flight(connect: Connect, queue: str, expect: Ex
     headers = {"persistent": "true"} if persistent else {}
     receipts = [connection.send_async(queue, str(number), headers=headers) for number in range(200)]
     connection.flush(timeout=SOON)
-    assert all(receipt.outcome == "confirmed" for receipt in receipts)
+    assert all(outcome_of(receipt) == "confirmed" for receipt in receipts)
     until(lambda: len(heard.receipts) == 200)
     asked = [receipt.id for receipt in receipts]
     came = [frame.headers["receipt-id"] for frame in heard.receipts]
@@ -79,7 +80,7 @@ def test_disconnect_waits_for_what_it_was_asked_to_confirm(connect: Connect, que
     receipts = [connection.send_async(queue, "x") for _ in range(50)]
     connection.flush(timeout=SOON)
     connection.close()
-    assert {receipt.outcome for receipt in receipts} == {"confirmed"}
+    assert {outcome_of(receipt) for receipt in receipts} == {"confirmed"}
 
 
 def test_what_send_took_is_there_after_the_connection_was_closed(connect: Connect, queue: str) -> None:

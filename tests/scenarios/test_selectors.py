@@ -6,11 +6,10 @@ import contextlib
 
 import pytest
 
-from stompy.broker.conditions import Evaluation
-from stompy.broker.message import Message
+from stompy.broker.message import StoredMessage
 from stompy.broker.options import send_options
 from stompy.broker.profiles.known import profile_named
-from stompy.broker.selector import compiled
+from stompy.broker.selector import Evaluation, compiled
 from stompy.errors import StompTimeoutError
 from stompy.frames.frame import Pairs
 from stompy.frames.grammar import Version, grammar_of
@@ -35,7 +34,7 @@ def selected_here(selector: str, times: Pairs, ways: Evaluation) -> set[int]:
     for number, headers in enumerate(HEADERS):
         pairs = [*headers.items(), *times]
         options = send_options(headers.get, 0.0)
-        message = Message(pairs, destination="/topic/a", body=b"", grammar=grammar, options=options)
+        message = StoredMessage(pairs, destination="/topic/a", body=b"", grammar=grammar, options=options)
         if compiled(selector, ways).matches(message.shared.lookup):
             chosen.add(number)
     return chosen

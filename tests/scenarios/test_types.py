@@ -44,17 +44,17 @@ def url() -> Iterator[str]:
 def test_a_send_returns_nothing_and_one_in_flight_its_receipt(url: str) -> None:
     with stompy.connect(url, heartbeat=QUIET) as conn:
         receipt: stompy.Receipt = conn.send_async("/queue/a", "x", content_length=True, timeout=5)
-        receipt.wait()
+        receipt.result()
         for confirm in (True, False):
             nothing: None = conn.send("/queue/a", "x", confirm=confirm, headers={"n": 1})  # type: ignore[func-returns-value]
             assert nothing is None
         subscription = conn.subscribe("/queue/a", ack="client-individual")
-        subscription.receive(timeout=5).ack_async().wait()
+        subscription.receive(timeout=5).ack_async().result()
         for confirm in (True, False):
             nothing = subscription.receive(timeout=5).ack(confirm=confirm)  # type: ignore[func-returns-value]
             assert nothing is None
         conn.send("/queue/a", "x")
-        subscription.receive(timeout=5).nack_async(requeue=None).wait()
+        subscription.receive(timeout=5).nack_async(requeue=None).result()
         subscription.receive(timeout=5).nack(confirm=True)
 
 

@@ -31,7 +31,7 @@ CALLS: dict[str, Call] = {
     "Subscription.unsubscribe": lambda _1, subscription, _2, wrong: subscription.unsubscribe(
         delete=True, timeout=wrong
     ),
-    "Receipt.wait": lambda _1, _2, receipt, wrong: receipt.wait(wrong),
+    "Receipt.wait": lambda _1, _2, receipt, wrong: receipt.result(wrong),
     "Transaction.commit": lambda connection, _1, _2, wrong: _commit(connection, wrong),
 }
 
@@ -62,7 +62,7 @@ def test_a_call_refuses_it_and_has_done_nothing(call: str) -> None:
         subscription = connection.subscribe("/queue/c")
         receipt = connection.send_async("/queue/a")
         assert receipt is not None
-        receipt.wait()
+        receipt.result()
         before, sent = connection.stats().subscriptions, broker.stats().messages_in
         for wrong in WRONG:
             with pytest.raises(stompy.ConfigurationError, match="timeout must be a number of seconds, 0 or more"):

@@ -139,7 +139,7 @@ class KilledDataSource(StompDataSource):
 def _armed(order: Order, orders: Orders) -> Iterator[None]:
     """Kill this process when the moment of the order comes."""
     chunks = 0
-    attempt, commit, wait = Publisher._attempt, Transaction.commit, Receipt.wait
+    attempt, commit, wait = Publisher._attempt, Transaction.commit, Receipt.result
 
     def now(moment: Moment) -> None:
         if (moment, chunks) == (order.moment, order.chunk):
@@ -165,7 +165,7 @@ def _armed(order: Order, orders: Orders) -> Iterator[None]:
     with (
         patch.object(Publisher, "_attempt", attempted),
         patch.object(Transaction, "commit", committed),
-        patch.object(Receipt, "wait", waited),
+        patch.object(Receipt, "result", waited),
     ):
         yield
 

@@ -57,7 +57,7 @@ def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on(messages: int
                 else:
                     receipts.append(producer.send_async("/queue/flood", body))
             for receipt in receipts:
-                receipt.wait(60)
+                receipt.result(60)
             produced.set()
 
         thread = threading.Thread(target=produce)

@@ -14,6 +14,7 @@ import stompy
 from stompy.testing.proxied import Direction, ProxyLink
 from stompy.testing.proxy import FaultProxy
 from tests.support.peer import until
+from tests.support.receipts import outcome_of
 
 NAME = "cut"
 """The connection's, by which its threads are known."""
@@ -272,11 +273,11 @@ class _Talk:
         assert receipt is not None
 
         def wait() -> str:
-            receipt.wait()
+            receipt.result()
             return "done"
 
         ending = _ending_of(wait)
-        return ending if receipt.outcome == "confirmed" else f"{receipt.outcome}: {ending}"
+        return ending if outcome_of(receipt) == "confirmed" else f"{outcome_of(receipt)}: {ending}"
 
     def _ack(self) -> str:
         if not self._messages:

@@ -18,6 +18,7 @@ from typing import Any
 import stompy
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
+from tests.support.receipts import outcome_of
 from tests.support.soak_plan import CUT, PAUSE, RESTART, Fault, Kind, Plan, Tally
 
 QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.5))
@@ -201,9 +202,9 @@ class Soak:
         while len(in_flight) > leave and not self._stop.is_set():
             number, receipt = in_flight.popleft()
             try:
-                receipt.wait(self.plan.timeout)
+                receipt.result(self.plan.timeout)
             except stompy.SessionError:
-                if self.plan.resending == "connection" or receipt.outcome != "unknown":
+                if self.plan.resending == "connection" or outcome_of(receipt) != "unknown":
                     raise
                 in_flight.append((number, self._send(conn, producer, number)))
             else:

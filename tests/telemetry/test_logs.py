@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import stompy
+import stompy.worker
 from stompy.broker import Broker
 from tests.telemetry.conftest import WITHIN
 
@@ -59,7 +60,7 @@ def test_a_worker_and_a_task_that_failed(broker: Broker, caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO, "stompy")
     done = threading.Event()
 
-    class Ends:
+    class Ends(stompy.worker.Middleware):
         def dead_lettered(self, task: object, message: stompy.Message) -> None:
             done.set()
 

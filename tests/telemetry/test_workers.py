@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.trace import StatusCode, get_current_span
 
 import stompy
+import stompy.worker
 from stompy.broker import Broker
 from tests.telemetry.conftest import WITHIN, Make, Spans, Telemetry, attributes, context_of, is_child
 
@@ -152,7 +153,7 @@ def test_middleware_runs_in_the_span_of_the_task(
 ) -> None:
     seen: list[int] = []
 
-    class Mine:
+    class Mine(stompy.worker.Middleware):
         def before(self, task: object, message: stompy.Message) -> None:
             seen.append(get_current_span().get_span_context().span_id)
 

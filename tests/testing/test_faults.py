@@ -250,7 +250,7 @@ def test_the_end_of_the_proxy_ends_a_delay() -> None:
             assert receipt is not None
             plan.await_strikes(timeout=WITHIN)
         with pytest.raises(ConnectionLostError):
-            receipt.wait(timeout=WITHIN)
+            receipt.result(timeout=WITHIN)
         other.send("/queue/a", "y", confirm=True)
         conn.close()
 
@@ -287,9 +287,9 @@ def test_a_client_waits_out_a_delay() -> None:
         receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         plan.await_strikes(timeout=WITHIN)
-        assert not receipt.done
+        assert not receipt.done()
         plan.release()
-        receipt.wait(timeout=WITHIN)
+        receipt.result(timeout=WITHIN)
 
 
 @pytest.mark.parametrize("fault", [Cut("SEND"), Cut("RECEIPT", keep=0), Cut("RECEIPT", keep=5), CutAfter(received=150)])

@@ -47,6 +47,6 @@ def test_a_worker_that_is_not_idle_in_time_is_reported(stomp_worker: Run, stomp_
     running = stomp_worker(worker)
     stomp_connection.send("/queue/a", confirm=True)
     with pytest.raises(TimeoutError, match="not idle"):
-        running.wait_idle(0.05)
+        running.wait_idle(timeout=0.05)
     stomp_connection.send("/queue/stop", confirm=True)
     running.wait_idle()

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import stompy
+import stompy.worker
 
 FOLDER = Path(os.environ.get("STOMPY_TEST_FOLDER", "."))
 
@@ -35,7 +36,7 @@ def until_released(message: stompy.Message) -> None:
     note(f"end {message.text}")
 
 
-class Waiting:
+class Waiting(stompy.worker.Middleware):
     """Middleware that keeps a worker from completing its start until the test makes the file `go`."""
 
     def started(self) -> None:
@@ -89,7 +90,7 @@ def make_threads_and_garbage() -> None:
         time.sleep(0.004)
 
 
-class Garbage:
+class Garbage(stompy.worker.Middleware):
     """Middleware that has the garbage collector run all the time."""
 
     def started(self) -> None:

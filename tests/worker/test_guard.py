@@ -13,6 +13,7 @@ import pytest
 import tenacity
 
 import stompy
+import stompy.worker
 from stompy.broker import Broker
 from stompy.frames.frame import Frame
 from stompy.worker.slot import Slot
@@ -49,7 +50,7 @@ RAISED: list[Callable[[], BaseException]] = [
 ]  # fmt: skip
 
 
-class Raising:
+class Raising(stompy.worker.Middleware):
     """Stands for every callable that a user gives to a worker; each of them raises now and then.
 
     Each kind of call raises a certain number of times, so that a message gets through in the end.

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import stompy
+import stompy.worker
 from stompy.broker import Broker
 from stompy.broker.profiles import known
 from stompy.broker.profiles.rabbitmq import RABBITMQ
@@ -72,6 +73,23 @@ def test_too_many_stuck_tasks_end_the_worker(broker: Broker, make_worker: Make) 
     dead = broker.depth("/queue/a.dead")
     assert dead >= 2  # the third may have begun
     assert dead + left(broker) == 3
+
+
+def test_without_a_limit_any_number_of_tasks_may_be_stuck(broker: Broker, make_worker: Make) -> None:
+    worker = make_worker(concurrency=1, max_stuck=None)
+    release = threading.Event()
+
+    @worker.task("/queue/a", attempts=1, time_limit=0.1)
+    def handle(message: stompy.Message) -> None:
+        release.wait(WITHIN)
+
+    with worker:
+        send(broker, *(str(number) for number in range(5)))
+        wait_until(lambda: worker.health().tasks["handle"].stuck == 5)
+        wait_until(lambda: broker.depth("/queue/a.dead") == 5)
+        assert worker.health().state == "running"
+        release.set()
+        wait_until(lambda: worker.health().tasks["handle"].stuck == 0)
 
 
 def test_a_task_that_gets_stuck_while_the_worker_stops_does_not_hold_it_up(broker: Broker, make_worker: Make) -> None:
@@ -257,7 +275,7 @@ def test_forgotten_ids_are_removed(tmp_path: Path) -> None:
 def test_middleware_is_called_and_cannot_do_harm(broker: Broker, make_worker: Make) -> None:
     called = Seen()
 
-    class Middleware:
+    class Middleware(stompy.worker.Middleware):
         def __getattr__(self, name: str) -> Callable[..., None]:
             def call(*arguments: Any) -> None:
                 called.add(name)

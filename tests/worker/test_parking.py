@@ -70,7 +70,7 @@ def test_a_retry_comes_in_time_though_many_wait_for_longer(
     with stompy.connect(broker.url) as conn, conn.batch():
         for _ in range(1_200):
             conn.send("/queue/a", "long")
-    running.wait_idle(60)
+    running.wait_idle(timeout=60)
     with stompy.connect(broker.url) as conn:
         for number in range(20):
             conn.send("/queue/a", str(number), confirm=True)
@@ -81,7 +81,7 @@ def test_a_retry_comes_in_time_though_many_wait_for_longer(
     assert sorted(map(int, seen.items)) == list(range(20))
     assert waiting(broker) == 1_200
     broker.clock.advance(300)
-    running.wait_idle(60)
+    running.wait_idle(timeout=60)
     assert running.worker.health().tasks["t"].counts["deferred"] == 2_400
 
 
@@ -120,7 +120,7 @@ def test_each_comes_when_it_is_due(
     for step in range(30):
         broker.clock.advance(2 ** chances.uniform(spread[0] - 2, spread[1] - 1))
         now = broker.clock.now()
-        running.wait_idle(30)
+        running.wait_idle(timeout=30)
         late = [number for number, at in due.items() if at <= now - 0.001 and number not in taken]
         assert not late, (step, SEED_SETTING)
         if step == 10:  # the next one begins with what the first one left
@@ -138,7 +138,7 @@ def test_messages_behind_a_full_window_move_up_in_time(
     running = run(lambda message: seen.add(int(message.text)))
     for _ in range(18):  # as time passes
         broker.clock.advance(1)
-        running.wait_idle(60)
+        running.wait_idle(timeout=60)
     assert sorted(seen.items) == list(range(3_000, 3_020))
 
 
@@ -147,7 +147,7 @@ def test_several_workers_share_what_waits(broker: Broker, run: Callable[..., Run
     workers = [run(lambda message: seen.add(int(message.text))) for _ in range(3)]
     broker.clock.advance(60)
     for running in workers:
-        running.wait_idle(60)
+        running.wait_idle(timeout=60)
     seen.wait(2_000)
     assert sorted(seen.items) == list(range(2_000))
     assert waiting(broker) == 0

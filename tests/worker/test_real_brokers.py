@@ -28,7 +28,7 @@ def real(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
 def receive(url: str, queue: str, within: float = WITHIN) -> stompy.Message:
     with stompy.connect(url) as conn:
         message = conn.subscribe(queue, ack="client-individual").receive(timeout=within)
-        message.ack_async().wait()
+        message.ack_async().result()
         return message
 
 

@@ -21,7 +21,7 @@ from stompy.errors import ConfigurationError, StompError
 
 if TYPE_CHECKING:
     from stompy.broker.management import Management, QueuedMessage
-    from stompy.broker.router import Router
+    from stompy.broker.router import BrokerRouter
 
 _LOG = logging.getLogger("stompy.broker")
 
@@ -44,7 +44,7 @@ class Calls:
         server: what the broker calls itself.
     """
 
-    def __init__(self, management: Management, router: Router, *, own: str, server: str) -> None:
+    def __init__(self, management: Management, router: BrokerRouter, *, own: str, server: str) -> None:
         self._management = management
         self._router = router
         self._own = own

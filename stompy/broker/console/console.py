@@ -21,7 +21,7 @@ from stompy.transport.websocket.endpoints import WebSocketListener
 
 if TYPE_CHECKING:
     from stompy.broker.management import Management
-    from stompy.broker.router import Router
+    from stompy.broker.router import BrokerRouter
     from stompy.broker.settings import Settings
     from stompy.deadline import Deadline
 
@@ -43,7 +43,9 @@ class Console:
         instance: the first part of the broker's session ids.
     """
 
-    def __init__(self, management: Management, router: Router, settings: Settings, *, port: int, instance: str) -> None:
+    def __init__(
+        self, management: Management, router: BrokerRouter, settings: Settings, *, port: int, instance: str
+    ) -> None:
         own = replace(
             settings,
             users=None,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.broker.conditions import Evaluation
 from stompy.broker.destinations import Names, below_queue
 from stompy.broker.profile import Profile, Refusal, exact_versions
+from stompy.broker.selector import Evaluation
 from stompy.frames.grammar import NEGOTIABLE, SERVER_COMMANDS, FrameLimits, Leniency
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, fault_of
 
 if TYPE_CHECKING:
-    from stompy.broker.options import SendOptions
+    from stompy.broker.options import SendRequest
     from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Version
 
@@ -73,7 +73,7 @@ def takes(error: Exception, frame: Frame) -> bool:
     return fault_of(error) in (Fault.UNKNOWN_ACK_MODE, Fault.SUBSCRIPTION_EXISTS)
 
 
-def added(options: SendOptions, now: float) -> tuple[tuple[str, str], ...]:
+def added(options: SendRequest, now: float) -> tuple[tuple[str, str], ...]:
     """Return the headers that ActiveMQ adds to each message."""
     expires = str(round(options.expires * 1000)) if options.expires else "0"
     pairs = [("expires", expires), ("priority", str(options.priority)), ("timestamp", str(round(now * 1000)))]
@@ -82,7 +82,7 @@ def added(options: SendOptions, now: float) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def letter(pairs: Pairs, options: SendOptions, queue: str) -> Pairs:
+def letter(pairs: Pairs, options: SendRequest, queue: str) -> Pairs:
     """Return the headers of a dead letter."""
     return (*pairs, ("originalExpiration", str(round(options.expires * 1000)) if options.expires else "0"))
 

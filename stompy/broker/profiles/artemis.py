@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompy.broker.conditions import Evaluation
 from stompy.broker.destinations import Names
 from stompy.broker.profile import Profile, Refusal, exact_versions
+from stompy.broker.selector import Evaluation
 from stompy.frames.grammar import FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, fault_of
 
 if TYPE_CHECKING:
-    from stompy.broker.options import SendOptions
+    from stompy.broker.options import SendRequest
     from stompy.frames.frame import Frame
     from stompy.protocol.rules import Lookup
 
@@ -83,7 +83,7 @@ def least(asked: HeartbeatOffer) -> HeartbeatOffer:
     return HeartbeatOffer(send, receive)
 
 
-def added(options: SendOptions, now: float) -> tuple[tuple[str, str], ...]:
+def added(options: SendRequest, now: float) -> tuple[tuple[str, str], ...]:
     """Return the headers that Artemis adds to each message."""
     return (
         ("persistent", "true" if options.persistent else "false"),

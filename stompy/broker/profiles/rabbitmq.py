@@ -16,7 +16,7 @@ from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
 
 if TYPE_CHECKING:
-    from stompy.broker.options import SendOptions
+    from stompy.broker.options import SendRequest
     from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Version
     from stompy.protocol.rules import Lookup
@@ -169,7 +169,7 @@ def _number(header: Lookup, name: str, *, least: int = 0) -> int | None:
     return int(value)
 
 
-def letter(pairs: Pairs, options: SendOptions, queue: str) -> Pairs:
+def letter(pairs: Pairs, options: SendRequest, queue: str) -> Pairs:
     """Return the headers of a dead letter."""
     reason = _REASONS.get(dict(pairs)["dead-letter-reason"], "rejected")
     queue = queue.removeprefix("/queue/")

@@ -246,11 +246,11 @@ class Receiver(DaemonThread):
         while self._acks:
             receipts, delivery, deadline = self._acks[0]
             few = len(self._acks) < _MAX_PENDING_ACKS and not deadline.expired
-            if few and not all(receipt.done for receipt in receipts):
+            if few and not all(receipt.done() for receipt in receipts):
                 return
             for receipt in receipts:
                 try:
-                    receipt.wait(deadline.remaining())
+                    receipt.result(deadline.remaining())
                 except ReceiptTimeoutError as error:
                     raise ConnectionLostError(f"the broker does not confirm an ACK: {error}") from error
             self._acks.popleft()
@@ -268,7 +268,7 @@ class Receiver(DaemonThread):
         connection.close(timeout=_DISCONNECT_TIMEOUT)
         try:
             # DISCONNECT is confirmed after all ACKs.
-            while self._acks and all(receipt.done and receipt.error is None for receipt in self._acks[0][0]):
+            while self._acks and all(receipt.done() and receipt.exception(0) is None for receipt in self._acks[0][0]):
                 self._writer.confirm(self._acks.popleft()[1])
         finally:
             self._acks.clear()

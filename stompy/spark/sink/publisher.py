@@ -279,7 +279,7 @@ def _send_each(connection: Connection, frames: _Frames, chunk: list[Item]) -> No
             for message, identity in chunk
         ]
     for receipt in receipts:
-        receipt.wait()
+        receipt.result()
 
 
 def _remaining(moment: int | None) -> float | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import BrokerLimits
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.testing.brokers import handshake
@@ -34,7 +34,7 @@ def test_it_serves_its_users_alone(broker: EmbeddedBroker) -> None:
 
 
 def test_a_wrong_login_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    defaults = Broker.__init__.__kwdefaults__
+    defaults = BrokerLimits.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "login_delay", 3600.0)
     with (
@@ -71,9 +71,9 @@ def test_while_paused_nothing_is_answered_and_then_all_of_it(broker: EmbeddedBro
         receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         with pytest.raises(StompTimeoutError):
-            receipt.wait(timeout=0.2)
+            receipt.result(timeout=0.2)
         broker.unpause()
-        receipt.wait(timeout=5)
+        receipt.result(timeout=5)
 
 
 def test_a_paused_one_takes_connections_and_says_nothing(
