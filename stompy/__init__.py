@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from stompy.backoff import Backoff
     from stompy.connection.buffer import Batch
     from stompy.connection.codec import Body
-    from stompy.connection.config import Login, Order, Passcode
+    from stompy.connection.config import Login, Passcode
     from stompy.connection.connecting import ConnectOptions, connect
     from stompy.connection.connection import Connection
     from stompy.connection.listeners import (
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         ReconnectingEvent,
     )
     from stompy.connection.message import Message
-    from stompy.connection.reconnect import Reconnect, ResendLimits
+    from stompy.connection.reconnect import Order, Reconnect, ResendLimits
     from stompy.connection.stats import ConnectionStats
     from stompy.connection.subscription import AckMode, Handler, MessageListener, OnException, Subscription
     from stompy.connection.telemetry import Telemetry
@@ -198,7 +198,7 @@ _LAZY = {
     "Secret": "stompy.secret",
     "Pairs": "stompy.frames.frame",
     "Passcode": "stompy.connection.config",
-    "Order": "stompy.connection.config",
+    "Order": "stompy.connection.reconnect",
     "OnException": "stompy.connection.subscription",
     "MessageListener": "stompy.connection.subscription",
     "Login": "stompy.connection.config",

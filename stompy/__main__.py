@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import sys
+
+from stompy.world import signal
 
 
 def run() -> int:

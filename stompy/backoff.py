@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
 from stompy.deadline import check_seconds
 from stompy.errors import ConfigurationError
+from stompy.world import random
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import warnings
+
+from stompy.world import os
 
 _OURS = "stompy-client"
 _ADVICE = (

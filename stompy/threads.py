@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-import threading
 import traceback
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError
 from stompy.forks import Owner
 from stompy.locks import Event
+from stompy.world import threading
 
 _LOG = logging.getLogger("stompy.link")
 

@@ -98,7 +98,7 @@ def test_an_import_that_points_down_is_let_through(plant: Plant, file: str, sour
 
 @pytest.mark.parametrize("folder", ["frames", "protocol"])
 @pytest.mark.parametrize("module", ["time", "threading", "socket", "ssl", "select", "queue", "asyncio"])
-@pytest.mark.parametrize("form", ["import {}", "from {} import x", "import {} as y"])
+@pytest.mark.parametrize("form", ["import {}", "from {} import x", "import {} as y", "from stompy.world import {}"])
 def test_an_impure_import_is_found(plant: Plant, folder: str, module: str, form: str) -> None:
     (breach,) = plant(rules.pure_folders_stay_pure, {f"{folder}/planted.py": form.format(module)})
     assert breach == f"stompy.{folder}.planted:1: pure code must not import {module}"
@@ -114,6 +114,21 @@ def test_a_clock_that_comes_through_a_shared_module_is_found(plant: Plant) -> No
     source = "from stompy.deadline import Deadline"
     (breach,) = plant(rules.pure_folders_stay_pure, {"protocol/planted.py": source})
     assert breach.endswith("pure code must not run time through stompy.deadline")
+
+
+@pytest.mark.parametrize("wrap", [str, for_types, in_function])
+@pytest.mark.parametrize("source", ["import time", "from queue import Queue", "import os.path", "import random as x"])
+def test_a_part_of_the_world_that_does_not_come_through_the_seam_is_found(
+    plant: Plant, wrap: Callable[[str], str], source: str
+) -> None:
+    (breach,) = plant(rules.the_world_comes_through_its_seam, {"link/planted.py": wrap(source)})
+    assert breach.endswith("is to be imported from stompy.world")
+
+
+def test_the_seam_itself_is_not_to_be_named(plant: Plant) -> None:
+    (breach,) = plant(rules.the_world_comes_through_its_seam, {"link/planted.py": "import stompy.world as world"})
+    assert "a name is to be imported" in breach
+    assert plant(rules.the_world_comes_through_its_seam, {"link/planted.py": "from stompy.world import time"}) == []
 
 
 def test_pure_code_may_name_a_shared_type(plant: Plant) -> None:

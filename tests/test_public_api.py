@@ -79,8 +79,9 @@ def test_what_pages_and_examples_import_is_public(path: Path) -> None:
             continue  # a fragment; what is run is checked by tests/documentation
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "stompy":
-                assert node.module in PUBLIC or node.module.startswith("stompy.compat"), ast.unparse(node)
-                assert {alias.name for alias in node.names} <= PUBLIC.get(node.module, {a.name for a in node.names})
+                module = node.module or ""
+                assert module in PUBLIC or module.startswith("stompy.compat"), ast.unparse(node)
+                assert {alias.name for alias in node.names} <= PUBLIC.get(module, {a.name for a in node.names})
             if isinstance(node, ast.Import):
                 assert {a.name for a in node.names if a.name.startswith("stompy.")} <= set(PUBLIC), ast.unparse(node)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 from stompy.broker.admission import Admission
 from stompy.broker.session import ClientSession
 from stompy.default import given
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

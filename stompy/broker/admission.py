@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import enum
 import ipaddress
-import threading
 from collections import Counter
 
 from stompy.errors import LimitExceededError
+from stompy.world import threading
 
 _SPARE = 16
 """Refused clients that get an ERROR at one time; for the others the stream just ends."""

@@ -6,8 +6,6 @@ Locks: `Broker._starting` lets one thread at a time start it.
 from __future__ import annotations
 
 import logging
-import secrets
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from types import TracebackType
@@ -29,15 +27,16 @@ from stompy.forks import Owner, free_when_forked
 from stompy.frames.grammar import NEGOTIABLE, Version, parse_version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.secret import Secret, without_traceback
+from stompy.world import secrets, threading
 
 if TYPE_CHECKING:
-    import os
     import ssl
 
     from stompy.broker.console.console import Console
     from stompy.broker.management import FrameHook
     from stompy.transport.base import Listener
     from stompy.transport.tls.options import Tls
+    from stompy.world import os
 
 _LOG = logging.getLogger("stompy.broker")
 

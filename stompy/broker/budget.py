@@ -12,11 +12,11 @@ head, and the first `ALLOWANCE` bytes of a session, which so has room whatever o
 
 from __future__ import annotations
 
-import threading
 from typing import TypeVar
 
 from stompy.errors import LimitExceededError
 from stompy.forks import free_when_forked
+from stompy.world import threading
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -17,12 +17,12 @@ from stompy.transport.tcp import TcpListener
 from stompy.transport.unix import UnixListener
 
 if TYPE_CHECKING:
-    import os
     import ssl
 
     from stompy.transport.base import Listener
     from stompy.transport.tls.endpoints import TlsListener
     from stompy.transport.tls.options import Tls
+    from stompy.world import os
 
 _LOG = logging.getLogger("stompy.broker")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -12,6 +11,7 @@ from stompy.broker.destinations import Target, targets_of
 from stompy.errors import ConfigurationError, StompError
 from stompy.forks import ChildEnds
 from stompy.frames.parser import Parser
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.broker.message import Item

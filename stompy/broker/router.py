@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,6 +34,7 @@ from stompy.broker.write_queue import WriteQueue
 from stompy.errors import RemoteProtocolError
 from stompy.forks import Owner
 from stompy.printable import printable
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.broker.consumer import Consumer

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -30,6 +28,7 @@ from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatT
 from stompy.protocol.server import ServerProtocol
 from stompy.protocol.subprotocols import version_of
 from stompy.secret import Secret
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.broker.admission import Admission, ClientSlot

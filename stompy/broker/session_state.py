@@ -5,7 +5,6 @@ Guarded by the router's lock.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from stompy.broker.destinations import REMOTE, is_topic
 from stompy.errors import ProtocolError, RemoteProtocolError
 from stompy.protocol.ack import Entry, Ledger
 from stompy.protocol.rules import shown
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.broker.budget import SessionBudget

@@ -12,8 +12,6 @@ import binascii
 import hashlib
 import hmac
 import re
-import secrets
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -21,6 +19,7 @@ from typing import Literal
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError
 from stompy.secret import Secret, as_secret, check_text
+from stompy.world import secrets, threading
 
 Right = Literal["read", "write", "admin"]
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -22,8 +20,10 @@ from stompy.broker.message import OutgoingMessage
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, SendTimeoutError
 from stompy.frames.encoder import HEARTBEAT
+from stompy.locks import make_condition
 from stompy.protocol.heartbeat import HeartbeatTimer
 from stompy.transport.base import DirectTransport, MessageTransport
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.transport.base import Transport
@@ -51,9 +51,7 @@ class WriteQueue:
         self._max_bytes = max_bytes
         self._max_frames = max_frames
         self._touched = touched
-        self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
-        self._answered = threading.Condition(self._lock)
+        self._lock = make_condition("write queue", None)
         self._frames: list[bytes | OutgoingMessage] = []
         self._bytes = 0
         self._answers = 0  # bytes of answers among them
@@ -147,7 +145,7 @@ class WriteQueue:
         """Let the writer come out of `take`, as the time that it waits has changed."""
         with self._lock:
             self._due = True
-            self._work.notify()
+            self._lock.notify_all()
 
     def wake(self) -> None:
         """Write what is there at once, or wake the writer, and the reader where it waits; without the router's lock."""
@@ -157,9 +155,7 @@ class WriteQueue:
             with self._lock:
                 at_once = self._at_once
                 if at_once is None or not self._may_write_at_once():
-                    self._work.notify()
-                    if self._finished:
-                        self._answered.notify()
+                    self._lock.notify_all()
                     return
                 begun = self._at_once_runs = True
                 frames = self._take_frames()
@@ -172,7 +168,7 @@ class WriteQueue:
         with self._lock:
             self._rest = rest
             if rest is not None or self._frames or self._room_wanted or self._finished or self._writer_waits_for_it:
-                self._work.notify()
+                self._lock.notify_all()
             self._at_once_runs = self._writer_waits_for_it = False
 
     def _may_write_at_once(self) -> bool:
@@ -182,7 +178,7 @@ class WriteQueue:
     def _take_frames(self) -> list[bytes | OutgoingMessage]:
         frames, self._frames = self._frames, []
         if self._answers >= self._max_bytes:
-            self._answered.notify()
+            self._lock.notify_all()
         self._bytes = self._answers = 0
         return frames
 
@@ -193,12 +189,12 @@ class WriteQueue:
             no frames when `timeout` seconds passed without any; `None` when the write queue is finished and empty.
         """
         with self._lock:
-            if not (self._frames or self._rest is not None or self._finished or self._room_wanted or self._due):
+            if not self._has_work():
                 self._waiting = True
-                self._work.wait(timeout)
-            while self._at_once_runs:
+                self._lock.wait_for(self._has_work, timeout)
+            if self._at_once_runs:
                 self._writer_waits_for_it = True
-                self._work.wait()
+                self._lock.wait_for(lambda: not self._at_once_runs)
             self._waiting = self._due = False
             if not self._frames and self._rest is None and self._finished:
                 return None
@@ -209,19 +205,21 @@ class WriteQueue:
             room_wanted, self._room_wanted = self._room_wanted, False
             return frames, room_wanted
 
+    def _has_work(self) -> bool:
+        return bool(self._frames) or self._rest is not None or self._finished or self._room_wanted or self._due
+
     def give_up(self) -> None:
         """Note that nothing can be written any more."""
         with self._lock:
             self._broken = True
-            self._answered.notify()
+            self._lock.notify_all()
 
     def wait_for_answers(self) -> None:
         """Wait until the answers that pile up are below the bound, or nothing can be written any more."""
         if self._answers < self._max_bytes:
             return
         with self._lock:
-            while self._answers >= self._max_bytes and not self._finished and not self._broken:
-                self._answered.wait()
+            self._lock.wait_for(lambda: self._answers < self._max_bytes or self._finished or self._broken)
 
 
 class WriterThread:

@@ -8,8 +8,6 @@ import functools
 import json
 import logging
 import operator
-import os
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -37,6 +35,7 @@ from stompy.frames.grammar import Leniency
 from stompy.locks import Event
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.transport.address import DEFAULT_PORT
+from stompy.world import os, signal
 
 _PASSCODE = "STOMPY_BROKER_PASSCODE"
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import os
-import select
 import stat
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
@@ -17,10 +14,12 @@ from typing import IO, BinaryIO
 from stompy.cli.exits import Exit, Failure
 from stompy.deadline import Deadline
 from stompy.printable import printable
+from stompy.world import os, select, time
 
 if sys.platform != "win32":
-    import fcntl
     import termios
+
+    from stompy.world import fcntl
 
 _FORMAT = "stompy: %(levelname)s: %(name)s: %(message)s"
 

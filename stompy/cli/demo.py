@@ -6,8 +6,6 @@ import argparse
 import hashlib
 import sys
 import textwrap
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import StompError
 from stompy.printable import printable
+from stompy.world import threading, time
 
 FLIGHTS = Path("examples", "data", "flights.ndjson")
 HEARTBEAT = (0.25, 0.25)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
@@ -15,6 +13,7 @@ from stompy.cli.console import forget_stdout, logging_to_stderr, report_error
 from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
 from stompy.errors import StompError
 from stompy.worker.signals import Repeats
+from stompy.world import signal, threading
 
 _COMMANDS = {
     "demo": ("stompy.cli.demo:add_demo", "the demo, on an embedded broker"),

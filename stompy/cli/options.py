@@ -6,7 +6,6 @@ import argparse
 import getpass
 import logging
 import math
-import os
 import re
 import sys
 import warnings
@@ -20,6 +19,7 @@ from stompy.errors import InsecureTlsWarning
 from stompy.printable import did_you_mean
 from stompy.transport.address import masked
 from stompy.transport.tls.options import Tls
+from stompy.world import os
 
 _MAY_HOLD_A_PASSCODE = re.compile(r"\S*(?:://|@)\S*")
 

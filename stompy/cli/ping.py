@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import secrets
-import time
 
 from stompy.cli.console import say
 from stompy.cli.exits import Exit, Failure
@@ -13,6 +11,7 @@ from stompy.cli.session import session
 from stompy.connection.connection import Connection
 from stompy.deadline import Deadline
 from stompy.printable import printable
+from stompy.world import secrets, time
 
 
 def add_ping(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

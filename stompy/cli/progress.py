@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
+
+from stompy.world import time
 
 INTERVAL = 1.0
 """Seconds between two updates, and before the first."""

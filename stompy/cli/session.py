@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 from collections.abc import Iterator
 
 from stompy.cli.exits import Exit, Failure, code_of
@@ -19,6 +18,7 @@ from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE
 from stompy.link.settings import DEFAULT_HEARTBEAT, Timeouts
 from stompy.transport.address import Address
+from stompy.world import os
 
 _NO_BROKER = "'stompy broker' starts one for development; --url or STOMPY_URL names another"
 

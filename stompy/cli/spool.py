@@ -6,10 +6,8 @@ import argparse
 import contextlib
 import importlib.util
 import math
-import os
 import re
 import sys
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ from stompy.errors import SpoolDamagedError
 from stompy.spark.broker_options import BROKER_OPTIONS
 from stompy.spark.options import Option
 from stompy.spark.source_options import SPOOL_OPTIONS, spool_options
+from stompy.world import os, time
 
 if TYPE_CHECKING:
     from stompy.spark.receiver.pool import ReceiverPool

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from stompy.locks import Event
 from stompy.protocol.client import error_message
 from stompy.protocol.unchecked import UncheckedClient
 from stompy.transport.base import Transport as Stream
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.compat.transport import BaseTransport

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
-import threading
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +12,7 @@ from stompy.frames.frame import Headers, headers_from_head, headers_from_wire
 from stompy.frames.grammar import Grammar, Version, grammar_of
 from stompy.frames.parser import Parser
 from stompy.protocol.unchecked import TOLERATED
+from stompy.world import socket, threading, uuid
 
 LOCALHOST_NAMES = ["localhost", "127.0.0.1", socket.gethostname()]
 """Names of this machine; found without a look-up."""

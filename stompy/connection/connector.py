@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -38,6 +37,7 @@ from stompy.transport.proxy import ProxyDialer
 from stompy.transport.tcp import TcpDialer
 from stompy.transport.tls.options import Tls
 from stompy.transport.unix import UnixDialer
+from stompy.world import random
 
 _LOG = logging.getLogger("stompy.connection")
 

@@ -80,10 +80,9 @@ class Dispatcher(DaemonThread):
                 self._busy = False
                 if not self._jobs:
                     self._condition.notify_all()
-                while not self._jobs:
-                    if self._stopping:
+                    self._condition.wait_for(lambda: self._jobs or self._stopping)
+                    if not self._jobs:
                         return
-                    self._condition.wait()
                 job = self._jobs.popleft()
                 self._busy = True
             run_logged(job)

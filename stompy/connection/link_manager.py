@@ -16,7 +16,6 @@ timeout, and its result is dropped.
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,6 +38,7 @@ from stompy.errors import (
 from stompy.link.link import Link
 from stompy.locks import Event, Rank, make_condition
 from stompy.threads import must_propagate
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.connection.config import Config

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from stompy.errors import MessageError, NotConnectedError, StompError
 from stompy.frames.frame import Frame, Headers, show_body, show_text
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

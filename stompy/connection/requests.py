@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Sequence
 
 from stompy.connection.encoding import check_destination
@@ -21,6 +20,7 @@ from stompy.deadline import Deadline
 from stompy.dialects.options import SendOptions
 from stompy.errors import NotConnectedError, ReceiptTimeoutError, ReceiveTimeoutError, StompError
 from stompy.locks import Event, Rank, make_lock
+from stompy.world import os
 
 
 class _PendingRequest:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 from collections.abc import Callable
 
 from stompy.connection.buffer import FrameBuffer
@@ -37,6 +36,7 @@ from stompy.frames.encoder import Encoded, encode_head, finish
 from stompy.link.link import Link, for_caller
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, make_condition, make_lock
+from stompy.world import os
 
 _LOG = logging.getLogger("stompy.connection")
 

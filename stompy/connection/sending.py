@@ -8,10 +8,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from collections.abc import Mapping
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from stompy.connection.buffer import FrameBuffer
@@ -25,9 +23,12 @@ from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import ReceiptTimeoutError, SessionError, StompError
 from stompy.link.link import Link
 from stompy.link.receipts import FailedFrames, Receipt
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager
+
+_monotonic = time.monotonic  # called for each message
 
 
 class _Batches(threading.local):
@@ -131,7 +132,7 @@ class Sender:
         batch = self._batches.current
         if batch is not None and (self._unconfirmed is not None or batch.owner() is None):
             batch = self._batch(self._deadline(timeout))
-        began, left, link = monotonic(), timeout, self._links.ready if batch is None else batch.link
+        began, left, link = _monotonic(), timeout, self._links.ready if batch is None else batch.link
         while True:
             encoder = self._encoder
             if encoder is None or encoder.link is not link:
@@ -165,7 +166,7 @@ class Sender:
 
     def _remaining(self, began: float, timeout: float | Default | None) -> float | None:
         seconds = given(timeout, self._config.timeouts.send)
-        return None if seconds is None else max(0.0, began + seconds - monotonic())
+        return None if seconds is None else max(0.0, began + seconds - _monotonic())
 
     def flush(self, timeout: float | None) -> None:
         """Write this thread's batch and wait for all pending receipts; see `Connection.flush`."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stompy.link.link import Link
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -28,6 +27,7 @@ from stompy.errors import ConfigurationError, LocalProtocolError, NotConnectedEr
 from stompy.link.link import Link
 from stompy.locks import make_condition
 from stompy.threads import DaemonThread
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.connection.acking import Acker
@@ -402,14 +402,11 @@ class Subscription:
 
     def _await_message(self, deadline: Deadline) -> bool:
         """Wait for a message, with the lock held; return `False` if the subscription was closed by us."""
-        while not self._inbox:
-            if self._closed:
-                if self._reason is not None:
-                    raise self._reason.with_traceback(None)
-                return False
-            if not self._condition.wait(deadline.remaining()) and not self._inbox and deadline.expired:
-                raise ReceiveTimeoutError(f"no message from {self.destination!r} in time{self._why_none()}")
-        return True
+        if not self._condition.wait_for(lambda: self._inbox or self._closed, deadline.remaining()):
+            raise ReceiveTimeoutError(f"no message from {self.destination!r} in time{self._why_none()}")
+        if not self._inbox and self._reason is not None:
+            raise self._reason.with_traceback(None)
+        return bool(self._inbox)
 
     def _why_none(self) -> str:
         """Return what keeps the broker from sending more, if that is known."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,6 +10,7 @@ from stompy.dialects.options import BROKER_OPTIONS, SUBSCRIBE_FEATURES, Subscrib
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency, Version
 from stompy.protocol.rules import Lookup
+from stompy.world import time
 
 DEDUPE_HEADER = "stompy-dedupe-id"
 """SEND header with the same value whenever a message is resent, so that consumers can detect duplicates."""

@@ -12,11 +12,11 @@ While reading is paused, the TCP window fills and the broker stops sending; sile
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Protocol
 
 from stompy.locks import make_condition
 from stompy.protocol.heartbeat import HeartbeatTimer
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.link.settings import Limits

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -31,6 +30,7 @@ from stompy.protocol.subprotocols import version_of
 from stompy.secret import Secret, revealed, without_traceback
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.diagnosis import GREETING_SIZE, detect_protocol
+from stompy.world import time
 
 _LOG = logging.getLogger("stompy.link")
 

@@ -9,12 +9,11 @@ It asks flow control (rank 5) whether the peer is dead, and ends the link if so.
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import TYPE_CHECKING
 
 from stompy.errors import HeartbeatTimeoutError
 from stompy.threads import DaemonThread
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.link.link import Link

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Sequence
 
 from stompy.deadline import Deadline
@@ -44,6 +43,7 @@ from stompy.locks import Event, Rank, make_lock
 from stompy.protocol.client import error_message
 from stompy.protocol.heartbeat import HeartbeatTimer
 from stompy.protocol.state import State
+from stompy.world import time
 
 _LOG = logging.getLogger("stompy.link")
 

@@ -10,7 +10,6 @@ It takes the protocol lock (rank 4) once per read, and leaf locks (rank 5) while
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +18,7 @@ from stompy.frames.frame import Frame
 from stompy.frames.learned import Row, Run, frames_of
 from stompy.protocol.heartbeat import HeartbeatRateLimit
 from stompy.threads import DaemonThread
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.link.link import Link

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import AbstractContextManager
@@ -28,6 +27,7 @@ from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import LimitExceededError, ReceiptTimeoutError, StompError
 from stompy.locks import Event, Rank, make_lock
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.link.link import Link

@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
@@ -32,9 +31,12 @@ from stompy.frames.grammar import FrameLimits
 from stompy.frames.parser import Parser
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, make_lock
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.link.link import Link
+
+_monotonic = time.monotonic  # called for each message
 
 _LOG = logging.getLogger("stompy.link")
 
@@ -123,7 +125,7 @@ class Writer:
             else:
                 self._send_parts(encoded, deadline_of(budget))
             self.frames += frames
-            link.timer.last_sent = monotonic()
+            link.timer.last_sent = _monotonic()
             if on_written is not None:
                 on_written()
             self._incomplete = False
@@ -201,7 +203,7 @@ class Writer:
                 self._check_usable()
             self._transport.sendall(HEARTBEAT, 0.0)
             self.bytes += len(HEARTBEAT)
-            self._link.timer.last_sent = monotonic()
+            self._link.timer.last_sent = _monotonic()
         except ConnectionLostError:
             return False  # the TCP window is full, so earlier bytes are in flight; or the link was lost
         finally:

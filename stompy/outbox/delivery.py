@@ -5,7 +5,6 @@ Used by the forwarder thread only. The connection's reader resolves the receipts
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from stompy.errors import (
 from stompy.link.receipts import Receipt
 from stompy.outbox.record import Row
 from stompy.outbox.store import now_ms
+from stompy.world import time
 
 _SHORTEST = 0.001
 """Seconds, as brokers count in milliseconds: what expired in the outbox expires at the broker, in its way."""

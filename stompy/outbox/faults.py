@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from stompy.errors import OutboxBusyError, OutboxDamagedError, OutboxError, OutboxFullError
+from stompy.world import sqlite3
 
 WAL = "-wal"
 """Suffix of SQLite's write-ahead log, which holds the newest messages."""

@@ -23,8 +23,6 @@ from __future__ import annotations
 import itertools
 import logging
 import operator
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -39,6 +37,7 @@ from stompy.outbox.record import Row
 from stompy.outbox.store import Store
 from stompy.printable import printable
 from stompy.threads import DaemonThread
+from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.outbox")
 

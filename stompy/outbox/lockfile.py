@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from stompy.errors import OutboxBusyError, OutboxError
 from stompy.forks import when_forked
 from stompy.outbox.faults import LOCK, damaged
+from stompy.world import os
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -111,7 +111,7 @@ def _check(content: bytes) -> bytes:
 
 def _fcntl(path: str) -> ModuleType:
     try:
-        import fcntl
+        from stompy.world import fcntl
     except ImportError:
         raise OutboxError("this platform has no file locks that stompy knows how to use", path=path) from None
     return fcntl

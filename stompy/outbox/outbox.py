@@ -5,8 +5,6 @@ from __future__ import annotations
 import atexit
 import inspect
 import logging
-import os
-import secrets
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +36,7 @@ from stompy.outbox.record import Ledger, Row, as_json
 from stompy.outbox.stats import DeadLetter, OutboxStats
 from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
 from stompy.secret import Secret, as_secret, without_traceback
+from stompy.world import os, secrets
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -249,7 +248,7 @@ class Outbox:
         self._owner.check()
         seconds = given(timeout, self._timeouts.receipt)
         store, forwarder = self._store, self._forwarder
-        self._changes.wait(lambda: not self._waiting() or forwarder.ended, Deadline(seconds))
+        self._changes.wait(lambda: not self._waiting(), lambda: forwarder.ended, Deadline(seconds))
         if not self._waiting():
             return
         if forwarder.ended:
@@ -333,12 +332,13 @@ class _Changes:
         with self._condition:
             self._condition.notify_all()
 
-    def wait(self, predicate: Callable[[], object], deadline: Deadline) -> None:
-        """Wait until `predicate()` is true, or the deadline has passed."""
+    def wait(self, changed: Callable[[], object], over: Callable[[], bool], deadline: Deadline) -> None:
+        """Wait until `changed()` or `over()` is true, or the deadline has passed."""
         with self._condition:
-            while not predicate() and not deadline.expired:
-                # Polled, as the end of the forwarder is not a change on disk.
-                self._condition.wait(deadline.sooner(_POLL_INTERVAL).remaining())
+            # `over` is polled, as the end of the forwarder is not a change on disk.
+            while not self._condition.wait_for(changed, deadline.sooner(_POLL_INTERVAL).remaining()):
+                if over() or deadline.expired:
+                    return
 
 
 def _age(since_ms: int) -> float:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
-import secrets
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from stompy.errors import OutboxError, OutboxFullError
 from stompy.outbox.faults import LOCK, SHARED, WAL, damaged, refused
 from stompy.outbox.lockfile import LockFile
 from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row, ledger_of, row_of
+from stompy.world import os, secrets, sqlite3
 
 APPLICATION_ID = 0x73746F78
 """`stox` in the header of the SQLite file: it is an outbox."""

@@ -5,10 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import os
-import shutil
-import sqlite3
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +14,7 @@ from stompy.outbox.faults import damaged
 from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row
 from stompy.outbox.schema import open_outbox, read_rows
 from stompy.outbox.writer import Refused, Writer
+from stompy.world import os, shutil, sqlite3, time
 
 _LOG = logging.getLogger("stompy.outbox")
 

@@ -16,8 +16,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-import sqlite3
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
 
@@ -30,6 +28,7 @@ from stompy.outbox.lockfile import LockFile
 from stompy.outbox.record import Ledger
 from stompy.outbox.schema import has_room, write_ledger
 from stompy.threads import DaemonThread
+from stompy.world import sqlite3, threading
 
 _LOG = logging.getLogger("stompy.outbox")
 
@@ -147,8 +146,7 @@ class Writer(DaemonThread):
 
     def _next(self) -> list[_Task[Any]] | None:
         with self._jobs:
-            while not self._tasks and not self._stopping:
-                self._jobs.wait()
+            self._jobs.wait_for(lambda: self._tasks or self._stopping)
             tasks, self._tasks = self._tasks, []
             return tasks or None
 

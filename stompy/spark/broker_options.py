@@ -6,7 +6,6 @@ environment or a file by the process that connects: the driver for the source, e
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from stompy.link.settings import Limits, Timeouts
 from stompy.spark import options as kinds
 from stompy.spark.options import option, picked, table_of
 from stompy.transport.tls.options import Tls
+from stompy.world import os
 
 _NO_SECRETS = (
     "options are pickled, sent to executors and printed by programs. Use a reference instead: passcodeEnv (an "

@@ -5,8 +5,6 @@ Imported only where `OpenTelemetry` is made, as it needs the extra.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextvars import Token
 from copy import copy
@@ -24,6 +22,7 @@ from stompy.connection.message import Message, delivery_of
 from stompy.link.link import Link
 from stompy.telemetry import names
 from stompy.telemetry.names import Operation
+from stompy.world import threading, time
 
 _INSTRUMENTED = "stompy"
 _Attributes = dict[str, str | int | bool]

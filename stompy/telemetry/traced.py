@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from stompy.dialects.options import SendOptions
 from stompy.link.receipts import Receipt
 from stompy.telemetry.names import ACK, NACK, REQUEST, SEND
 from stompy.telemetry.recorder import Recorder
+from stompy.world import time
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -11,7 +11,6 @@ STOMP switched off.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
@@ -24,6 +23,7 @@ from stompy.testing.brokers.embedded import EmbeddedBroker
 from stompy.testing.brokers.rabbitmq import RabbitMQ
 from stompy.testing.brokers.running import NetworkBroker, RunningBroker
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable, Product
+from stompy.world import os
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

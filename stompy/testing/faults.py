@@ -19,9 +19,7 @@ Threads: any may use a plan.
 
 from __future__ import annotations
 
-import random
 import re
-import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -29,6 +27,8 @@ from typing import TypeAlias
 
 from stompy.errors import ConfigurationError, StompTimeoutError
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS
+from stompy.locks import make_condition
+from stompy.world import random
 
 SENT = "sent"
 """Instead of a command: any frame that the broker sends."""
@@ -258,7 +258,7 @@ class FaultPlan:
 
     def __init__(self, *faults: Fault, seed: int = 0) -> None:
         self._seed = seed
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = make_condition("fault plan", None)
         self._entries: tuple[tuple[int, Fault], ...] = ()
         self._added = 0
         self._releases = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +19,8 @@ from stompy.connection.listeners import (
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, StompError, StompTimeoutError
-from stompy.forks import free_when_forked
 from stompy.frames.frame import Frame
+from stompy.locks import make_condition
 
 EventName: TypeAlias = Literal[
     "connected",
@@ -68,8 +67,7 @@ class RecordingListener(Listener):
     """
 
     def __init__(self) -> None:
-        self._heard = threading.Condition(threading.Lock())
-        free_when_forked(self._heard)
+        self._heard = make_condition("recording listener", None)
         self._events: list[Event] = []
         self._changes = 0
 

@@ -9,10 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
-import os
-import socket
 import struct
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +19,7 @@ from stompy.errors import ConfigurationError
 from stompy.testing.faults import RECEIVED, SENT, End, FaultInjector, FaultPlan, Pass, Wait
 from stompy.testing.proxy_loop import READ, WRITE, ProxyEventLoop
 from stompy.transport.tcp import Endpoint
+from stompy.world import os, socket, time
 
 Direction: TypeAlias = Literal["up", "down"]
 """`"up"` is from the client to the broker."""

@@ -21,8 +21,6 @@ Threads: one, `stompy-proxy-<port>`; see `stompy.testing.proxy_loop`.
 from __future__ import annotations
 
 import logging
-import socket
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +29,8 @@ from typing import Any, TypeVar
 
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, NotConnectedError, StompTimeoutError
-from stompy.forks import ChildEnds, free_when_forked
+from stompy.forks import ChildEnds
+from stompy.locks import make_condition
 from stompy.testing.faults import FaultPlan
 from stompy.testing.proxied import (
     DIRECTIONS,
@@ -45,6 +44,7 @@ from stompy.testing.proxied import (
 from stompy.testing.proxy_loop import ProxyEventLoop, ProxyListener
 from stompy.transport.address import UNIX, Address, parse_addresses
 from stompy.transport.tcp import Endpoint, resolve
+from stompy.world import socket
 
 _LOG = logging.getLogger("stompy.testing")
 
@@ -138,8 +138,7 @@ class FaultProxy(FaultControls):
         self._swallow = False
         self._loop: ProxyEventLoop | None = None
         self._listener: ProxyListener | None = None
-        self._changed = threading.Condition(threading.Lock())
-        free_when_forked(self._changed)
+        self._changed = make_condition("proxy", None)
         self._turns = 0
         # Replaced as a whole by the proxy's thread, so that any thread may read it.
         self._links = _Links((), accepted=0, up=0, down=0)

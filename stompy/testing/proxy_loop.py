@@ -16,11 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import selectors
-import socket
-import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
@@ -30,6 +25,7 @@ from stompy.forks import Owner, free_when_forked, when_forked
 from stompy.threads import DaemonThread
 from stompy.transport.address import host_port
 from stompy.transport.diagnosis import describe_os_error
+from stompy.world import os, selectors, socket, threading, time
 
 _LOG = logging.getLogger("stompy.testing")
 

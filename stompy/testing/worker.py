@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from stompy.broker.broker import Broker
 from stompy.deadline import Deadline
 from stompy.errors import StompTimeoutError
 from stompy.worker.failure import DUE, retry_queues
 from stompy.worker.worker import Worker
+from stompy.world import time
 
 _POLL = 0.005
 

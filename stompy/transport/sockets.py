@@ -18,10 +18,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import select
-import selectors
-import socket
-import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from stompy.deadline import Budget, Deadline, deadline_of
@@ -29,6 +25,7 @@ from stompy.errors import ConnectionLostError, SendTimeoutError, StompTimeoutErr
 from stompy.forks import when_forked
 from stompy.transport.base import RECV_SIZE
 from stompy.transport.diagnosis import describe_os_error
+from stompy.world import select, selectors, socket, threading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

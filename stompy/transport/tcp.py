@@ -13,9 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import ipaddress
-import os
-import socket
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +20,7 @@ from stompy.errors import ConfigurationError, ConnectError, ConnectTimeoutError
 from stompy.transport.address import host_port
 from stompy.transport.diagnosis import describe_lookup_error, describe_os_error
 from stompy.transport.sockets import SocketListener, SocketTransport, wait_writable
+from stompy.world import os, socket, threading
 
 if TYPE_CHECKING:
     from stompy.deadline import Deadline

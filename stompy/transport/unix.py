@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import socket
 import stat
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from stompy.errors import ConfigurationError, ConnectError, ConnectTimeoutError
 from stompy.transport.address import unix_url
 from stompy.transport.diagnosis import describe_os_error
 from stompy.transport.sockets import SocketListener, SocketTransport
+from stompy.world import os, socket, time
 
 if TYPE_CHECKING:
     from stompy.deadline import Deadline

@@ -20,9 +20,6 @@ import contextlib
 import enum
 import hashlib
 import itertools
-import mmap
-import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -30,6 +27,7 @@ from typing import BinaryIO
 from stompy.connection.message import Message, delivery_of
 from stompy.locks import Event, make_condition
 from stompy.worker.failure import ATTEMPT, fingerprint
+from stompy.world import mmap, os, time
 
 CRASHED = "stompy-crashed"
 """Header of the retry of a message that crashed a process: it is run alone."""
@@ -158,8 +156,7 @@ class Crashes:
         """Wait until a message may run, and count it as running; return `False` if the worker stops meanwhile."""
         with self._lock:
             self._alone += alone
-            while self._running if alone else self._alone:
-                self._lock.wait(_TURN)
+            while not self._lock.wait_for(lambda: not (self._running if alone else self._alone), _TURN):
                 if stopping.is_set():
                     self._alone -= alone
                     return False
@@ -317,7 +314,7 @@ def _take(folder: Path, mark: bytes) -> Record | None:
 def _lock(file: BinaryIO, *, wait: bool = True) -> bool:
     """Lock a file as long as this process lives; without such locks (Windows), no child is known to be dead."""
     try:
-        import fcntl
+        from stompy.world import fcntl
     except ImportError:
         return False
     try:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -46,6 +45,7 @@ from stompy.worker.parking import ParkingLot
 from stompy.worker.service import TaskHealth, WorkerHealth
 from stompy.worker.slot import NO_REFUSALS, Commits, Pool, Refusals, Slot
 from stompy.worker.task import Task
+from stompy.world import time
 
 _LOG = logging.getLogger("stompy.worker")
 

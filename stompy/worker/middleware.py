@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from stompy.connection.message import Message
 from stompy.worker.task import Task
 
 
-class Middleware(Protocol):
+class Middleware:
     """Methods that a worker calls; derive from it, and define those that you need.
 
     Those with a message run on the thread of its task; what they raise is logged.

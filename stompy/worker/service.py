@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import socket
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -14,6 +11,7 @@ from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError
 from stompy.forks import Owner, when_forked
 from stompy.threads import DaemonThread
+from stompy.world import os, socket, time
 
 _LOG = logging.getLogger("stompy.worker")
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import os
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 from stompy.forks import Owner
+from stompy.world import os, signal, threading, time
 
 SAME_WITHIN = 0.5
 """Seconds within which a signal that comes again is one: GNU timeout sends it to the process, then to its group."""

@@ -13,8 +13,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import threading
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,7 @@ from stompy.connection.message import Message, delivery_of
 from stompy.connection.transaction import Transaction
 from stompy.errors import AckError, BrokerError, NotConnectedError, SessionError, StompError, is_passing
 from stompy.forks import ChildEnds
-from stompy.locks import Condition, Rank, make_lock
+from stompy.locks import Rank, make_condition, make_lock
 from stompy.threads import DaemonThread
 from stompy.worker.crashes import CRASHED, Note
 from stompy.worker.failure import (
@@ -44,6 +42,7 @@ from stompy.worker.failure import (
 )
 from stompy.worker.task import ProcessCrashed, Reject, Retry, Task, TaskContext, TimeLimitExceeded, persistence
 from stompy.worker.task_queue import RateLimit, TaskQueue
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +107,7 @@ class Commits:
     """
 
     def __init__(self) -> None:
-        self._changed = Condition()
+        self._changed = make_condition("commits", None)
         self._running = 0
         self._alone = False
         self._blamed: Message | None = None

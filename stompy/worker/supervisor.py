@@ -9,13 +9,7 @@ ignored once it runs tasks, so that no child gets two of them for one stop.
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import subprocess
 import sys
-import tempfile
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +20,7 @@ from stompy.worker.crashes import Crashes, collect, prepare
 from stompy.worker.engine import WorkerExit
 from stompy.worker.service import TaskHealth, WorkerHealth
 from stompy.worker.signals import Repeats, stacks_on_request, stop_signals
+from stompy.world import os, signal, subprocess, tempfile, threading, time
 
 _LOG = logging.getLogger("stompy.worker")
 

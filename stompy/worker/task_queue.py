@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import queue
-import time
 from collections import deque
 from collections.abc import Hashable
 
@@ -12,6 +10,7 @@ from stompy.connection.message import Message
 from stompy.locks import Rank, make_condition, make_lock
 from stompy.worker.failure import class_of, text_of
 from stompy.worker.task import Reject, Task
+from stompy.world import queue, time
 
 
 class TaskQueue:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,6 +24,7 @@ from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
 from stompy.worker.signals import Interrupted, Signals, stacks_on_request
 from stompy.worker.supervisor import ChildRole, Supervisor
 from stompy.worker.task import Task, TaskArguments, TaskListener, check_count, task_of_listener
+from stompy.world import os
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -56,8 +56,9 @@ def test_without_a_terminal_there_is_no_progress(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     monkeypatch.setattr(progress, "INTERVAL", 0.0)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
     with open(f"{tmp_path}/lines", "w") as lines:
         lines.write("x\n" * 3)
     assert main(["send", "/queue/a", "--lines", f"{tmp_path}/lines", "--url", broker.url]) == 0
-    assert sys.stderr.getvalue() == "stompy: sent 3 messages to /queue/a\n"  # type: ignore[attr-defined]
+    assert written.getvalue() == "stompy: sent 3 messages to /queue/a\n"

@@ -322,7 +322,7 @@ def test_an_option_of_another_name_is_refused_with_the_right_one(call: Any, opti
 
 def test_a_connection_is_not_made_by_its_class() -> None:
     with pytest.raises(stompy.ConfigurationError, match=r"made by stompy\.connect\('stomp://"):
-        stompy.Connection([("localhost", 61613)])  # type: ignore[arg-type, list-item]
+        stompy.Connection([("localhost", 61613)])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

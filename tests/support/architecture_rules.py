@@ -31,6 +31,7 @@ SHARED = frozenset(
         "installed",
         "locks",
         "threads",
+        "world",
     }
 )
 """What everybody may import."""
@@ -50,6 +51,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "installed": frozenset(),
     "locks": frozenset(),
     "threads": frozenset(),
+    "world": frozenset(),
     "frames": frozenset(),
     "transport": frozenset(),
     "protocol": frozenset({"frames"}),
@@ -85,7 +87,7 @@ CIRCLES: Mapping[str, int] = {
 """Folder to the number of its modules that may be in circles of imports; none runs, as annotations make each."""
 
 REACHES: Mapping[str, int] = {
-    "forks": 1,
+    "forks": 2,
     "frames": 4,
     "protocol": 13,
     "transport": 1,
@@ -103,6 +105,19 @@ IMPURE = frozenset({
     "time", "threading", "socket", "ssl", "select", "queue",
     "selectors", "_thread", "asyncio", "concurrent", "multiprocessing", "subprocess",
 })  # fmt: skip
+
+WORLD = frozenset({
+    "_thread", "asyncio", "concurrent", "fcntl", "mmap", "multiprocessing", "os", "queue", "random", "secrets",
+    "select", "selectors", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time",
+    "uuid",
+})  # fmt: skip
+"""What a simulated world has to replace: threads, clocks, randomness, sockets, processes, files."""
+
+OUTSIDE_OF_THE_WORLD = {
+    "stompy.world": "it is the seam",
+    "stompy.testing.proxy_loop": "the proxy stands between real sockets, and its callers wait for futures",
+}
+"""The modules that import them directly, and why."""
 
 THIRD_PARTY: Mapping[str, frozenset[str]] = {
     "spark": frozenset({"pyspark", "pyarrow", "fsspec"}),
@@ -254,8 +269,8 @@ def pure_folders_stay_pure(tree: Tree) -> list[str]:
         if module.folder not in PURE:
             continue
         for found in module.imports:
-            if found.target.split(".")[0] in IMPURE:
-                breaches.append(module.at(found.line, f"pure code must not import {found.target}"))
+            if (name := _of_the_world(found)) in IMPURE:
+                breaches.append(module.at(found.line, f"pure code must not import {name}"))
             elif not found.types_only and (reached := _impure_reach(tree, found.target)):
                 breaches.append(module.at(found.line, f"pure code must not run {reached} through {found.target}"))
     return breaches
@@ -268,13 +283,31 @@ def _impure_reach(tree: Tree, start: str) -> str:
         # Violations in a pure module are reported with their line.
         if module is None or module.folder in PURE:
             continue
-        for target in (found.target for found in module.imports if not found.types_only):
-            if target.split(".")[0] in IMPURE:
-                return target
-            if target not in seen:
-                seen.add(target)
-                waiting.append(target)
+        for found in (found for found in module.imports if not found.types_only):
+            if (name := _of_the_world(found)) in IMPURE:
+                return name
+            if found.target not in seen:
+                seen.add(found.target)
+                waiting.append(found.target)
     return ""
+
+
+def _of_the_world(found: Import) -> str:
+    """Return which module of the standard library is imported, directly or through the seam."""
+    seam = f"from {PACKAGE}.world import "
+    return found.via.removeprefix(seam) if found.via.startswith(seam) else found.target.split(".")[0]
+
+
+def the_world_comes_through_its_seam(tree: Tree) -> list[str]:
+    """Only stompy.world imports what a simulated world has to replace; the others take it from there, by its name."""
+    breaches = []
+    for module in tree.values():
+        for found in module.imports:
+            if found.target.split(".")[0] in WORLD and module.name not in OUTSIDE_OF_THE_WORLD:
+                breaches.append(module.at(found.line, f"{found.target} is to be imported from stompy.world"))
+            elif found.target == f"{PACKAGE}.world" and not found.via.startswith(f"from {PACKAGE}.world import "):
+                breaches.append(module.at(found.line, f"a name is to be imported from stompy.world: {found.via}"))
+    return breaches
 
 
 def no_import_cycles(tree: Tree) -> list[str]:
@@ -449,6 +482,7 @@ def third_party_imports_are_declared(tree: Tree) -> list[str]:
 RULES: tuple[Callable[[Tree], list[str]], ...] = (
     folders_import_downwards,
     pure_folders_stay_pure,
+    the_world_comes_through_its_seam,
     no_import_cycles,
     circles_are_known,
     private_names_stay_private,

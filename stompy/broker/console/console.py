@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from stompy.protocol.subprotocols import subprotocols
 from stompy.transport.address import host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.websocket.endpoints import WebSocketListener
+from stompy.world import secrets
 
 if TYPE_CHECKING:
     from stompy.broker.management import Management

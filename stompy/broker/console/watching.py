@@ -12,8 +12,6 @@ Locks: the router's guards the taps; the deque of a frame watch is filled by the
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -22,6 +20,7 @@ from stompy.broker.options import subscribe_options
 from stompy.broker.queues import Queue, View
 from stompy.broker.topology import Feed
 from stompy.frames.frame import is_secret
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.broker.destinations import Target

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
-import time
 from collections.abc import Callable
 
 from stompy.errors import ConnectTimeoutError, StompError
 from stompy.locks import Rank, make_lock
+from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.spark")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 from collections.abc import Callable
 from typing import Protocol
 
@@ -25,6 +24,7 @@ from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.threads import DaemonThread
+from stompy.world import threading
 
 _STOP_TIMEOUT = 5.0
 """Seconds to wait for receivers to end."""

@@ -15,10 +15,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import pickle
-import select
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import IO, Any
@@ -31,6 +28,7 @@ from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source_options import SpoolOptions
 from stompy.spark.spool.spool import make_spool, open_files
 from stompy.threads import DaemonThread
+from stompy.world import os, select, subprocess
 
 _STATUS_INTERVAL = 0.2
 """Seconds between two status lines of the child."""

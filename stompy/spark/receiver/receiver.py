@@ -16,10 +16,7 @@ a round trip from time to time, so that other receivers' ids are no longer neede
 from __future__ import annotations
 
 import logging
-import random
 import sys
-import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 
@@ -48,6 +45,7 @@ from stompy.spark.spool.record import Record, now_us, record_of
 from stompy.spark.spool.redelivery import Identity, StoredRange
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.threads import DaemonThread
+from stompy.world import random, threading, time
 
 _LOG = logging.getLogger("stompy.spark")
 

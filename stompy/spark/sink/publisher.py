@@ -10,7 +10,6 @@ duplicate like the original.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -32,6 +31,7 @@ from stompy.errors import (
 )
 from stompy.spark.sink.columns import Outgoing
 from stompy.spark.sink.identity import Identify
+from stompy.world import time
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +36,7 @@ from stompy.spark.spool.spool import Spool, check_identity, make_spool, open_fil
 from stompy.spark.spool.state import read_counts
 from stompy.spark.spool.view import SpoolView
 from stompy.threads import DaemonThread
+from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.spark")
 

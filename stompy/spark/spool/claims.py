@@ -16,11 +16,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import secrets
-import socket
-import threading
-import time
 from dataclasses import dataclass
 
 from stompy.deadline import Deadline
@@ -29,6 +24,7 @@ from stompy.forks import Owner
 from stompy.spark.spool.files import Files, HeldLock
 from stompy.spark.spool.names import ClaimName, claim_of
 from stompy.spark.spool.state import dump, read_document
+from stompy.world import os, secrets, socket, threading, time
 
 _LOG = logging.getLogger("stompy.spark")
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,6 +15,7 @@ from typing import Protocol
 
 from stompy.errors import SpoolError, SpoolFullError
 from stompy.forks import when_forked
+from stompy.world import os, secrets
 
 TEMPORARY = ".tmp-"
 """Prefix of the names of unfinished files."""
@@ -259,7 +258,7 @@ class FileLock:
     def take(cls, path: str) -> FileLock | None:
         """Take the lock, or return `None` if another process holds it."""
         try:
-            import fcntl
+            from stompy.world import fcntl
         except ImportError:
             raise SpoolError("this platform has no file locks that stompy knows how to use", path=path) from None
         with _os_errors(path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +14,7 @@ from stompy.spark.spool.names import IDENTITY, Segment, segment_of
 from stompy.spark.spool.segment import decode, merged_digests
 from stompy.spark.spool.state import COUNTS, LOW, PLANNED, SETTLED, damaged, dump, path_of, read_document, read_mark
 from stompy.spark.spool.suspects import FOLDER
+from stompy.world import secrets, uuid
 
 FORMAT = "stompy spool"
 VERSION = 2

@@ -8,7 +8,6 @@ reader only writes the marks `low` and `planned`.
 from __future__ import annotations
 
 import logging
-import time
 
 from stompy.spark.spool.claims import ActiveClaim, active_claim, last_heartbeat
 from stompy.spark.spool.files import Entry
@@ -16,6 +15,7 @@ from stompy.spark.spool.index import SegmentIndex, lost, sound, stale_claims
 from stompy.spark.spool.names import Segment, segment_of
 from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.state import LOW, PLANNED, read_mark, write_mark
+from stompy.world import time
 
 _LOG = logging.getLogger("stompy.spark")
 

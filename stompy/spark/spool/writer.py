@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -39,6 +37,7 @@ from stompy.spark.spool.segment import encode
 from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.state import COUNTS, PLANNED, SETTLED, Counts, read_mark, write_counts, write_mark
 from stompy.spark.spool.suspects import Suspects
+from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.spark")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import random
-import socket
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,7 @@ from stompy.testing.brokers import images
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.running import NetworkBroker
 from stompy.testing.brokers.settings import BrokerSettings
+from stompy.world import random, socket
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer

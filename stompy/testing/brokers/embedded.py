@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +17,7 @@ from stompy.broker.broker import Broker
 from stompy.broker.settings import BrokerLimits
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConfigurationError, ConnectionLostError, SendTimeoutError, StompTimeoutError
-from stompy.forks import free_when_forked
+from stompy.locks import make_condition
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.running import RunningBroker, tls_sibling, user_info
 from stompy.testing.brokers.settings import BrokerSettings
@@ -124,8 +123,7 @@ class Freezer:
     """Suspends and resumes reading and writing of its transports; from any thread."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        free_when_forked(self._changed)
+        self._changed = make_condition("embedded broker", None)
         self._frozen = False
         self._transports: weakref.WeakSet[FreezableTransport] = weakref.WeakSet()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -12,6 +11,7 @@ from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.testing.brokers import handshake
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.testing.brokers.certificates import Certificates

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -10,6 +9,7 @@ from typing import Any, Literal, Union
 
 from stompy.errors import ConfigurationError, InsecureTlsWarning
 from stompy.secret import Secret, as_secret, check_text
+from stompy.world import os
 
 TlsVersion = Literal["1.2", "1.3"]
 Path = Union[str, "os.PathLike[str]"]

@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import ssl
-import threading
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
@@ -34,6 +33,7 @@ from stompy.forks import free_when_forked
 from stompy.transport.base import RECV_SIZE
 from stompy.transport.diagnosis import GREETING_SIZE
 from stompy.transport.tls.diagnosis import explain, openssl_message, own_certificate_refused, peer_chain
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.errors import Outcome

@@ -10,8 +10,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,6 +30,7 @@ from stompy.transport.websocket import handshake
 from stompy.transport.websocket.handshake import HandshakeFailed, HandshakeRefused
 from stompy.transport.websocket.options import WebSocketOptions
 from stompy.transport.websocket.transport import WebSocketTransport
+from stompy.world import os, threading
 
 if TYPE_CHECKING:
     from stompy.transport.base import UnderlyingDialer, UnderlyingListener, UnderlyingTransport

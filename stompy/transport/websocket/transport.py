@@ -14,9 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -43,6 +40,7 @@ from stompy.transport.websocket.frames import (
     message_frames,
     parse_close,
 )
+from stompy.world import os, threading, time
 
 if TYPE_CHECKING:
     from stompy.transport.base import UnderlyingTransport
