@@ -187,9 +187,9 @@ def test_a_cycle_of_annotations_is_counted(plant: Plant, folder: str) -> None:
 
 @pytest.mark.parametrize("source", ["other._hidden", "self.part._hidden", "make()._hidden", "Other._hidden()"])
 def test_a_reach_into_a_private_name_is_found(plant: Plant, source: str) -> None:
-    (breach,) = plant(rules.private_names_stay_private, {"cli/planted.py": f"def f(self, other):\n    {source}"})
-    assert breach.startswith("cli: 1 reaches")
-    assert "stompy.cli.planted:2" in breach
+    (breach,) = plant(rules.private_names_stay_private, {"compat/planted.py": f"def f(self, other):\n    {source}"})
+    assert breach.startswith("compat: 1 reaches")
+    assert "stompy.compat.planted:2" in breach
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_reach_into_a_private_name_is_found(plant: Plant, source: str) -> None
     ],
 )
 def test_a_name_of_the_own_module_is_no_reach(plant: Plant, source: str) -> None:
-    assert plant(rules.private_names_stay_private, {"cli/planted.py": source}) == []
+    assert plant(rules.private_names_stay_private, {"compat/planted.py": source}) == []
 
 
 @pytest.mark.parametrize(

@@ -87,15 +87,16 @@ CIRCLES: Mapping[str, int] = {
 """Folder to the number of its modules that may be in circles of imports; none runs, as annotations make each."""
 
 REACHES: Mapping[str, int] = {
-    "forks": 1,
+    "forks": 2,
     "frames": 4,
     "protocol": 13,
     "transport": 1,
     "link": 1,
-    "connection": 96,
+    "connection": 99,
     "broker": 23,
     "worker": 1,
     "spark": 1,
+    "cli": 3,  # the completion looks into argparse
 }
 """Folder to the number of its uses of private names of other modules' objects; a smaller number is always welcome."""
 

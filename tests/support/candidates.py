@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from stompy.connection.config import Config, addresses_of
 from stompy.connection.connector import dialer_of
 from stompy.deadline import Deadline
@@ -61,12 +62,11 @@ _FULL_ARTEMIS = """\
 </address-settings>
 """
 
+_LIMITS = BrokerLimits(max_queue_bytes=32 * 1024 * 1024, login_delay=0.0)
+
 OPTIONS: dict[str, dict[str, Any]] = {
-    "embedded": {"attempts": 3, "max_queue_bytes": 32 * 1024 * 1024},
-    **{
-        kind: {"max_queue_bytes": 32 * 1024 * 1024}
-        for kind in ("like-activemq", "like-activemq5", "like-artemis", "like-rabbitmq")
-    },
+    "embedded": {"attempts": 3, "limits": _LIMITS},
+    **{kind: {"limits": _LIMITS} for kind in ("like-activemq", "like-activemq5", "like-artemis", "like-rabbitmq")},
     "activemq": {"configuration": _FULL_ACTIVEMQ},
     "activemq5": {"configuration": _FULL_ACTIVEMQ},
     "artemis": {"configuration": _FULL_ARTEMIS},

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from stompy.broker.broker import Broker
+from stompy.broker.settings import BrokerLimits
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConfigurationError, ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.locks import make_condition
@@ -32,7 +33,7 @@ class EmbeddedBroker(RunningBroker):
     Args:
         settings: what is asked of it; it has no limit of memory. With TLS it speaks nothing else.
         options: more arguments of `stompy.broker.Broker`; with `unix` it listens on that socket and nowhere else. A
-            wrong login is answered at once, unless `login_delay` says otherwise.
+            wrong login is answered at once, unless `limits` are given.
 
     Raises:
         ConfigurationError: the setting is another broker's.
@@ -48,7 +49,7 @@ class EmbeddedBroker(RunningBroker):
                 raise ConfigurationError(f"the embedded broker has no setting {name!r}")
         self.settings = settings
         self.freezer = Freezer()
-        options.setdefault("login_delay", 0.0)
+        options.setdefault("limits", BrokerLimits(login_delay=0.0))
         users = None if settings.users is None else dict(settings.users)
         options["ws"] = settings.ws
         self._connector = "stomp+unix" if options.get("unix") is not None else "ws" if settings.ws else "stomp"

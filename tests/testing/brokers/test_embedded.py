@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import BrokerLimits
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.testing.brokers import handshake
@@ -34,7 +34,7 @@ def test_it_serves_its_users_alone(broker: EmbeddedBroker) -> None:
 
 
 def test_a_wrong_login_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    defaults = Broker.__init__.__kwdefaults__
+    defaults = BrokerLimits.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "login_delay", 3600.0)
     with (
