@@ -403,7 +403,7 @@ class Subscription:
     def _await_message(self, deadline: Deadline) -> bool:
         """Wait for a message, with the lock held; return `False` if the subscription was closed by us."""
         if not self._condition.wait_for(lambda: self._inbox or self._closed, deadline.remaining()):
-            raise ReceiveTimeoutError(f"no message from {self.destination!r} in time{self._why_none()}")
+            raise ReceiveTimeoutError(f"no message from {self.destination!r} in time" + self._why_none())
         if not self._inbox and self._reason is not None:
             raise self._reason.with_traceback(None)
         return bool(self._inbox)

@@ -119,7 +119,7 @@ def check_send_options(options: Mapping[str, object]) -> None:
     for name, value in options.items():
         option = SEND_OPTIONS.get(name)
         if option is None:
-            raise ConfigurationError(f"send has no option {name!r}{did_you_mean(name, SEND_OPTIONS)}")
+            raise ConfigurationError(f"send has no option {name!r}" + did_you_mean(name, SEND_OPTIONS))
         if value is not None and not option.check(value):
             raise ConfigurationError(f"{name} must be {option.allowed}, not {value!r}")
 

@@ -21,7 +21,7 @@ from stompy.testing.brokers.settings import BrokerSettings
 from stompy.testing.containers import ActiveMQContainer, BrokerOptions
 
 QUIET = (0.0, 0.0)
-OWN_OPTIONS = ("url", "reconnect", "listeners", "name")
+OWN_OPTIONS = ("url", "reconnect", "listeners", "name", "misspelt")
 """What an outbox and a worker give `connect` themselves."""
 
 
@@ -32,7 +32,7 @@ class Order(TypedDict):
     items: list[str]
 
 
-OWN_OPTIONS = ("url", "reconnect", "listeners", "name")
+OWN_OPTIONS = ("url", "reconnect", "listeners", "name", "misspelt")
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_options_are_known_by_name_and_type(url: str, tmp_path: Path) -> None:
         outbox.put("/queue/a", None)  # type: ignore[arg-type]
     with pytest.raises(stompy.ConfigurationError, match="receipt"):
         stompy.Outbox(tmp_path / "outbox", url, timeouts=stompy.Timeouts(receipt="5"))  # type: ignore[arg-type]
-    with pytest.raises(stompy.ConfigurationError, match="no setting 'speed'"):
+    with pytest.raises(stompy.ConfigurationError, match="no option 'speed'"):
         stompy.Outbox(tmp_path / "outbox", url, speed=5)  # type: ignore[call-arg]
     ActiveMQContainer(users={"ann": "secret"}, memory_limit=1_000_000)
     with pytest.raises(stompy.ConfigurationError, match="no such option of a broker: user"):
