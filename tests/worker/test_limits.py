@@ -275,15 +275,16 @@ def test_forgotten_ids_are_removed(tmp_path: Path) -> None:
 def test_middleware_is_called_and_cannot_do_harm(broker: Broker, make_worker: Make) -> None:
     called = Seen()
 
-    class Middleware(stompy.worker.Middleware):
-        def __getattr__(self, name: str) -> Callable[..., None]:
-            def call(*arguments: Any) -> None:
-                called.add(name)
-                raise ValueError
+    def noting(name: str) -> Callable[..., None]:
+        def call(self: object, *arguments: Any) -> None:
+            called.add(name)
+            raise ValueError
 
-            return call
+        return call
 
-    worker = make_worker(middleware=[Middleware()])
+    names = [name for name in vars(stompy.worker.Middleware) if not name.startswith("_")]
+    harmful = type("Harmful", (stompy.worker.Middleware,), {name: noting(name) for name in names})
+    worker = make_worker(middleware=[harmful()])
 
     @worker.task("/queue/a", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message) -> None:
