@@ -62,7 +62,6 @@ REFUSED = [
     "next(subscription)",
     "subscription.receive()",
     "open_receipt.result()",
-    "open_receipt.exception()",
     "outbox.put()",
     "outbox.stats()",
 ]
