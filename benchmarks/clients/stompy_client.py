@@ -314,6 +314,7 @@ ACTIONS: Mapping[str, Action] = {
     "receive": handled(untouched),
     "receive-headers": handled(read_headers),
     "receive-ack": handled(acknowledged, ack="client-individual"),
+    "receive-handled": handled(untouched, ack="handled"),
     "iterate": iterate,
     "send": send,
     "send-differing": send_differing,

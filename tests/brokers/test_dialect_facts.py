@@ -63,7 +63,7 @@ class Case:
     def has(self, destination: str) -> list[str]:
         """Return, and take, what lies in a queue."""
         with self.connect() as conn:
-            return rest(conn.subscribe(destination))
+            return rest(conn.subscribe(destination, ack="auto"))
 
 
 @pytest.fixture(scope="module", params=each(NAMES, group="dialects"))
@@ -144,7 +144,7 @@ def test_a_refused_message_goes_where_the_table_says(case: Case, queue: str) -> 
         again = rest(subscription)
         dead = []
         if case.dialect.nack == "dead letter":
-            dead = [one.text for one in taken(conn.subscribe("/queue/ActiveMQ.DLQ"), 1)]
+            dead = [one.text for one in taken(conn.subscribe("/queue/ActiveMQ.DLQ", ack="auto"), 1)]
     requeued = case.dialect.nack == "requeued"
     assert (again, dead) == (["a"] if requeued else [], ["a"] if case.dialect.nack == "dead letter" else [])
     assert case.has(queue) == (["a", "b"] if requeued else ["b"])
@@ -155,7 +155,7 @@ def test_a_refused_message_that_is_not_persistent_is_no_dead_letter(case: Case, 
         conn.send(queue, "a", confirm=True)
         receipt = taken(conn.subscribe(queue, ack="client-individual"), 1)[0].nack_async()
         receipt.result(SOON)
-        assert rest(conn.subscribe("/queue/ActiveMQ.DLQ")) == []
+        assert rest(conn.subscribe("/queue/ActiveMQ.DLQ", ack="auto")) == []
     assert case.has(queue) == (["a"] if case.dialect.nack == "requeued" else [])
 
 
@@ -218,7 +218,7 @@ def test_what_is_transacted_waits_for_the_commit_and_the_rest_does_not(case: Cas
             conn.send(f"{queue}-3", "y", confirm=True)
             # An ERROR may come behind that answer, as ActiveMQ's do on a busy machine.
             with contextlib.suppress(stompy.ReceiveTimeoutError):
-                conn.subscribe(f"{queue}-4").receive(timeout=NEVER)
+                conn.subscribe(f"{queue}-4", ack="auto").receive(timeout=NEVER)
         except stompy.BrokerError:
             refused = True
     kept = case.has(queue) == ["a"]
@@ -240,7 +240,7 @@ def test_an_ack_behind_an_unsubscribe_is_worth_what_the_table_says(case: Case, q
 
 def test_selectors_are_ignored_where_they_are_a_trap(case: Case, queue: str) -> None:
     with case.connect() as conn:
-        subscription = conn.subscribe(queue, headers={"selector": "colour = 'red'"})
+        subscription = conn.subscribe(queue, ack="auto", headers={"selector": "colour = 'red'"})
         for colour in ("red", "blue"):
             conn.send(queue, colour, headers={"colour": colour}, confirm=True)
         assert rest(subscription) == (["red"] if case.dialect.supports("selector") else ["red", "blue"])
@@ -249,13 +249,13 @@ def test_selectors_are_ignored_where_they_are_a_trap(case: Case, queue: str) -> 
 def test_browsing_takes_messages_where_it_is_a_trap(case: Case, queue: str) -> None:
     with case.connect() as conn:
         fill(conn, queue, "a", "b")
-        rest(conn.subscribe(queue, headers={"browser": True}))
+        rest(conn.subscribe(queue, ack="auto", headers={"browser": True}))
     assert case.has(queue) == (["a", "b"] if case.dialect.supports("browse") else [])
 
 
 def test_a_delay_is_ignored_where_it_cannot_be_asked_for(case: Case, queue: str) -> None:
     with case.connect() as conn:
-        subscription = conn.subscribe(queue)
+        subscription = conn.subscribe(queue, ack="auto")
         conn.send(queue, "late", headers={"AMQ_SCHEDULED_DELAY": 3000}, confirm=True)
         assert rest(subscription) == ([] if case.dialect.supports("delay") else ["late"])
 
@@ -272,9 +272,9 @@ def test_not_persistent_makes_a_queue_of_another_kind_where_the_header_is_left_o
         conn.send(queue, "x", headers={"persistent": False}, confirm=True)
         if case.dialect.omits_transient:
             with pytest.raises(stompy.BrokerError, match="exclusive"):
-                other.subscribe(queue)
+                other.subscribe(queue, ack="auto")
         else:
-            assert rest(other.subscribe(queue)) == ["x"]
+            assert rest(other.subscribe(queue, ack="auto")) == ["x"]
 
 
 def test_a_prefetch_holds_for_later_subscriptions_where_each_says_its_own(case: Case, queue: str) -> None:
@@ -290,7 +290,7 @@ def test_a_prefetch_bounds_nothing_in_auto_mode_but_a_window_starves_it(case: Ca
     window = case.dialect.prefetch_as_window
     with case.connect() as conn:
         fill(conn, queue, "a", "b")
-        subscription = conn.subscribe(queue, headers={case.dialect.headers["prefetch"]: 0 if window else 1})
+        subscription = conn.subscribe(queue, ack="auto", headers={case.dialect.headers["prefetch"]: 0 if window else 1})
         assert rest(subscription) == (["a"] if window else ["a", "b"])
 
 

@@ -56,7 +56,8 @@ REFUSED = [
     "connection.request()",
     "next(subscription)",
     "subscription.receive()",
-    "open_receipt.wait()",
+    "open_receipt.result()",
+    "open_receipt.exception()",
     "outbox.put()",
     "outbox.stats()",
 ]

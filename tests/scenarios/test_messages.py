@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.errors import ConnectionLostError
 from tests.scenarios.acts import SOON, acked, send_all, texts
 from tests.scenarios.conftest import Connect, Expect, Raw
 from tests.scenarios.expected.model import CLASSIC
@@ -116,7 +115,7 @@ def test_header_values_come_back_as_far_as_the_version_can_write_them(
         try:
             connection.send(subscription.destination, name, headers={"x": value}, confirm=True)
             message = subscription.receive(timeout=SOON)
-        except (stompy.LocalProtocolError, ConnectionLostError) as error:
+        except (stompy.LocalProtocolError, stompy.SessionError) as error:
             changed.append(f"{name} {'refused' if isinstance(error, stompy.LocalProtocolError) else 'ends the link'}")
             continue
         assert message.text == name

@@ -21,6 +21,7 @@ TOP = Path(__file__).parent.parent.parent
 VICTIM = textwrap.dedent(
     """
     import resource, sys
+    from stompy.backoff import Backoff
     from stompy.errors import OutboxDamagedError, OutboxError
     from stompy.outbox.outbox import Outbox
 
@@ -68,6 +69,7 @@ def test_what_was_put_before_the_disk_was_full_is_kept_and_sent(tmp_path: Path) 
 ON_A_FULL_DISK = textwrap.dedent(
     """
     import os, resource, sys
+    from stompy.backoff import Backoff
     from stompy.errors import OutboxDamagedError, OutboxFullError
     from stompy.outbox.outbox import Outbox
 

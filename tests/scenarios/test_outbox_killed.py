@@ -28,6 +28,7 @@ LONGEST_LIFE = 0.4
 VICTIM = textwrap.dedent(
     """
     import os, sys, threading
+    from stompy.backoff import Backoff
     from stompy.outbox.outbox import Outbox
 
     path, url, seed = sys.argv[1:]

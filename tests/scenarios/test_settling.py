@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 @pytest.mark.scenario("ack: auto")
 def test_an_automatic_subscription_consumes_by_receiving(connect: Connect, queue: str, expect: Expect) -> None:
     first = connect()
-    subscription = first.subscribe(queue)
+    subscription = first.subscribe(queue, ack="auto")
     send_all(first, queue, "x")
     message = subscription.receive(timeout=SOON)
     with pytest.raises(stompy.AckError, match="auto"):
