@@ -66,10 +66,10 @@ class Dispatcher(DaemonThread):
     def wait_passed(self, deadline: Deadline) -> bool:
         """Wait until the jobs that are queued now have run; return `False` at the deadline.
 
-        Called on the dispatcher itself, or where there is none, as in a forked child, it returns immediately.
+        Called on the dispatcher itself, it returns immediately.
         """
         passed = Event()
-        if self.is_current() or not self.is_alive():
+        if self.is_current():
             return True
         return passed.wait(deadline.remaining()) if self.put(passed.set) else self.wait_idle(deadline)
 

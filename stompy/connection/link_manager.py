@@ -135,6 +135,11 @@ class LinkManager:
         outage = self._outage
         return None if outage is None or self._closing.is_set() else str(outage)
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is the copy in a forked child."""
+        return self._fork_error is not None
+
     def check_process(self) -> None:
         """Check that this is not a forked child.
 

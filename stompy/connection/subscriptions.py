@@ -178,7 +178,7 @@ class SubscriptionTable:
     def close(self, subscription: Subscription, *, timeout: float | Default | None, drain: bool) -> None:
         """End a subscription, after its messages were handled if `drain` is true; see `Subscription.close`."""
         deadline = Deadline(given(timeout, self.receive_timeout))
-        if drain:
+        if drain and not self.links.forked:  # in a child, nobody handles what its parent received
             subscription._drain()
             if subscription.ack == "auto":
                 self.remove(subscription, timeout=deadline.remaining())

@@ -139,11 +139,12 @@ class Receipt(Future[None]):
             timeout: seconds; by default the connection's receipt timeout; `0` does not wait.
 
         Raises:
+            ConfigurationError: the timeout is invalid.
             ReceiptTimeoutError: no answer in time; it may still arrive.
             BrokerError: the broker answered with an ERROR that names this receipt.
             ConnectionLostError: the connection was lost first; the broker may or may not have the frame.
         """
-        if not self._resolved:
+        if not self._resolved or timeout is not DEFAULT:
             self._await(timeout)
         if self._error is not None:
             self._report()
@@ -155,9 +156,10 @@ class Receipt(Future[None]):
         The `outcome` of the error is `"rejected"` if the broker has refused the frame.
 
         Raises:
+            ConfigurationError: the timeout is invalid.
             ReceiptTimeoutError: no answer in time; it may still arrive.
         """
-        if not self._resolved:
+        if not self._resolved or timeout is not DEFAULT:
             self._await(timeout)
         if self._error is not None:
             self._report()
@@ -166,6 +168,8 @@ class Receipt(Future[None]):
     def _await(self, timeout: float | Default | None) -> None:
         seconds = given(timeout, self._link.receipt_timeout)
         check_seconds(seconds)
+        if self._resolved:
+            return
         deadline = Deadline(seconds)
         if self._before_wait is not None:
             self._before_wait(deadline.remaining())

@@ -128,17 +128,22 @@ def test_who_makes_the_broker_keep_too_much_is_told_and_others_are_served(serve:
 
 
 @pytest.mark.parametrize("mode", ["auto", "client"])
-def test_an_id_counts_until_its_subscription_is_over_and_acknowledged(served: Served, mode: str) -> None:
-    client = served.client()
+@pytest.mark.parametrize("like", [None, "rabbitmq"])
+def test_an_id_counts_until_its_subscription_is_over_and_nothing_of_it_is_unacknowledged(
+    serve: Serve, like: str | None, mode: str
+) -> None:
+    served = serve(like=like)
     for _ in range(3):
+        client = served.client(host="/")
         client.subscribe("/queue/a", mode, id=LONG)
         assert state_of(served) > 30_000
         client.send("/queue/a", "x")
-        (message,) = client.messages(1)
+        client.messages(1)
         client.sure("UNSUBSCRIBE", {"id": LONG})
-        if mode == "client":
+        if mode == "client" and like == "rabbitmq":  # it gives back what it has delivered when the session ends
             assert state_of(served) > 30_000
-            client.ack(message)
+            client.close()
+            until(lambda: state_of(served) == 0)
         assert state_of(served) == 0
 
 

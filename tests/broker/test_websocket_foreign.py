@@ -217,11 +217,11 @@ class Foreign:
 
     def _converse(self, peer: ServerConnection) -> None:
         for message in peer:  # each is one frame
-            assert isinstance(message, bytes)
-            if message == b"\n":
+            assert isinstance(message, str)  # as all that the client sends here is UTF-8
+            if message == "\n":
                 continue
-            assert message.endswith(b"\0")
-            head, _, body = message.decode().partition("\n\n")
+            assert message.endswith("\0")
+            head, _, body = message.partition("\n\n")
             command, *lines = head.split("\n")
             headers = dict(line.split(":", 1) for line in lines)
             if command in ("CONNECT", "STOMP"):

@@ -154,6 +154,13 @@ def test_a_limit_of_our_own_is_named_before_anything_leaves(name: str, act: Any,
 # The first session, as long as it takes
 
 
+class Patient(Recorder):
+    """Keeps the attempts, too."""
+
+    def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
+        self._note("reconnecting", event.attempt)
+
+
 @pytest.mark.parametrize(
     "reconnect", [False, QUICK, stompy.Reconnect(attempts=1, backoff=stompy.Backoff(first=0.001, longest=0.01))]
 )
@@ -161,11 +168,6 @@ def test_a_broker_that_is_not_there_yet_is_waited_for(
     sessions: Sessions, calling: Calling, reconnect: bool | stompy.Reconnect
 ) -> None:
     """With the delays of the policy, or of the usual one; its number of attempts is about lost links."""
-
-    class Patient(Recorder):
-        def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
-            self._note("reconnecting", event.attempt)
-
     listener = Patient()
     sessions.shut()
     call = calling(
@@ -225,7 +227,7 @@ def test_the_time_bounds_an_attempt_too(sessions: Sessions, calling: Calling) ->
 
 def test_the_first_session_may_be_waited_for_without_a_limit(sessions: Sessions, calling: Calling) -> None:
     sessions.shut()
-    listener = Recorder()
+    listener = Patient()
     call = calling(
         lambda: stompy.connect(
             sessions.url, timeouts=stompy.Timeouts(start=None), reconnect=QUICK, heartbeat=(0, 0), listeners=[listener]
@@ -241,7 +243,7 @@ def test_the_first_session_may_be_waited_for_without_a_limit(sessions: Sessions,
 @pytest.mark.parametrize("timeouts", [stompy.Timeouts(), stompy.Timeouts(start=0), stompy.Timeouts(start=0.0, send=1)])
 def test_by_default_one_attempt_is_made(sessions: Sessions, timeouts: stompy.Timeouts) -> None:
     sessions.shut()
-    listener = Recorder()
+    listener = Patient()
     with pytest.raises(stompy.ConnectError):
         stompy.connect(sessions.url, timeouts=timeouts, listeners=[listener])
     assert listener.names == []

@@ -82,7 +82,8 @@ class Destroyer(threading.Thread):
                 if frame.command == "SEND" and sends == refuse_at and not self.harmless:
                     self.refused.add(frame.headers["n"])
                     named = {"receipt-id": frame.headers["receipt"]} if "receipt" in frame.headers else {}
-                    transport.sendall(peer.encoded("ERROR", {"message": "no", **named}), 1.0)
+                    headers = {"message": "no", "n": frame.headers["n"], **named}
+                    transport.sendall(peer.encoded("ERROR", headers), 1.0)
                     self._drain(transport, parser)
                     return
                 if "receipt" in frame.headers:
@@ -154,8 +155,9 @@ class Author:
             yield
         except SessionError as error:
             concerned = frames()
-            if error.outcome == "rejected" and len(concerned) > 1:
-                concerned = []  # it does not say which of them
+            several = what.startswith("flush") or len(concerned) > 1  # a flush speaks for frames of other calls too
+            if several and error.outcome == "rejected" and isinstance(error, stompy.BrokerError):
+                concerned = [error.frame.headers["n"]]
             self.claims += [(frame, error.outcome, f"{what}: {error!r}") for frame in concerned]
         except (stompy.NotConnectedError, StompTimeoutError):
             pass

@@ -52,7 +52,7 @@ def test_a_handler_a_listener_and_a_receipt_callback_may_raise_anything(
     listener = Raising(error)
     with caplog.at_level(logging.CRITICAL + 1), Broker() as broker:
         with stompy.connect(broker.url, listeners=[listener]) as connection:
-            connection.subscribe("/queue/a", handle, own_thread=own_thread)
+            connection.subscribe("/queue/a", handle, ack="auto", own_thread=own_thread)
             for number in range(3):
                 called.clear()
                 receipt = connection.send_async("/queue/a", str(number))

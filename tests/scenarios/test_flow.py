@@ -22,7 +22,7 @@ def test_a_slow_consumer_holds_nobody_up_and_gets_everything(
     destination = topic.replace("/topic/", f"/{kind}/")
     slow = connect(limits=stompy.Limits(max_inbox_messages=10), heartbeat=(1.0, 1.0))
     others, producer = connect(), connect()
-    waiting = slow.subscribe(destination)
+    waiting = slow.subscribe(destination, ack="auto")
     elsewhere = others.subscribe(f"{destination}.other")
     for number in range(COUNT):
         (producer.send if number % 100 else producer.send_async)(destination, b"%d " % number + BODY)

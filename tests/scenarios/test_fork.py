@@ -33,6 +33,9 @@ AT_ONCE = 5
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "send": ("/queue/a", "body"),
+    "send_async": ("/queue/a", "body"),
+    "browse": ("/queue/a",),
+    "forward": ("/queue/a",),
     "put": ("/queue/a", "body"),
     "request": ("/queue/a",),
     "subscribe": ("/queue/b",),
@@ -44,19 +47,21 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "__exit__": (None, None, None),
 }
 """By method; all others are called without."""
+KEYWORDS: dict[str, dict[str, Any]] = {"unsubscribe": {"delete": False}}
 
 SPECIAL = {"__repr__", "__iter__", "__enter__", "__exit__"}
 
 REFUSALS = {"", "ConcurrencyError", "AckError", "NotConnectedError", "TransactionError", "LocalProtocolError"}
 REFUSED = [
     "connection.send()",
+    "connection.send_async()",
     "connection.stats()",
     "connection.flush()",
     "connection.subscribe()",
     "connection.request()",
     "next(subscription)",
     "subscription.receive()",
-    "open_receipt.wait()",
+    "open_receipt.result()",
     "outbox.put()",
     "outbox.stats()",
 ]
@@ -75,7 +80,7 @@ def calls_of(
         if attribute == "__iter__":
             yield f"next({name})", partial(_first, one)
         elif inspect.isfunction(value):
-            yield f"{name}.{attribute}()", partial(getattr(one, attribute), *given)
+            yield f"{name}.{attribute}()", partial(getattr(one, attribute), *given, **KEYWORDS.get(attribute, {}))
         else:
             yield f"{name}.{attribute}", partial(getattr, one, attribute)
 
@@ -114,7 +119,7 @@ def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, m
         stompy.connect(broker.url, reconnect=stompy.Reconnect(resend_unconfirmed=True)) as connection,
     ):
         inbox = connection.subscribe("/queue/inbox", ack="client-individual")
-        connection.send("/queue/inbox", "1", confirm=True)
+        connection.send("/queue/inbox", "1", headers={"reply-to": "/queue/a"}, confirm=True)
         connection.send("/queue/inbox", "2", confirm=True)
         message = inbox.receive(timeout=WITHIN)
         until(lambda: inbox.queued)
@@ -138,7 +143,8 @@ def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, m
                     "batch": batch,
                     "transaction": transaction,
                 }
-                given = {**ARGUMENTS, "transaction.ack": (message,), "transaction.nack": (message,)}
+                of_message = dict.fromkeys(("transaction.ack", "transaction.nack", "transaction.reply"), (message,))
+                given = {**ARGUMENTS, **of_message, "transaction.forward": (message, "/queue/a")}
                 calls = [call for name, one in things.items() for call in calls_of(name, one, given)]
 
                 def work(tell: Callable[[str], None]) -> None:

@@ -32,9 +32,6 @@ class Order(TypedDict):
     items: list[str]
 
 
-OWN_OPTIONS = ("url", "reconnect", "listeners", "name", "misspelt")
-
-
 @pytest.fixture
 def url() -> Iterator[str]:
     with Broker() as broker:

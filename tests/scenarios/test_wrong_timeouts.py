@@ -6,33 +6,47 @@ import inspect
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import stompy
 from stompy.broker import Broker, BrokerLimits
+from tests.support.peer import WITHIN
 
 WRONG: list[Any] = [math.nan, -1, -0.001, "1", b"1", True, False, [1], 1j]
 ENDLESS = [*WRONG, math.inf]
-Call = Callable[[stompy.Connection, stompy.Subscription, stompy.Receipt, Any], object]
 
-CALLS: dict[str, Call] = {
-    "Connection.send": lambda connection, _1, _2, wrong: connection.send("/queue/a", "x", timeout=wrong),
-    "Connection.flush": lambda connection, _1, _2, wrong: connection.flush(timeout=wrong),
-    "Connection.request": lambda connection, _1, _2, wrong: connection.request("/queue/a", timeout=wrong),
-    "Connection.subscribe": lambda connection, _1, _2, wrong: connection.subscribe(
+
+class Things(NamedTuple):
+    """What is waited for."""
+
+    connection: stompy.Connection
+    subscription: stompy.Subscription
+    receipt: stompy.Receipt
+    message: stompy.Message
+    """With a `reply-to`."""
+
+
+CALLS: dict[str, Callable[[Things, Any], object]] = {
+    "Connection.send": lambda on, wrong: on.connection.send("/queue/a", "x", timeout=wrong),
+    "Connection.send_async": lambda on, wrong: on.connection.send_async("/queue/a", "x", timeout=wrong),
+    "Connection.flush": lambda on, wrong: on.connection.flush(timeout=wrong),
+    "Connection.request": lambda on, wrong: on.connection.request("/queue/a", timeout=wrong),
+    "Connection.subscribe": lambda on, wrong: on.connection.subscribe(
         "/queue/b", print, own_thread=True, timeout=wrong
     ),
-    "Connection.close": lambda connection, _1, _2, wrong: connection.close(timeout=wrong),
-    "Subscription.receive": lambda _1, subscription, _2, wrong: subscription.receive(timeout=wrong),
-    "Connection.wait_closed": lambda connection, _1, _2, wrong: connection.wait_closed(timeout=wrong),
-    "Subscription.close": lambda _1, subscription, _2, wrong: subscription.close(timeout=wrong),
-    "Subscription.unsubscribe": lambda _1, subscription, _2, wrong: subscription.unsubscribe(
-        delete=True, timeout=wrong
-    ),
-    "Receipt.wait": lambda _1, _2, receipt, wrong: receipt.result(wrong),
-    "Transaction.commit": lambda connection, _1, _2, wrong: _commit(connection, wrong),
+    "Connection.browse": lambda on, wrong: on.connection.browse("/queue/a", timeout=wrong),
+    "Connection.close": lambda on, wrong: on.connection.close(timeout=wrong),
+    "Connection.wait_closed": lambda on, wrong: on.connection.wait_closed(timeout=wrong),
+    "Subscription.receive": lambda on, wrong: on.subscription.receive(timeout=wrong),
+    "Subscription.close": lambda on, wrong: on.subscription.close(timeout=wrong),
+    "Subscription.unsubscribe": lambda on, wrong: on.subscription.unsubscribe(delete=True, timeout=wrong),
+    "Receipt.result": lambda on, wrong: on.receipt.result(wrong),
+    "Receipt.exception": lambda on, wrong: on.receipt.exception(wrong),
+    "Message.reply": lambda on, wrong: on.message.reply("x", timeout=wrong),
+    "Message.forward": lambda on, wrong: on.message.forward("/queue/a", timeout=wrong),
+    "Transaction.commit": lambda on, wrong: _commit(on.connection, wrong),
 }
 
 
@@ -60,13 +74,13 @@ def test_every_method_with_a_timeout_is_tried_here() -> None:
 def test_a_call_refuses_it_and_has_done_nothing(call: str) -> None:
     with Broker() as broker, stompy.connect(broker.url, heartbeat=(0, 0)) as connection:
         subscription = connection.subscribe("/queue/c")
-        receipt = connection.send_async("/queue/a")
-        assert receipt is not None
+        receipt = connection.send_async("/queue/c", headers={"reply-to": "/queue/a"})
         receipt.result()
+        things = Things(connection, subscription, receipt, subscription.receive(timeout=WITHIN))
         before, sent = connection.stats().subscriptions, broker.stats().messages_in
         for wrong in WRONG:
             with pytest.raises(stompy.ConfigurationError, match="timeout must be a number of seconds, 0 or more"):
-                CALLS[call](connection, subscription, receipt, wrong)
+                CALLS[call](things, wrong)
         connection.send("/queue/a", confirm=True)
         after = connection.stats()
         assert (after.subscriptions, broker.stats().messages_in, connection.connected) == (before, sent + 1, True)

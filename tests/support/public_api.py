@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from stompy.default import DEFAULT
 
@@ -40,7 +40,9 @@ def public_api() -> list[str]:
 
 
 def _lines(path: str, value: Any) -> Iterator[str]:
-    if isinstance(value, type) and issubclass(value, enum.Enum):
+    if get_origin(value) is not None:
+        yield path  # an alias of a generic type
+    elif isinstance(value, type) and issubclass(value, enum.Enum):
         yield path
         yield from (f"{path}.{name}" for name in value.__members__)
     elif isinstance(value, type):
@@ -77,7 +79,9 @@ def _member(path: str, owner: type, name: str) -> Iterator[str]:
 
 
 def _annotations(value: type) -> dict[str, str]:
-    return dict(vars(value).get("__annotations__", {}))
+    annotations = vars(value).get("__annotations__", {})
+    # Those of a TypedDict are references, of which releases of Python write more or less.
+    return {name: getattr(annotation, "__forward_arg__", annotation) for name, annotation in annotations.items()}
 
 
 def _signature(function: Any) -> str:

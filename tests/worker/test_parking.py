@@ -90,7 +90,8 @@ def test_a_retry_comes_in_time_though_100_000_wait(
     broker: Broker, run: Callable[..., RunningWorker], seen: Seen
 ) -> None:
     chances = chance("parking 100,000")
-    fill(broker, [2 ** chances.uniform(6, 20) for _ in range(100_000)])
+    # None is due while the test runs, however slowly.
+    fill(broker, [2 ** chances.uniform(12, 20) for _ in range(100_000)])
 
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         if context.attempt == 1:

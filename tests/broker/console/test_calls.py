@@ -15,7 +15,7 @@ from tests.broker.console.conftest import Ask, asks, console_ws, until
 
 def test_the_overview_has_queues_topics_and_connections(broker: Broker, client: Connection, ask: Ask) -> None:
     client.subscribe("/queue/a", ack="client-individual")
-    client.subscribe("/topic/t")
+    client.subscribe("/topic/t", ack="auto")
     client.send("/queue/a", "x", confirm=True)
     client.send("/topic/t", "x", confirm=True)
     client.send("/queue/b", "x", confirm=True)
