@@ -68,7 +68,11 @@ class Acker:
                 return None
             handle = link.receipts.make() if receipt else None
             extra = b"" if handle is None else handle._line
-            link.writer.write(b"%b%b\n\0" % (head, extra), receipt=handle, on_written=written)
+            # Checked again with the write lock: another thread may have ended the subscription since, and some brokers
+            # end the session at an ACK that comes after its UNSUBSCRIBE.
+            link.writer.write(
+                b"%b%b\n\0" % (head, extra), receipt=handle, check=message._check_subscribed, on_written=written
+            )
             if handle is not None:
                 self.failed.watch(handle)
             return handle
@@ -120,8 +124,7 @@ class Acker:
         head, alone = _head(message, command), False
         if transaction or command == "NACK" or message._unsubscribed:
             dialect = link.dialect
-            if message._unsubscribed and not dialect.ack_after_unsubscribe:
-                raise AckError("the subscription of this message has ended; the broker will deliver it again")
+            message._check_subscribed()
             if transaction:
                 dialect.check_transacted(command)
             if command == "NACK":

@@ -12,7 +12,7 @@ from stompy.default import DEFAULT, Default
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SendOptions
-from stompy.errors import MessageError, NotConnectedError, StompError
+from stompy.errors import AckError, MessageError, NotConnectedError, StompError
 from stompy.frames.frame import Frame, Headers, show_body, show_text
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
@@ -255,6 +255,15 @@ class Message:
         """Whether its subscription has ended."""
         source = self._delivery.source
         return source is not None and source._unsubscribing
+
+    def _check_subscribed(self) -> None:
+        """Check that the broker still takes an ACK or NACK of it.
+
+        Raises:
+            AckError: the subscription has ended.
+        """
+        if self._unsubscribed and not self._link.dialect.ack_after_unsubscribe:
+            raise AckError("the subscription of this message has ended; the broker will deliver it again")
 
     @property
     def _is_first(self) -> bool:

@@ -78,6 +78,7 @@ class Writer:
         *,
         frames: int = 1,
         receipt: Receipt | None = None,
+        check: Callable[[], None] | None = None,
         on_written: Callable[[], None] | None = None,
         timeout: float | Default | None = DEFAULT,
     ) -> None:
@@ -87,6 +88,7 @@ class Writer:
             data: the bytes; those of each frame; or a function that returns them, called with the write lock.
             frames: how many.
             receipt: registered before the write.
+            check: called with the write lock before the write; if it raises, nothing is written.
             on_written: called with the write lock after the write. If a signal prevents this call, nothing was written
                 or the link has ended.
             timeout: seconds; by default the send timeout.
@@ -111,6 +113,8 @@ class Writer:
                 budget = self._await_lock(deadline_of(budget))
             if self._incomplete or not link.alive:
                 self._check_usable()
+            if check is not None:
+                check()
             if receipt is not None:
                 link.receipts.register(receipt)
             encoded = data() if callable(data) else data
