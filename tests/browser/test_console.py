@@ -23,7 +23,7 @@ MARKUP = "<img src=x onerror=\"document.title='broken'\"><script>document.title=
 
 def test_queues_topics_and_connections_are_shown(page: Page, client: Connection) -> None:
     client.subscribe("/queue/a", ack="client-individual")
-    client.subscribe("/topic/t")
+    client.subscribe("/topic/t", ack="auto")
     for _ in range(3):
         client.send("/queue/a", "x", confirm=True)
     client.send("/queue/b", "x", confirm=True)
@@ -161,7 +161,7 @@ def test_a_dead_letter_is_sent_back(page: Page, client: Connection, broker: Brok
 
 
 def test_the_live_tail_and_the_frames_pass(page: Page, client: Connection) -> None:
-    client.subscribe("/queue/a")
+    client.subscribe("/queue/a", ack="auto")
     page.click("/queue/a", within=".view")
     page.click("Live", within=".subtabs")
     page.fill("input[aria-label='Text in headers or body']", "needle")
@@ -221,7 +221,7 @@ def test_a_connection_is_ended(page: Page, broker: Broker) -> None:
 
 
 def test_content_is_shown_as_text_and_does_nothing(page: Page, client: Connection) -> None:
-    client.subscribe(f"/queue/{MARKUP}")
+    client.subscribe(f"/queue/{MARKUP}", ack="auto")
     client.send("/queue/a", MARKUP, headers={MARKUP.replace(":", ""): MARKUP}, confirm=True)
     page.click("/queue/<img", within=".view")
     page.press("Escape")

@@ -42,7 +42,7 @@ def exchange(url: str, each: int) -> dict[int, list[int]]:
     conns = [stompy.connect(url) for _ in range(CONNECTIONS)]
     for conn in conns:
         per_consumer.append({})
-        conn.subscribe("/queue/load", handler_for(per_consumer[-1]))  # type: ignore[arg-type]
+        conn.subscribe("/queue/load", handler_for(per_consumer[-1]), ack="auto")  # type: ignore[arg-type]
     threads = [threading.Thread(target=produce, args=(conn, place)) for place, conn in enumerate(conns)]
     for thread in threads:
         thread.start()

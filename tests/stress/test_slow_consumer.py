@@ -46,7 +46,7 @@ def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on(messages: int
             if len(seen) == messages:
                 done.set()
 
-        consumer.subscribe("/queue/flood", slowly)
+        consumer.subscribe("/queue/flood", slowly, ack="auto")
 
         def produce() -> None:
             receipts = []
