@@ -352,6 +352,32 @@ def test_drain_works_inside_a_handler_too(serving: Serving) -> None:
     assert not conn.connected
 
 
+@pytest.mark.parametrize("own_thread", [True, False])
+@pytest.mark.parametrize("mode", ["auto", "handled", "client-individual"])
+def test_a_drained_subscription_has_handled_what_it_received(
+    serving: Serving, calling: Calling, mode: AckMode, own_thread: bool
+) -> None:
+    conn, served = serving()
+    gate, running = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def handler(message: stompy.Message) -> None:
+        running.set()
+        assert gate.wait(WITHIN)
+        seen.append(message.text)
+
+    subscription = conn.subscribe("/queue/a", handler, id="1", ack=mode, own_thread=own_thread)
+    served.peer.deliver("a", "b", "c")
+    assert running.wait(WITHIN)
+    until(lambda: conn.stats().queued_messages == 3)
+    leaving = calling(lambda: subscription.close(drain=True))
+    leaving.until_blocked()
+    gate.set()
+    leaving.result()
+    assert seen == ["a", "b", "c"]
+    assert "UNSUBSCRIBE" in served.commands()
+
+
 def test_a_listener_that_does_not_return_costs_no_more_than_the_deadline(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
