@@ -107,7 +107,8 @@ def cut_and_check(version: str, direction: Direction, ending: Ending, place: int
     before = descriptors()
     with Broker() as broker, FaultProxy(broker.url, on_connection=cut_first) as proxy:
         report = program(proxy.url, version)
-        until(lambda: not threads() and not proxy.running and broker.stats().sessions == 0)
+        assert threads() == []
+        until(lambda: not proxy.running and broker.stats().sessions == 0)
         links = [(link.recorded("up"), link.recorded("down")) for link in proxy.links]
         where = f"STOMP {version}, {ending} behind {place} bytes {direction}: {links}"
         if report.connected:

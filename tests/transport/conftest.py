@@ -32,7 +32,13 @@ if TYPE_CHECKING:
 GIVE_UP = 20.0
 """Seconds after which a test that waits for something has failed."""
 
-_WAITING_PLACES = (("locks.py", "wait"), ("stompy/transport/sockets.py", "_by_poll"), ("threading.py", "wait"))
+_WAITING_PLACES = (
+    ("locks.py", "wait"),
+    ("stompy/transport/sockets.py", "_by_poll"),
+    ("threading.py", "wait"),
+    ("threading.py", "join"),
+    ("threading.py", "_wait_for_tstate_lock"),  # in `join`, before Python 3.13
+)
 
 
 class Call(threading.Thread):
