@@ -84,7 +84,7 @@ test-tools: $(VENV)/.installed-test
 
 # One at a time, as they measure memory and volume.
 test-load: $(VENV)/.installed-test
-	STOMPY_LOAD=1 STOMPY_BROKERS_FROM=none $(PYTEST) -m load $(ARGS)
+	STOMPY_BROKERS_FROM=none $(PYTEST) -m load $(ARGS)
 
 # Images of the real brokers, for which no registry of images is needed.
 images:
@@ -199,7 +199,7 @@ test-long-client: $(VENV)/.installed-test
 	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -n 2 --timeout 900 tests/scenarios/test_signals.py tests/property \
 		tests/hostile/test_injection.py $(ARGS)
 
-# Kills of workers on every broker, and ten million messages; STOMPY_CHAOS_MESSAGES=10000 for fewer on each broker.
+# Kills of workers on every broker, and ten million messages.
 test-long-worker: $(VENV)/.installed-test
 	STOMPY_LONG=1 STOMPY_REQUIRE_BROKERS=$(REAL) $(PYTEST) -m long -n 2 tests/worker $(ARGS)
 

@@ -61,6 +61,8 @@ ROWS = {
     "iterate": Row("iteration", "iterate"),
     "subscriptions": Row("1,000 subscriptions in turn", "receive", {"subscriptions": 1000}, steady=False),
     "receive-ack": Row("receive and acknowledge one by one", "receive-ack"),
+    "receive-handled": Row("receive, handler, acknowledged when it has returned", "receive-handled"),
+    "iterate-handled": Row("iteration, acknowledged when the next is asked for", "iterate", {"mode": "handled"}),
     "send": Row("`send` of bytes alone", "send"),
     "send-typed": Row("`send` of text with a content type and a header", "send", {"kind": "typed"}),
     "send-persistent": Row("`send(persistent=True)`", "send", {"kind": "persistent"}),

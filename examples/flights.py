@@ -21,7 +21,7 @@ def send_flights(conn: stompy.Connection) -> int:
     bodies = FILE.read_bytes().splitlines()
     with conn.batch():
         for body in bodies:
-            conn.send(QUEUE, body, content_type="application/json", receipt=True)
+            conn.send_async(QUEUE, body, content_type="application/json")
     conn.flush()
     return len(bodies)
 

@@ -12,10 +12,8 @@ def main(url: str) -> None:
     """Send to a queue, then take from it."""
     with stompy.connect(url) as conn:
         conn.send("/queue/examples.hello", "hello", confirm=True)
-        subscription = conn.subscribe("/queue/examples.hello", ack="client-individual")
-        message = subscription.receive(timeout=5)
-        print("received:", message.text)
-        message.ack()
+        subscription = conn.subscribe("/queue/examples.hello")
+        print("received:", subscription.receive(timeout=5).text)
 
 
 if __name__ == "__main__":

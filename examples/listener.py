@@ -9,15 +9,15 @@ import stompy
 from stompy.broker import Broker
 
 
-class Audit(stompy.ConnectionListener):
+class Audit(stompy.Listener):
     """Prints each event; its methods run on the connection's dispatcher thread."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
 
-    def on_connected(self, frame: stompy.Frame) -> None:
+    def on_connected(self, event: stompy.ConnectedEvent) -> None:
         """Called when a session begins."""
-        print("connected, STOMP", frame.headers.get("version", "1.0"))
+        print("connected, STOMP", event.connection.version)
 
     def on_message(self, message: stompy.Message) -> None:
         """Called for each message."""
@@ -25,9 +25,9 @@ class Audit(stompy.ConnectionListener):
         if message.text == "bye":
             self.done.set()
 
-    def on_disconnected(self, reason: stompy.StompError | None) -> None:
+    def on_disconnected(self, event: stompy.DisconnectedEvent) -> None:
         """Called when the session ends."""
-        print("disconnected:", reason or "by us")
+        print("disconnected:", event.reason or "by us")
 
 
 def main(url: str) -> None:

@@ -22,8 +22,8 @@ class Orders(stompy.TaskListener):
     destination = QUEUE
     dead_letter = DEAD
     decode = "json"
-    retries = 2
-    retry_delay = (0.1, 1.0)
+    attempts = 3
+    backoff = stompy.Backoff(first=0.1, longest=1.0)
 
     def on_message(self, order: dict[str, Any], context: stompy.TaskContext) -> None:
         """Book an order; what is raised says what becomes of it."""

@@ -17,7 +17,7 @@ def main(url: str, path: Path) -> None:
     with stompy.Outbox(path, url) as outbox:
         for number in range(10):
             outbox.put(QUEUE, f"message {number}")
-        outbox.drain(timeout=10)
+        outbox.flush(timeout=10)
         print("confirmed by the broker:", outbox.stats().sent)
     with stompy.connect(url) as conn:
         subscription = conn.subscribe(QUEUE)
@@ -31,11 +31,11 @@ def outage(path: Path) -> None:
     broker = Broker()
     with broker:
         url = broker.url
-    with stompy.Outbox(path, url, retry_delay=(0.1, 0.5)) as outbox:
+    with stompy.Outbox(path, url, backoff=stompy.Backoff(first=0.1, longest=0.5)) as outbox:
         outbox.put(QUEUE, "written while the broker was away")
         print("waiting on disk:", outbox.stats().waiting)
         with broker:
-            outbox.drain(timeout=10)
+            outbox.flush(timeout=10)
             print("in the broker's queue:", broker.depth(QUEUE))
 
 

@@ -13,9 +13,9 @@ QUEUE = "/queue/examples.receipts"
 def main(url: str) -> None:
     """Send a thousand messages with receipts in flight, then wait for all of them."""
     with stompy.connect(url) as conn:
-        receipts = [conn.send(QUEUE, f"message {number}", receipt=True) for number in range(1000)]
+        receipts = [conn.send_async(QUEUE, f"message {number}") for number in range(1000)]
         for receipt in receipts:
-            receipt.wait(timeout=10)
+            receipt.result(timeout=10)
         print("confirmed by the broker:", len(receipts))
         subscription = conn.subscribe(QUEUE)
         for _ in receipts:

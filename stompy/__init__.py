@@ -2,143 +2,189 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+__version__ = "0.1.0"
+__distribution__ = "stompy-client"  # first, see `stompy.installed`
+
 from typing import TYPE_CHECKING
 
 from stompy.errors import (
     AckError,
-    AllBrokersFailed,
+    AllBrokersFailedError,
     BodyDecodeError,
     BrokerError,
-    ClientCertificateRefused,
-    ClientIdInUse,
+    ClientCertificateRefusedError,
+    ClientIdInUseError,
     ConcurrencyError,
     ConfigurationError,
     ConnectError,
-    ConnectionLost,
-    ConnectRefused,
-    ConnectTimeout,
-    FrameTooLarge,
-    HeartBeatTimeout,
-    InsecureTls,
-    LimitExceeded,
+    ConnectionLostError,
+    ConnectRefusedError,
+    ConnectTimeoutError,
+    FrameTooLargeError,
+    HeartbeatTimeoutError,
+    InsecureTlsWarning,
+    LimitExceededError,
     LocalProtocolError,
     MessageError,
-    NotConnected,
-    OutboxBusy,
-    OutboxDamaged,
+    NotConnectedError,
+    OutboxBusyError,
+    OutboxDamagedError,
     OutboxError,
-    OutboxFull,
+    OutboxFullError,
+    Outcome,
     ProtocolError,
     ProxyError,
-    ProxyLoginRefused,
-    ReceiptTimeout,
-    ReceiveTimeout,
+    ProxyLoginRefusedError,
+    ReceiptTimeoutError,
+    ReceiveTimeoutError,
     RemoteProtocolError,
-    SendTimeout,
+    SendTimeoutError,
+    SessionError,
     StompError,
-    StompTimeout,
+    StompTimeoutError,
     TlsError,
     TransactionError,
-    UnconfirmedFull,
-    VersionMismatch,
-    WebSocketRefused,
+    UnconfirmedFullError,
+    VersionMismatchError,
+    WebSocketRefusedError,
 )
 
 if TYPE_CHECKING:
-    from stompy.connection.connecting import connect
+    from stompy.backoff import Backoff
+    from stompy.connection.buffer import Batch
+    from stompy.connection.codec import Body
+    from stompy.connection.config import Login, Passcode
+    from stompy.connection.connecting import ConnectOptions, connect
     from stompy.connection.connection import Connection
-    from stompy.connection.listeners import ConnectionListener
+    from stompy.connection.listeners import (
+        ClosedEvent,
+        ConnectedEvent,
+        DisconnectedEvent,
+        HandlerErrorEvent,
+        HeartbeatTimeoutEvent,
+        Listener,
+        ReconnectingEvent,
+    )
     from stompy.connection.message import Message
-    from stompy.connection.reconnect import Reconnect, ResendLimits
+    from stompy.connection.reconnect import Order, Reconnect, ResendLimits
     from stompy.connection.stats import ConnectionStats
-    from stompy.connection.subscription import Subscription
+    from stompy.connection.subscription import AckMode, Handler, MessageListener, OnException, Subscription
+    from stompy.connection.telemetry import Telemetry
     from stompy.connection.transaction import Transaction
-    from stompy.frames.frame import Frame, Headers
-    from stompy.frames.grammar import Leniency, Limits, Version
-    from stompy.link.flow import InboxLimits
+    from stompy.default import DEFAULT, Default
+    from stompy.dialects.brokers import DialectName
+    from stompy.dialects.options import SendOptions
+    from stompy.frames.frame import Frame, Headers, Pairs
+    from stompy.frames.grammar import Leniency, Version
     from stompy.link.receipts import Receipt
+    from stompy.link.settings import Limits, Timeouts
     from stompy.outbox.outbox import Outbox
     from stompy.outbox.stats import DeadLetter, OutboxStats
+    from stompy.secret import Secret
     from stompy.telemetry.otel import OpenTelemetry
     from stompy.telemetry.prometheus import PrometheusCollector
     from stompy.transport.tcp import TcpOptions
-    from stompy.transport.tls.options import Tls
+    from stompy.transport.tls.options import Tls, TlsVersion
     from stompy.transport.websocket.options import WebSocketOptions
     from stompy.worker.engine import WorkerExit
     from stompy.worker.service import TaskHealth, WorkerHealth
     from stompy.worker.task import Defer, Reject, Retry, TaskContext, TaskListener
     from stompy.worker.worker import Worker
 
-__version__ = "0.1.0"
-
 __all__ = [
+    "DEFAULT",
     "AckError",
-    "AllBrokersFailed",
+    "AckMode",
+    "AllBrokersFailedError",
+    "Backoff",
+    "Batch",
+    "Body",
     "BodyDecodeError",
     "BrokerError",
-    "ClientCertificateRefused",
-    "ClientIdInUse",
+    "ClientCertificateRefusedError",
+    "ClientIdInUseError",
+    "ClosedEvent",
     "ConcurrencyError",
     "ConfigurationError",
     "ConnectError",
-    "ConnectRefused",
-    "ConnectTimeout",
+    "ConnectOptions",
+    "ConnectRefusedError",
+    "ConnectTimeoutError",
+    "ConnectedEvent",
     "Connection",
-    "ConnectionListener",
-    "ConnectionLost",
+    "ConnectionLostError",
     "ConnectionStats",
     "DeadLetter",
+    "Default",
     "Defer",
+    "DialectName",
+    "DisconnectedEvent",
     "Frame",
-    "FrameTooLarge",
+    "FrameTooLargeError",
+    "Handler",
+    "HandlerErrorEvent",
     "Headers",
-    "HeartBeatTimeout",
-    "InboxLimits",
-    "InsecureTls",
+    "HeartbeatTimeoutError",
+    "HeartbeatTimeoutEvent",
+    "InsecureTlsWarning",
     "Leniency",
-    "LimitExceeded",
+    "LimitExceededError",
     "Limits",
+    "Listener",
     "LocalProtocolError",
+    "Login",
     "Message",
     "MessageError",
-    "NotConnected",
+    "MessageListener",
+    "NotConnectedError",
+    "OnException",
     "OpenTelemetry",
+    "Order",
     "Outbox",
-    "OutboxBusy",
-    "OutboxDamaged",
+    "OutboxBusyError",
+    "OutboxDamagedError",
     "OutboxError",
-    "OutboxFull",
+    "OutboxFullError",
     "OutboxStats",
+    "Outcome",
+    "Pairs",
+    "Passcode",
     "PrometheusCollector",
     "ProtocolError",
     "ProxyError",
-    "ProxyLoginRefused",
+    "ProxyLoginRefusedError",
     "Receipt",
-    "ReceiptTimeout",
-    "ReceiveTimeout",
+    "ReceiptTimeoutError",
+    "ReceiveTimeoutError",
     "Reconnect",
+    "ReconnectingEvent",
     "Reject",
     "RemoteProtocolError",
     "ResendLimits",
     "Retry",
-    "SendTimeout",
+    "Secret",
+    "SendOptions",
+    "SendTimeoutError",
+    "SessionError",
     "StompError",
-    "StompTimeout",
+    "StompTimeoutError",
     "Subscription",
     "TaskContext",
     "TaskHealth",
     "TaskListener",
     "TcpOptions",
+    "Telemetry",
+    "Timeouts",
     "Tls",
     "TlsError",
+    "TlsVersion",
     "Transaction",
     "TransactionError",
-    "UnconfirmedFull",
+    "UnconfirmedFullError",
     "Version",
-    "VersionMismatch",
+    "VersionMismatchError",
     "WebSocketOptions",
-    "WebSocketRefused",
+    "WebSocketRefusedError",
     "Worker",
     "WorkerExit",
     "WorkerHealth",
@@ -147,15 +193,39 @@ __all__ = [
 ]
 
 _LAZY = {
+    "TlsVersion": "stompy.transport.tls.options",
+    "Telemetry": "stompy.connection.telemetry",
+    "Secret": "stompy.secret",
+    "Pairs": "stompy.frames.frame",
+    "Passcode": "stompy.connection.config",
+    "Order": "stompy.connection.reconnect",
+    "OnException": "stompy.connection.subscription",
+    "MessageListener": "stompy.connection.subscription",
+    "Login": "stompy.connection.config",
+    "Handler": "stompy.connection.subscription",
+    "DialectName": "stompy.dialects.brokers",
+    "Default": "stompy.default",
+    "DEFAULT": "stompy.default",
+    "ConnectOptions": "stompy.connection.connecting",
+    "Body": "stompy.connection.codec",
+    "Batch": "stompy.connection.buffer",
+    "AckMode": "stompy.connection.subscription",
+    "Backoff": "stompy.backoff",
     "Connection": "stompy.connection.connection",
-    "ConnectionListener": "stompy.connection.listeners",
+    "ClosedEvent": "stompy.connection.listeners",
+    "ConnectedEvent": "stompy.connection.listeners",
+    "DisconnectedEvent": "stompy.connection.listeners",
+    "HandlerErrorEvent": "stompy.connection.listeners",
+    "HeartbeatTimeoutEvent": "stompy.connection.listeners",
+    "Listener": "stompy.connection.listeners",
+    "ReconnectingEvent": "stompy.connection.listeners",
     "ConnectionStats": "stompy.connection.stats",
     "DeadLetter": "stompy.outbox.stats",
     "Frame": "stompy.frames.frame",
     "Headers": "stompy.frames.frame",
     "Leniency": "stompy.frames.grammar",
-    "Limits": "stompy.frames.grammar",
-    "InboxLimits": "stompy.link.flow",
+    "Limits": "stompy.link.settings",
+    "Timeouts": "stompy.link.settings",
     "Message": "stompy.connection.message",
     "OpenTelemetry": "stompy.telemetry.otel",
     "Outbox": "stompy.outbox.outbox",
@@ -164,6 +234,7 @@ _LAZY = {
     "Receipt": "stompy.link.receipts",
     "Reconnect": "stompy.connection.reconnect",
     "ResendLimits": "stompy.connection.reconnect",
+    "SendOptions": "stompy.dialects.options",
     "Subscription": "stompy.connection.subscription",
     "TcpOptions": "stompy.transport.tcp",
     "Tls": "stompy.transport.tls.options",
@@ -184,12 +255,6 @@ _LAZY = {
 """Imported on first use, to keep `import stompy` fast; type checkers read the imports above."""
 
 if not TYPE_CHECKING:  # as type checkers would accept every name
+    from stompy.exports import late
 
-    def __getattr__(name: str) -> object:
-        if name not in _LAZY:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_LAZY[name]), name)
-        return value
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = late(__name__, _LAZY)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from stompy.cli.main import main
+from stompy.world import signal
+
+
+def run() -> int:
+    """Run the command of this process; see `stompy.cli.main.main`."""
+    # Until the command handles Ctrl-C, and after that, it ends the process without a traceback.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from stompy.cli.main import main
+
+    return main()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

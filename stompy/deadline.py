@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
 
 from stompy.errors import ConfigurationError
+from stompy.world import time
 
 _LONGEST_WAIT = 1e8
 """Seconds; the wait functions of some platforms accept no larger number."""

@@ -2,48 +2,49 @@
 
 ::
 
-    StompError (.retryable)
+    StompError (.safe_to_retry)
     ├── ConfigurationError (ValueError)      an address, an option or a combination of options is wrong; before any I/O
     ├── ConnectError (ConnectionError) (.address)   no session was established
-    │   ├── ConnectTimeout (TimeoutError)    not before the timeout
-    │   ├── ConnectRefused (.frame)          the broker answered ERROR instead of CONNECTED
-    │   │   └── ClientIdInUse                it already has a session with this client id
-    │   ├── VersionMismatch (.offered .supported)   no protocol version in common
+    │   ├── ConnectTimeoutError (TimeoutError)    not before the timeout
+    │   ├── ConnectRefusedError (.frame)          the broker answered ERROR instead of CONNECTED
+    │   │   └── ClientIdInUseError                it already has a session with this client id
+    │   ├── VersionMismatchError (.offered .supported)   no protocol version in common
     │   ├── TlsError (.reason)               the TLS handshake failed
-    │   │   └── ClientCertificateRefused     the broker rejected the client certificate, or requires one
+    │   │   └── ClientCertificateRefusedError     the broker rejected the client certificate, or requires one
     │   ├── ProxyError (.proxy)              the proxy cannot be reached, or did not connect to the broker
-    │   │   └── ProxyLoginRefused            the proxy rejected the login and passcode, or requires them
-    │   ├── WebSocketRefused                 the server refused the WebSocket handshake, such as for the origin
-    │   └── AllBrokersFailed (.attempts)     every address was tried
-    ├── NotConnected                         the connection was not opened yet, or is closed
-    ├── ConnectionLost (ConnectionError) (.outcome)   the connection broke during the call
-    │   ├── HeartBeatTimeout                 no bytes arrived for too long
-    │   ├── BrokerError (.frame .receipt_id) the broker sent ERROR
-    │   └── SendTimeout                      the broker stopped reading
+    │   │   └── ProxyLoginRefusedError            the proxy rejected the login and passcode, or requires them
+    │   ├── WebSocketRefusedError                 the server refused the WebSocket handshake, such as for the origin
+    │   └── AllBrokersFailedError (.errors)       every address was tried
+    ├── NotConnectedError                         the connection was not opened yet, or is closed
+    ├── SessionError (.outcome .session_ended)     a call that had reached a session failed
+    │   ├── ConnectionLostError (ConnectionError)     the connection broke during the call
+    │   │   ├── HeartbeatTimeoutError (TimeoutError)      no bytes arrived for too long
+    │   │   └── SendTimeoutError (TimeoutError)           the broker stopped reading
+    │   └── BrokerError (.frame .receipt_id)          the broker sent ERROR
     ├── ProtocolError
     │   ├── LocalProtocolError               the call asks for something that STOMP does not allow
     │   ├── RemoteProtocolError              the peer violated the protocol
-    │   └── LimitExceeded (.limit_name .limit)   a configured limit was exceeded
-    │       └── FrameTooLarge                by a frame of the peer; also a RemoteProtocolError
+    │   └── LimitExceededError (.limit_name .limit)   a configured limit was exceeded
+    │       └── FrameTooLargeError                by a frame of the peer; also a RemoteProtocolError
     ├── MessageError (.message)              a message cannot be used as requested
     │   ├── AckError                         it was acknowledged before, needs no ACK, or its connection was lost
     │   └── BodyDecodeError (ValueError)     the body is not text in its declared charset, or not JSON
-    ├── StompTimeout (TimeoutError)
-    │   ├── ReceiptTimeout (.receipt_id .outcome)   the broker did not confirm in time
-    │   ├── ReceiveTimeout                   no message arrived in time
-    │   └── UnconfirmedFull (.limit_name .limit)   too many sends wait for confirmation by the broker
+    ├── StompTimeoutError (TimeoutError) (.outcome)
+    │   ├── ReceiptTimeoutError (.receipt_id)     the broker did not confirm in time
+    │   ├── ReceiveTimeoutError                   no message, or no reply, arrived in time
+    │   └── UnconfirmedFullError (.limit_name .limit)   too many sends wait for confirmation by the broker
     ├── TransactionError                     the transaction has ended, or is open already
     ├── OutboxError (.path)                  a store-and-forward outbox failed
-    │   ├── OutboxDamaged                    its file is corrupt
-    │   ├── OutboxBusy                       its file is open elsewhere
-    │   └── OutboxFull                       its limit is reached, or the disk is full
+    │   ├── OutboxDamagedError                    its file is corrupt
+    │   ├── OutboxBusyError                       its file is open elsewhere
+    │   └── OutboxFullError                       its limit is reached, or the disk is full
     ├── SpoolError (.path)                   a spool of the data pipeline failed
-    │   ├── SpoolDamaged                     one of its files is corrupt
-    │   ├── SpoolMismatch                    it belongs to another destination or checkpoint
-    │   ├── SpoolDataLoss                    messages are missing from it
-    │   ├── SpoolBusy                        another live receiver writes to it
-    │   ├── SpoolFenced                      a later receiver has taken it over
-    │   └── SpoolFull                        the disk is full
+    │   ├── SpoolDamagedError                     one of its files is corrupt
+    │   ├── SpoolMismatchError                    it belongs to another destination or checkpoint
+    │   ├── SpoolDataLossError                    messages are missing from it
+    │   ├── SpoolBusyError                        another live receiver writes to it
+    │   ├── SpoolFencedError                      a later receiver has taken it over
+    │   └── SpoolFullError                        the disk is full
     ├── PipelineError                        a query of the data pipeline failed
     ├── PublishError (.confirmed)            rows of the data pipeline could not be sent to the broker
     └── ConcurrencyError (RuntimeError)      the call is not allowed in this thread or process
@@ -57,6 +58,7 @@ from __future__ import annotations
 import copyreg
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from stompy.installed import check_alone
 from stompy.printable import printable
 
 if TYPE_CHECKING:
@@ -64,18 +66,27 @@ if TYPE_CHECKING:
 
     from stompy.frames.frame import Frame
 
-Outcome = Literal["not-sent", "unknown"]
+check_alone()  # here, as every module of stompy imports this one first
+
+Outcome = Literal["not-sent", "rejected", "unknown"]
 
 
 class StompError(Exception):
     """Base class of all exceptions of stompy."""
 
-    retryable: ClassVar[bool] = False
-    """Whether the same call may succeed later without any change by the caller."""
+    _passing: ClassVar[bool] = False
 
-    def __init_subclass__(cls, *, retryable: bool | None = None) -> None:
-        if retryable is not None:
-            cls.retryable = retryable
+    def __init_subclass__(cls, *, passing: bool | None = None) -> None:
+        if passing is not None:
+            cls._passing = passing
+
+    @property
+    def safe_to_retry(self) -> bool:
+        """Whether to make the same call again: it may succeed without any change, and can do nothing twice.
+
+        `False` if the broker may have received what the failed call sent, which a second call could duplicate.
+        """
+        return self._passing and getattr(self, "outcome", "not-sent") == "not-sent"
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*(printable(argument) if isinstance(argument, str) else argument for argument in arguments))
@@ -85,11 +96,16 @@ class StompError(Exception):
         return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # type: ignore[attr-defined]
 
 
+def is_passing(error: BaseException | None) -> bool:
+    """Return whether the cause may pass without any change by the caller, whatever became of this call."""
+    return isinstance(error, StompError) and error._passing
+
+
 class ConfigurationError(StompError, ValueError):
     """An address, an option or an argument is wrong; nothing was sent."""
 
 
-class ConnectError(StompError, ConnectionError, retryable=True):
+class ConnectError(StompError, ConnectionError, passing=True):
     """No session with the broker was established.
 
     Attributes:
@@ -101,11 +117,11 @@ class ConnectError(StompError, ConnectionError, retryable=True):
         super().__init__(f"{address}: {message}" if address else message)
 
 
-class ConnectTimeout(ConnectError, TimeoutError):
+class ConnectTimeoutError(ConnectError, TimeoutError):
     """The connect timeout passed before the broker answered CONNECTED."""
 
 
-class ConnectRefused(ConnectError, retryable=False):
+class ConnectRefusedError(ConnectError, passing=False):
     """The broker answered the CONNECT frame with ERROR.
 
     Attributes:
@@ -117,11 +133,11 @@ class ConnectRefused(ConnectError, retryable=False):
         super().__init__(message, address=address)
 
 
-class ClientIdInUse(ConnectRefused, retryable=True):
+class ClientIdInUseError(ConnectRefusedError, passing=True):
     """The broker already has a session with this client id: another client's, or a lost one that it has not noticed."""
 
 
-class VersionMismatch(ConnectError, retryable=False):
+class VersionMismatchError(ConnectError, passing=False):
     """Client and broker have no protocol version in common.
 
     Attributes:
@@ -149,7 +165,7 @@ class TlsError(ConnectError):
         super().__init__(message, address=address)
 
 
-class ClientCertificateRefused(TlsError, retryable=False):
+class ClientCertificateRefusedError(TlsError, passing=False):
     """The broker rejected the client certificate, or requires one."""
 
     def __init__(self, message: str, *, address: str = "") -> None:
@@ -168,53 +184,63 @@ class ProxyError(ConnectError):
         super().__init__(message, address=address)
 
 
-class ProxyLoginRefused(ProxyError, retryable=False):
+class ProxyLoginRefusedError(ProxyError, passing=False):
     """The proxy rejected the login and passcode, or requires them."""
 
 
-class WebSocketRefused(ConnectError, retryable=False):
+class WebSocketRefusedError(ConnectError, passing=False):
     """The server refused the WebSocket handshake for good: the path, the origin, a token; the text has its answer."""
 
 
-class AllBrokersFailed(ConnectError):
+class AllBrokersFailedError(ConnectError):
     """Every address was tried, and no session was established.
 
     Attributes:
-        attempts: one error for each address, in the order of the attempts.
+        errors: one for each address, in the order of the attempts.
     """
 
-    def __init__(self, attempts: Sequence[ConnectError]) -> None:
-        self.attempts = tuple(attempts)
-        super().__init__("no broker could be reached: " + "; ".join(str(error) for error in self.attempts))
+    def __init__(self, errors: Sequence[ConnectError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("no broker could be reached: " + "; ".join(str(error) for error in self.errors))
 
 
-class NotConnected(StompError):
+class NotConnectedError(StompError):
     """The connection was not opened yet, or is closed."""
 
 
-class ConnectionLost(StompError, ConnectionError, retryable=True):
-    """The connection to the broker was lost.
+class SessionError(StompError):
+    """A call that had reached a session with the broker failed, or the session ended first.
 
     Attributes:
-        outcome: `"not-sent"` if no byte of the frame was written, `"unknown"` if the broker may have received it; of a
-            transaction, `"not-sent"` if nothing of it took effect.
+        outcome: `"not-sent"` if no byte of the frame was written, `"rejected"` if the broker's ERROR names the frame,
+            `"unknown"` if the broker may have received it; of a transaction, `"not-sent"` if nothing of it took effect.
+        session_ended: whether the session is over: its transactions are aborted, and unacknowledged messages are
+            redelivered. `False` only if the call failed before it could use the session.
     """
 
-    def __init__(self, message: str, *, outcome: Outcome = "unknown") -> None:
+    def __init__(self, message: str, *, outcome: Outcome = "unknown", session_ended: bool = True) -> None:
         self.outcome: Outcome = outcome
+        self.session_ended = session_ended
         super().__init__(message)
 
 
-class HeartBeatTimeout(ConnectionLost):
+class ConnectionLostError(SessionError, ConnectionError, passing=True):
+    """The connection to the broker was lost."""
+
+
+class HeartbeatTimeoutError(ConnectionLostError, TimeoutError):
     """No bytes arrived from the broker for longer than the agreed heartbeat interval allows."""
 
 
-class SendTimeout(ConnectionLost):
+class SendTimeoutError(ConnectionLostError, TimeoutError):
     """The broker did not accept the bytes in time; the session ends, unless they waited for those of another thread."""
 
 
-class BrokerError(ConnectionLost, retryable=False):
-    """The broker sent an ERROR frame.
+class BrokerError(SessionError):
+    """The broker sent an ERROR frame, which ended the session.
+
+    It is about the frame of this call for sure if the outcome is `"rejected"`, and surely not if it is `"not-sent"`
+    outside of a transaction.
 
     Attributes:
         frame: the ERROR frame.
@@ -241,7 +267,7 @@ class RemoteProtocolError(ProtocolError):
     """The peer sent something that STOMP does not allow."""
 
 
-class LimitExceeded(ProtocolError):
+class LimitExceededError(ProtocolError):
     """The peer or the caller exceeded a configured limit; the error message names it.
 
     Attributes:
@@ -255,7 +281,7 @@ class LimitExceeded(ProtocolError):
         super().__init__(f"{message} (limit {limit_name}={limit})")
 
 
-class FrameTooLarge(LimitExceeded, RemoteProtocolError):
+class FrameTooLargeError(LimitExceededError, RemoteProtocolError):
     """A frame of the peer exceeds a configured limit."""
 
 
@@ -279,11 +305,19 @@ class BodyDecodeError(MessageError, ValueError):
         super().__init__(message)
 
 
-class StompTimeout(StompError, TimeoutError, retryable=True):
-    """A wait timed out."""
+class StompTimeoutError(StompError, TimeoutError, passing=True):
+    """A wait timed out.
+
+    Attributes:
+        outcome: `"not-sent"` if the call sent nothing, or nothing took effect; else `"unknown"`.
+    """
+
+    def __init__(self, message: str, *, outcome: Outcome = "not-sent") -> None:
+        self.outcome: Outcome = outcome
+        super().__init__(message)
 
 
-class ReceiptTimeout(StompTimeout):
+class ReceiptTimeoutError(StompTimeoutError):
     """The broker did not confirm a frame in time; it may or may not have processed the frame.
 
     Attributes:
@@ -293,15 +327,14 @@ class ReceiptTimeout(StompTimeout):
 
     def __init__(self, message: str, *, receipt_id: str, outcome: Outcome = "unknown") -> None:
         self.receipt_id = receipt_id
-        self.outcome: Outcome = outcome
-        super().__init__(message)
+        super().__init__(message, outcome=outcome)
 
 
-class ReceiveTimeout(StompTimeout):
-    """No message arrived in time."""
+class ReceiveTimeoutError(StompTimeoutError):
+    """No message arrived in time, or no reply to a request, which may have been processed: its outcome is unknown."""
 
 
-class UnconfirmedFull(StompTimeout):
+class UnconfirmedFullError(StompTimeoutError):
     """Too many sends wait for confirmation by the broker, and none was confirmed in time; nothing was sent.
 
     Attributes:
@@ -331,15 +364,15 @@ class OutboxError(StompError):
         super().__init__(f"outbox {path}: {message}")
 
 
-class OutboxDamaged(OutboxError):
+class OutboxDamagedError(OutboxError):
     """The file of an outbox, or one that belongs to it, is corrupt; the error message says what to do."""
 
 
-class OutboxBusy(OutboxError, retryable=True):
+class OutboxBusyError(OutboxError, passing=True):
     """Another outbox, in this or another process, has the file open."""
 
 
-class OutboxFull(OutboxError, retryable=True):
+class OutboxFullError(OutboxError, passing=True):
     """The message was not stored, as a limit of the outbox is reached or the disk is full; stored messages are kept."""
 
 
@@ -355,27 +388,27 @@ class SpoolError(StompError):
         super().__init__(f"spool {path}: {message}")
 
 
-class SpoolDamaged(SpoolError):
+class SpoolDamagedError(SpoolError):
     """A file of a spool is corrupt; the error message names it and says what to do."""
 
 
-class SpoolMismatch(SpoolError):
+class SpoolMismatchError(SpoolError):
     """The folder holds the spool of another destination or checkpoint, or an older copy of the checkpoint's spool."""
 
 
-class SpoolDataLoss(SpoolError):
+class SpoolDataLossError(SpoolError):
     """Messages that were acknowledged to the broker and not yet processed are missing from the spool."""
 
 
-class SpoolBusy(SpoolError, retryable=True):
+class SpoolBusyError(SpoolError, passing=True):
     """Another live query reads the spool, or another live receiver writes to it."""
 
 
-class SpoolFenced(SpoolError):
+class SpoolFencedError(SpoolError):
     """A later query or receiver has taken over the spool; this one must no longer use it or acknowledge messages."""
 
 
-class SpoolFull(SpoolError, retryable=True):
+class SpoolFullError(SpoolError, passing=True):
     """The disk is full; messages that were not written were not acknowledged, and stored messages are kept."""
 
 
@@ -395,7 +428,7 @@ class PublishError(StompError):
         super().__init__(f"{message} (the broker had confirmed {confirmed} messages of this partition)")
 
 
-class InsecureTls(UserWarning):
+class InsecureTlsWarning(UserWarning):
     """Warning: TLS does not authenticate the broker, so that an attacker in the network can impersonate it."""
 
 

@@ -13,7 +13,6 @@ session, a listening socket or a file happens to the parent's. Therefore:
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 import weakref
@@ -22,6 +21,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
 from stompy.errors import ConcurrencyError
+from stompy.world import os
 
 _forks = 0
 

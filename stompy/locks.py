@@ -26,17 +26,24 @@ call of a Python function, may be interrupted before it has released anything. T
 from __future__ import annotations
 
 import enum
-import os
-import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from stompy.deadline import Deadline
 from stompy.forks import free_when_forked
+from stompy.world import os, threading
+
+T = TypeVar("T")
 
 checked = os.environ.get("STOMPY_CHECK_LOCKS", "") not in ("", "0")
 """Whether new locks assert their order."""
 
+
+_LOOK = 1.0
+"""Seconds after which a checked wait looks whether a wake-up was lost."""
+
+_GRACE = 2.0
+"""Seconds that whoever changed a value has to notify those that wait for it."""
 
 _BETWEEN_SIGNALS = 1.0
 """Seconds after which the main thread looks for signals that the system gave to another thread."""
@@ -57,6 +64,10 @@ class LockOrderError(AssertionError):
     """A thread acquired a lock out of order."""
 
 
+lost_wakeups: list[str] = []
+"""Where checked conditions were waited for by threads of this process, came true, and nobody was notified."""
+
+
 _held = threading.local()
 
 
@@ -66,48 +77,6 @@ def held_ranks() -> list[tuple[Rank, str]]:
     if stack is None:
         stack = _held.stack = []
     return stack
-
-
-class CheckedLock:
-    """A lock that asserts the order at every `acquire`."""
-
-    def __init__(self, rank: Rank, name: str) -> None:
-        self._lock = threading.RLock()
-        self._rank = rank
-        self._name = name
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire the lock.
-
-        Raises:
-            LockOrderError: this thread holds a lock of the same or a higher rank.
-        """
-        stack = held_ranks()
-        if stack and stack[-1][0] >= self._rank:
-            raise LockOrderError(f"{self._name} (rank {self._rank}) requested while holding {stack[-1][1]}")
-        acquired = self._lock.acquire(blocking, timeout)
-        if acquired:
-            stack.append((self._rank, self._name))
-        return acquired
-
-    def release(self) -> None:
-        """Release the lock; `RuntimeError` if this thread does not hold it."""
-        self._lock.release()
-        held_ranks().remove((self._rank, self._name))
-
-    def _at_fork_reinit(self) -> None:
-        """Reset the lock in a forked child."""
-        self._lock = threading.RLock()
-
-    def _is_owned(self) -> bool:
-        """Return whether this thread holds the lock; `threading.Condition` would otherwise try to acquire it."""
-        return (self._rank, self._name) in held_ranks()
-
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, *exc: object) -> None:
-        self.release()
 
 
 if TYPE_CHECKING:
@@ -156,8 +125,11 @@ class Condition(_RLock):
         finally:
             self._waiters.discard(waiter)
 
-    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """Wait until `predicate()` is true; return its last value."""
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
+        """Wait until `predicate()` is true, or the timeout; return its last value.
+
+        What makes it true must notify afterwards: the limits of waits are no way of looking again.
+        """
         deadline = Deadline(timeout)
         while not (result := predicate()) and not deadline.expired:
             self.wait(deadline.remaining())
@@ -174,6 +146,80 @@ class Condition(_RLock):
     def notify(self, n: int = 1) -> None:
         """Wake all waiting threads, as a signal might interrupt a single one before it acts."""
         self.notify_all()
+
+
+class CheckedLock(Condition):
+    """A lock, and a condition, that asserts the order at every `acquire` and that no wake-up is lost.
+
+    Args:
+        rank: of the lock; `None` if others may be acquired while it is held, and it while they are.
+        name: for the errors.
+    """
+
+    def __new__(cls, rank: Rank | None, name: str) -> CheckedLock:
+        """Return a lock; that of `threading` is made without arguments."""
+        return super().__new__(cls)
+
+    def __init__(self, rank: Rank | None, name: str) -> None:
+        super().__init__()
+        self._rank = rank
+        self._name = name
+        self._notified = 0
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquire the lock.
+
+        Raises:
+            LockOrderError: this thread holds a lock of the same or a higher rank.
+        """
+        if self._rank is None:
+            return super().acquire(blocking, timeout)
+        stack = held_ranks()
+        if stack and stack[-1][0] >= self._rank:
+            raise LockOrderError(f"{self._name} (rank {self._rank}) requested while holding {stack[-1][1]}")
+        acquired = super().acquire(blocking, timeout)
+        if acquired:
+            stack.append((self._rank, self._name))
+        return acquired
+
+    def release(self) -> None:
+        """Release the lock; `RuntimeError` if this thread does not hold it."""
+        super().release()
+        if self._rank is not None:
+            held_ranks().remove((self._rank, self._name))
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait as without the check."""
+        if self._rank is None:
+            return super().wait(timeout)
+        held_ranks().remove((self._rank, self._name))
+        try:
+            return super().wait(timeout)
+        finally:
+            held_ranks().append((self._rank, self._name))
+
+    def notify_all(self) -> None:
+        """Wake all waiting threads."""
+        super().notify_all()
+        self._notified += 1
+
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
+        """Wait as without the check, but look every second, and note in `lost_wakeups` what was not notified."""
+        deadline = Deadline(timeout)
+        while not (result := predicate()) and not deadline.expired:
+            before = self._notified
+            self.wait(deadline.sooner(_LOOK).remaining())
+            if self._notified == before and predicate():
+                self.wait(_GRACE)  # some change a value first, and notify when they have the lock
+                if self._notified == before and predicate():
+                    lost_wakeups.append(f"{self._name}, in {threading.current_thread().name}")
+        return result
 
 
 class Event:
@@ -220,11 +266,13 @@ class Lock(Protocol):
 
 def make_lock(rank: Rank, name: str) -> Lock:
     """Return a lock of `rank`; `name` appears in assertion errors."""
-    lock = CheckedLock(rank, name) if checked else cast("Lock", threading.RLock())
+    if checked:
+        return CheckedLock(rank, name)
+    lock = cast("Lock", threading.RLock())
     free_when_forked(lock)
     return lock
 
 
-def make_condition(name: str, rank: Rank = Rank.LEAF) -> threading.Condition:
-    """Return a condition with a lock of `rank`."""
-    return threading.Condition(cast("Any", make_lock(rank, name))) if checked else Condition()
+def make_condition(name: str, rank: Rank | None = Rank.LEAF) -> Condition:
+    """Return a condition with a lock of `rank`; with `None`, one that is not part of the order."""
+    return CheckedLock(rank, name) if checked else Condition()

@@ -1,8 +1,9 @@
-"""Escape control characters in text that came from a peer, so that it cannot forge log lines or control a terminal."""
+"""Text for people: control characters of peers escaped, as they could forge log lines or control a terminal; hints."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """C0, DEL and C1; line and paragraph separators; controls of the text direction; unpaired surrogates."""
@@ -21,3 +22,11 @@ def printable(text: str, *, keep: str = "") -> str:
 def printable_bytes(data: bytes) -> str:
     r"""Return bytes as printable text; line ends and tabs are kept, bytes that are not UTF-8 become `\x..`."""
     return printable(data.decode("utf-8", "backslashreplace"), keep="\n\t")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint for the end of an error message; empty if nothing is like `word`."""
+    import difflib
+
+    found = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-import threading
 import traceback
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError
 from stompy.forks import Owner
 from stompy.locks import Event
+from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.link")
 
@@ -22,6 +22,25 @@ def must_propagate(error: BaseException) -> bool:
     In other threads, where signals never arrive, such exceptions are logged like any other.
     """
     return not isinstance(error, Exception) and threading.current_thread() is threading.main_thread()
+
+
+SAME_WITHIN = 0.5
+"""Seconds within which a signal that comes again is one: GNU timeout sends it to the process, then to its group."""
+
+
+class Repeats:
+    """Recognises a signal that was sent twice."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float] | None = None
+
+    def __call__(self, number: int) -> bool:
+        """Return whether a signal is the one before once more; it then starts no new period."""
+        now = time.monotonic()
+        if self._last is not None and self._last[0] == number and now - self._last[1] < SAME_WITHIN:
+            return True
+        self._last = number, now
+        return False
 
 
 class DaemonThread:

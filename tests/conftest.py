@@ -21,7 +21,7 @@ from tests.support.matrix import ScenarioTable
 from tests.support.needs import LeavingOut
 from tests.support.process_brokers import process_broker
 from tests.support.progress import Progress
-from tests.support.stacks import Stacks
+from tests.support.stacks import Stacks, gave_up
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -44,6 +44,11 @@ examples = 1_000 if os.environ.get("STOMPY_LONG") else 50
 hypothesis.settings.register_profile("default", deadline=None, print_blob=True, max_examples=examples)
 hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("default"), derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the scenarios."""
+    parser.addoption("--learn", metavar="FILE", help="write what brokers do to FILE instead of comparing it")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -134,7 +139,17 @@ def no_thread_left_behind() -> Iterator[None]:
         thread.join(max(0.0, give_up - time.monotonic()))
     left = sorted(thread.name for thread in _own_threads() - before)
     if left:
-        pytest.fail(f"threads left behind: {', '.join(left)}", pytrace=False)
+        gave_up(f"threads left behind: {', '.join(left)}")
+
+
+@pytest.fixture(autouse=True)
+def no_lost_wakeup() -> Iterator[None]:
+    """Fail the test in which a wait would only have ended by its limit, in whatever thread."""
+    yield
+    lost = sorted(set(stompy.locks.lost_wakeups))
+    stompy.locks.lost_wakeups.clear()
+    if lost:
+        pytest.fail(f"a wake-up was lost: {'; '.join(lost)}", pytrace=False)
 
 
 @pytest.fixture(scope="session")

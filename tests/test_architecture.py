@@ -98,7 +98,7 @@ def test_an_import_that_points_down_is_let_through(plant: Plant, file: str, sour
 
 @pytest.mark.parametrize("folder", ["frames", "protocol"])
 @pytest.mark.parametrize("module", ["time", "threading", "socket", "ssl", "select", "queue", "asyncio"])
-@pytest.mark.parametrize("form", ["import {}", "from {} import x", "import {} as y"])
+@pytest.mark.parametrize("form", ["import {}", "from {} import x", "import {} as y", "from stompy.world import {}"])
 def test_an_impure_import_is_found(plant: Plant, folder: str, module: str, form: str) -> None:
     (breach,) = plant(rules.pure_folders_stay_pure, {f"{folder}/planted.py": form.format(module)})
     assert breach == f"stompy.{folder}.planted:1: pure code must not import {module}"
@@ -114,6 +114,21 @@ def test_a_clock_that_comes_through_a_shared_module_is_found(plant: Plant) -> No
     source = "from stompy.deadline import Deadline"
     (breach,) = plant(rules.pure_folders_stay_pure, {"protocol/planted.py": source})
     assert breach.endswith("pure code must not run time through stompy.deadline")
+
+
+@pytest.mark.parametrize("wrap", [str, for_types, in_function])
+@pytest.mark.parametrize("source", ["import time", "from queue import Queue", "import os.path", "import random as x"])
+def test_a_part_of_the_world_that_does_not_come_through_the_seam_is_found(
+    plant: Plant, wrap: Callable[[str], str], source: str
+) -> None:
+    (breach,) = plant(rules.the_world_comes_through_its_seam, {"link/planted.py": wrap(source)})
+    assert breach.endswith("is to be imported from stompy.world")
+
+
+def test_the_seam_itself_is_not_to_be_named(plant: Plant) -> None:
+    (breach,) = plant(rules.the_world_comes_through_its_seam, {"link/planted.py": "import stompy.world as world"})
+    assert "a name is to be imported" in breach
+    assert plant(rules.the_world_comes_through_its_seam, {"link/planted.py": "from stompy.world import time"}) == []
 
 
 def test_pure_code_may_name_a_shared_type(plant: Plant) -> None:
@@ -158,9 +173,37 @@ def test_a_cycle_through_a_folder_is_found(plant: Plant) -> None:
     assert "stompy.testing -> stompy.testing.one -> stompy.testing" in breach
 
 
-def test_a_cycle_of_annotations_is_none(plant: Plant) -> None:
+def test_a_cycle_of_annotations_is_none_that_runs(plant: Plant) -> None:
     one, two = for_types("from stompy.frames.two import x"), "from stompy.frames.one import y"
     assert plant(rules.no_import_cycles, {"frames/one.py": one, "frames/two.py": two}) == []
+
+
+@pytest.mark.parametrize("folder", ["cli", "frames"])
+def test_a_cycle_of_annotations_is_counted(plant: Plant, folder: str) -> None:
+    one, two = for_types(f"from stompy.{folder}.two import x"), f"from stompy.{folder}.one import y"
+    (breach,) = plant(rules.circles_are_known, {f"{folder}/one.py": one, f"{folder}/two.py": two})
+    assert f"stompy.{folder}.one, stompy.{folder}.two" in breach
+
+
+@pytest.mark.parametrize("source", ["other._hidden", "self.part._hidden", "make()._hidden", "Other._hidden()"])
+def test_a_reach_into_a_private_name_is_found(plant: Plant, source: str) -> None:
+    (breach,) = plant(rules.private_names_stay_private, {"compat/planted.py": f"def f(self, other):\n    {source}"})
+    assert breach.startswith("compat: 1 reaches")
+    assert "stompy.compat.planted:2" in breach
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class A:\n    def f(self):\n        self._own = 1\n        return self._own",
+        "class A:\n    __slots__ = ('_own',)\n    def f(self, other):\n        return other._own",
+        "class A(B):\n    def f(self):\n        return super()._inherited()",
+        "import argparse\ndef f(group: argparse._ArgumentGroup): ...",
+        "def f(one):\n    return one.__class__",
+    ],
+)
+def test_a_name_of_the_own_module_is_no_reach(plant: Plant, source: str) -> None:
+    assert plant(rules.private_names_stay_private, {"compat/planted.py": source}) == []
 
 
 @pytest.mark.parametrize(
@@ -219,7 +262,7 @@ def test_an_init_file_with_more_than_its_docstring_is_found(plant: Plant, file: 
         ("attic/__init__.py", '"""A folder."""\n\nfrom __future__ import annotations'),
         ("__init__.py", "from stompy.connection.planted import x\n__all__ = ['x']"),
         ("__init__.py", "if TYPE_CHECKING:\n    from stompy.connection.planted import x\n_LAZY = {'x': 'y'}"),
-        ("__init__.py", "if not TYPE_CHECKING:\n    def __getattr__(name): ...\n    def __dir__(): ..."),
+        ("__init__.py", "if not TYPE_CHECKING:\n    __getattr__, __dir__ = late(__name__, {})"),
     ],
 )
 def test_an_init_file_as_it_should_be_is_let_through(plant: Plant, file: str, source: str) -> None:

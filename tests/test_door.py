@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,14 @@ def imported(code: str) -> set[str]:
 def test_importing_stompy_imports_little() -> None:
     new = imported("import stompy; stompy.ConnectError; stompy.__version__")
     assert new & COSTLY == set()
-    assert {name for name in new if name.startswith("stompy")} == {"stompy", "stompy.errors", "stompy.printable"}
+    assert {name for name in new if name.startswith("stompy")} == {
+        "stompy",
+        "stompy.errors",
+        "stompy.exports",
+        "stompy.installed",
+        "stompy.printable",
+        "stompy.world",
+    }
 
 
 def test_a_first_connect_without_tls_imports_neither_tls_nor_websocket_nor_the_outbox() -> None:
@@ -44,19 +52,26 @@ def test_a_first_connect_without_tls_imports_neither_tls_nor_websocket_nor_the_o
     )
 
 
-def test_every_public_name_is_there_and_told() -> None:
-    assert all(getattr(stompy, name) is not None for name in stompy.__all__)
-    assert set(stompy.__all__) <= set(dir(stompy))
-    assert len(set(stompy.__all__)) == len(stompy.__all__)
+@pytest.mark.parametrize("name", ["stompy", "stompy.worker", "stompy.testing", "stompy.broker"])
+def test_every_public_name_is_there_and_told(name: str) -> None:
+    package = import_module(name)
+    assert all(getattr(package, each) is not None for each in package.__all__)
+    assert set(package.__all__) <= set(dir(package))
+    assert len(set(package.__all__)) == len(package.__all__)
 
 
-def test_what_is_imported_late_is_what_type_checkers_see() -> None:
-    tree = ast.parse((TOP / "stompy/__init__.py").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", ["stompy", "stompy.worker", "stompy.testing", "stompy.spark"])
+def test_what_is_imported_late_is_what_type_checkers_see(name: str) -> None:
+    tree = ast.parse((TOP / name.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
     (for_types,) = (node for node in tree.body if isinstance(node, ast.If) and isinstance(node.test, ast.Name))
     seen = {
         alias.name: node.module for node in for_types.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
-    assert seen == stompy._LAZY  # type: ignore[attr-defined, unused-ignore]
+    assert seen == import_module(name)._LAZY
+
+
+def test_what_is_imported_at_once_are_the_errors() -> None:
+    seen = stompy._LAZY  # type: ignore[attr-defined, unused-ignore]
     assert set(stompy.__all__) - {"__version__"} - set(seen) == {
         name
         for name in stompy.__all__

@@ -13,24 +13,24 @@ from stompy.frames.frame import Frame
 
 ALL = [member for _, member in inspect.getmembers(errors, inspect.isclass) if issubclass(member, errors.StompError)]
 
-RETRYABLE = {
+PASSING = {
     errors.ConnectError,
-    errors.ConnectTimeout,
+    errors.ConnectTimeoutError,
     errors.TlsError,
     errors.ProxyError,
-    errors.AllBrokersFailed,
-    errors.ClientIdInUse,
-    errors.ConnectionLost,
-    errors.HeartBeatTimeout,
-    errors.SendTimeout,
-    errors.StompTimeout,
-    errors.ReceiptTimeout,
-    errors.ReceiveTimeout,
-    errors.UnconfirmedFull,
-    errors.OutboxBusy,
-    errors.OutboxFull,
-    errors.SpoolBusy,
-    errors.SpoolFull,
+    errors.AllBrokersFailedError,
+    errors.ClientIdInUseError,
+    errors.ConnectionLostError,
+    errors.HeartbeatTimeoutError,
+    errors.SendTimeoutError,
+    errors.StompTimeoutError,
+    errors.ReceiptTimeoutError,
+    errors.ReceiveTimeoutError,
+    errors.UnconfirmedFullError,
+    errors.OutboxBusyError,
+    errors.OutboxFullError,
+    errors.SpoolBusyError,
+    errors.SpoolFullError,
 }
 
 
@@ -62,11 +62,13 @@ def test_the_drawn_tree_is_the_tree() -> None:
     [
         (errors.ConfigurationError, ValueError),
         (errors.BodyDecodeError, ValueError),
-        (errors.StompTimeout, TimeoutError),
+        (errors.StompTimeoutError, TimeoutError),
         (errors.ConcurrencyError, RuntimeError),
         (errors.ConnectError, ConnectionError),
-        (errors.ConnectTimeout, TimeoutError),
-        (errors.ConnectionLost, ConnectionError),
+        (errors.ConnectTimeoutError, TimeoutError),
+        (errors.ConnectionLostError, ConnectionError),
+        (errors.HeartbeatTimeoutError, TimeoutError),
+        (errors.SendTimeoutError, TimeoutError),
     ],
 )
 def test_an_error_is_also_the_builtin_that_callers_know(cls: type[Exception], builtin: type[Exception]) -> None:
@@ -74,8 +76,26 @@ def test_an_error_is_also_the_builtin_that_callers_know(cls: type[Exception], bu
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
-def test_retryable_says_whether_the_same_call_may_succeed_later(cls: type[errors.StompError]) -> None:
-    assert cls.retryable is (cls in RETRYABLE)
+def test_every_timeout_is_a_timeout_error_and_every_lost_connection_a_connection_error(cls: type[Exception]) -> None:
+    assert issubclass(cls, TimeoutError) is ("Timeout" in cls.__name__ or cls is errors.UnconfirmedFullError)
+    lost = issubclass(cls, (errors.ConnectionLostError, errors.ConnectError))
+    assert issubclass(cls, ConnectionError) is lost
+
+
+@pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
+def test_a_call_is_safe_to_retry_if_its_cause_may_pass_and_nothing_was_sent(cls: type[errors.StompError]) -> None:
+    error = made(cls, "no")
+    assert errors.is_passing(error) is (cls in PASSING)
+    for outcome in ("not-sent", "rejected", "unknown"):
+        if hasattr(error, "outcome"):
+            error.outcome = outcome
+        sent = hasattr(error, "outcome") and outcome != "not-sent"
+        assert error.safe_to_retry is (cls in PASSING and not sent)
+
+
+def test_what_the_broker_refused_is_no_lost_connection() -> None:
+    assert not issubclass(errors.BrokerError, (ConnectionError, errors.ConnectionLostError))
+    assert {errors.BrokerError, errors.ConnectionLostError} == set(errors.SessionError.__subclasses__())
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
@@ -85,9 +105,10 @@ def test_every_error_is_documented(cls: type[errors.StompError]) -> None:
 
 def made(cls: type[errors.StompError], message: str) -> errors.StompError:
     """Make an error of any class, each keyword with a value of its own."""
-    if cls is errors.AllBrokersFailed:
-        return errors.AllBrokersFailed([errors.ConnectError(message, address="stomp://a:1")])
-    values = {"frame": Frame("ERROR", {"message": "no"}, b"x"), "limit": 7, "confirmed": 3, "body": b"\xff"}
+    if cls is errors.AllBrokersFailedError:
+        return errors.AllBrokersFailedError([errors.ConnectError(message, address="stomp://a:1")])
+    frame = Frame("ERROR", {"message": "no"}, b"x")
+    values = {"frame": frame, "limit": 7, "confirmed": 3, "body": b"\xff", "session_ended": False}
     lists = {"offered": ["1.2"], "supported": ["1.1"]}
     own = inspect.signature(cls.__init__).parameters.values()
     keywords = [parameter.name for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
@@ -114,7 +135,7 @@ def test_no_text_of_an_error_holds_a_control_character(cls: type[errors.StompErr
 
 
 def test_connect_error_begins_with_the_address() -> None:
-    error = errors.ConnectTimeout("no CONNECTED within 5 s", address="stomp://a:61613")
+    error = errors.ConnectTimeoutError("no CONNECTED within 5 s", address="stomp://a:61613")
     assert str(error) == "stomp://a:61613: no CONNECTED within 5 s"
     assert error.address == "stomp://a:61613"
 
@@ -124,29 +145,31 @@ def test_connect_error_without_an_address_is_its_message() -> None:
 
 
 def test_connect_refused_carries_the_error_frame(frame: Frame) -> None:
-    error = errors.ConnectRefused("bad login", frame=frame, address="stomp://a:61613")
+    error = errors.ConnectRefusedError("bad login", frame=frame, address="stomp://a:61613")
     assert error.frame is frame
     assert str(error) == "stomp://a:61613: bad login"
 
 
 def test_version_mismatch_keeps_both_sides_as_tuples() -> None:
-    error = errors.VersionMismatch("none in common", offered=["1.2"], supported=["1.0", "1.1"], address="stomp://a:1")
+    error = errors.VersionMismatchError(
+        "none in common", offered=["1.2"], supported=["1.0", "1.1"], address="stomp://a:1"
+    )
     assert (error.offered, error.supported) == (("1.2",), ("1.0", "1.1"))
 
 
 def test_all_brokers_failed_names_every_attempt() -> None:
     attempts = [
-        errors.ConnectTimeout("no answer", address="stomp://a:1"),
+        errors.ConnectTimeoutError("no answer", address="stomp://a:1"),
         errors.ConnectError("refused", address="stomp://b:2"),
     ]
-    error = errors.AllBrokersFailed(attempts)
+    error = errors.AllBrokersFailedError(attempts)
     assert str(error) == "no broker could be reached: stomp://a:1: no answer; stomp://b:2: refused"
-    assert error.attempts == tuple(attempts)
+    assert error.errors == tuple(attempts)
 
 
 def test_connection_lost_does_not_claim_that_nothing_was_sent() -> None:
-    assert errors.ConnectionLost("reset").outcome == "unknown"
-    assert errors.SendTimeout("deaf peer", outcome="not-sent").outcome == "not-sent"
+    assert errors.ConnectionLostError("reset").outcome == "unknown"
+    assert errors.SendTimeoutError("deaf peer", outcome="not-sent").outcome == "not-sent"
 
 
 def test_broker_error_carries_the_frame_and_the_receipt_it_answers(frame: Frame) -> None:
@@ -156,7 +179,7 @@ def test_broker_error_carries_the_frame_and_the_receipt_it_answers(frame: Frame)
 
 
 def test_frame_too_large_names_the_setting() -> None:
-    error = errors.FrameTooLarge("a body of 11 bytes", limit_name="max_body", limit=10)
+    error = errors.FrameTooLargeError("a body of 11 bytes", limit_name="max_body", limit=10)
     assert str(error) == "a body of 11 bytes (limit max_body=10)"
     assert (error.limit_name, error.limit) == ("max_body", 10)
 
@@ -168,10 +191,10 @@ def test_body_decode_error_keeps_the_bytes() -> None:
 
 
 def test_receipt_timeout_keeps_the_receipt() -> None:
-    assert errors.ReceiptTimeout("not confirmed within 5 s", receipt_id="r-1").receipt_id == "r-1"
+    assert errors.ReceiptTimeoutError("not confirmed within 5 s", receipt_id="r-1").receipt_id == "r-1"
 
 
 def test_outbox_errors_name_the_file() -> None:
-    error = errors.OutboxDamaged("the file is cut", path="/var/spool/a.outbox")
+    error = errors.OutboxDamagedError("the file is cut", path="/var/spool/a.outbox")
     assert str(error) == "outbox /var/spool/a.outbox: the file is cut"
     assert error.path == "/var/spool/a.outbox"

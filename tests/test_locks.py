@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from functools import partial
 
 import pytest
 
 from stompy import locks
-from stompy.locks import CheckedLock, Event, LockOrderError, Rank, held_ranks, make_condition, make_lock
+from stompy.locks import (
+    CheckedLock,
+    Event,
+    LockOrderError,
+    Rank,
+    held_ranks,
+    make_condition,
+    make_lock,
+)
+from tests.support.peer import until
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling
 
@@ -144,3 +154,63 @@ def test_an_event_is_waited_for_until_it_is_set(calling: Calling) -> None:
     event.set()
     assert waiter.result()
     assert event.is_set()
+
+
+def test_a_lost_wake_up_is_noted_and_its_thread_goes_on(calling: Calling) -> None:
+    condition = make_condition("inbox")
+    state: list[str] = []
+
+    def wait() -> list[str]:
+        with condition:
+            return condition.wait_for(lambda: state)
+
+    waiter = calling(wait)
+    waiter.until_blocked()
+    with condition:
+        state.append("go")
+    assert waiter.result() == ["go"]
+    assert locks.lost_wakeups == ["inbox, in test-call"]
+    locks.lost_wakeups.clear()  # else this test would fail for it
+
+
+def test_a_value_that_is_changed_before_the_lock_is_taken_to_notify_is_no_lost_wake_up(calling: Calling) -> None:
+    condition = make_condition("inbox")
+    seen: list[str] = []
+    state: list[str] = []
+
+    def changed() -> list[str]:
+        seen.extend(state[:1])
+        return state
+
+    def wait() -> list[str]:
+        with condition:
+            return condition.wait_for(changed)
+
+    waiter = calling(wait)
+    waiter.until_blocked()
+    state.append("go")
+    until(lambda: seen)
+    with condition:
+        condition.notify_all()
+    assert waiter.result() == ["go"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends signals")
+def test_a_signal_handler_may_take_any_lock_while_its_thread_waits() -> None:
+    condition = make_condition("inbox")
+    seen: list[tuple[Rank, str]] = []
+
+    def handle(*_: object) -> None:
+        with make_lock(Rank.CALL, "closing"):
+            seen.extend(held_ranks())
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        with condition:
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            while not seen:
+                condition.wait(0.1)
+            assert seen == [(Rank.CALL, "closing")]
+            assert held_ranks() == [(Rank.LEAF, "inbox")]
+    finally:
+        signal.signal(signal.SIGALRM, before)

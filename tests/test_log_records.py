@@ -78,7 +78,7 @@ def test_what_client_and_broker_log_of_large_frames(records: Callable[[], list[s
         old.connect(wait=True)
         old.send(destination, large, headers={"large": large})
         old.disconnect("end")
-        subscription.unsubscribe()
+        subscription.close()
         with contextlib.suppress(stompy.StompError):
             connection.send("/queue/a,/topic/*" + large, confirm=True)
     check(records())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -45,3 +46,16 @@ def test_the_package_is_marked_as_typed() -> None:
 
 def test_the_changelog_has_a_place_for_what_comes_next() -> None:
     assert "## [Unreleased]" in (TOP / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_hosted_checks_call_targets_that_there_are_on_every_supported_python() -> None:
+    workflow = (TOP / ".github" / "workflows" / "check.yml").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][\w-]*):", (TOP / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    called = set(re.findall(r"- run: make ([\w-]+)", workflow))
+    assert called
+    assert called <= targets
+    metadata = configparser.ConfigParser(interpolation=None)
+    metadata.read(TOP / "setup.cfg", encoding="utf-8")
+    supported = re.findall(r"Python :: (3\.\d+)", metadata["metadata"]["classifiers"])
+    (matrix,) = re.findall(r"python: \[(.*)\]", workflow)
+    assert re.findall(r"3\.\d+", matrix) == supported

@@ -2,7 +2,45 @@
 
 from __future__ import annotations
 
-from tests.support.public_api import PINNED, public_api
+import ast
+import builtins
+import collections.abc
+import dataclasses
+import inspect
+import re
+import textwrap
+import typing
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stompy
+from stompy.broker import Broker
+from tests.support.public_api import MODULES, PINNED, public_api
+
+TOP = Path(__file__).parents[1]
+PUBLIC = {module: set(import_module(module).__all__) for module in (*MODULES, "stompy.compat")}
+
+FOREIGN = {
+    "Path",
+    "PathLike",
+    "SSLContext",
+    "AbstractContextManager",
+    "Unpack",
+    "MeterProvider",
+    "Metric",
+    "BaseRetrying",
+}
+FOREIGN |= {"TextMapPropagator", "TracerProvider", "IntEnum"}
+"""Names of the standard library and of other distributions in signatures."""
+
+INTERNAL = {"Config", "WorkerTelemetry"}
+"""Of methods of telemetry that only connections and workers call."""
+
+TYPE_VARIABLES = {"Function", "T", "Value"}
 
 
 def test_public_names_and_signatures_are_those_of_the_file() -> None:
@@ -10,3 +48,79 @@ def test_public_names_and_signatures_are_those_of_the_file() -> None:
     now = public_api()
     hint = "if this is meant, run `python -m tests.support.public_api`, and name the change in CHANGELOG.md"
     assert sorted(set(pinned) ^ set(now)) == [], hint
+
+
+def test_what_signatures_name_can_be_imported() -> None:
+    known = {name for names in PUBLIC.values() for name in names} | FOREIGN | INTERNAL | TYPE_VARIABLES
+    for module in (builtins, typing, collections.abc):
+        known |= set(dir(module))
+    missing = set()
+    for line in public_api():
+        _, _, signature = re.sub("'[^']*'", "", line).partition("(" if "(" in line.partition(":")[0] else ":")
+        missing |= {(name, line[:60]) for name in re.findall(r"(?<![.\w])[A-Z]\w+", signature) if name not in known}
+    assert missing == set()
+
+
+def programs() -> Iterator[tuple[Path, str]]:
+    """Yield the Python of the examples and of the pages for users."""
+    for path in sorted(TOP.glob("examples/**/*.py")):
+        yield path, path.read_text(encoding="utf-8")
+    for path in [TOP / "README.md", *sorted(TOP.glob("docs/**/*.md"))]:
+        if "contributing" not in path.parts:
+            for block in re.findall(r"^( *)```python\n(.*?)^ *```", path.read_text(encoding="utf-8"), re.M | re.S):
+                yield path, textwrap.dedent(block[1])
+
+
+@pytest.mark.parametrize("path", sorted({path for path, _ in programs()}), ids=lambda path: path.name)
+def test_what_pages_and_examples_import_is_public(path: Path) -> None:
+    for where, program in programs():
+        if where != path or "stompy" not in program:
+            continue
+        try:
+            tree = ast.parse(program)
+        except SyntaxError:
+            continue  # a fragment; what is run is checked by tests/documentation
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "stompy":
+                assert node.module in PUBLIC or node.module.startswith("stompy.compat"), ast.unparse(node)
+                assert {alias.name for alias in node.names} <= PUBLIC.get(node.module, {a.name for a in node.names})
+            if isinstance(node, ast.Import):
+                assert {a.name for a in node.names if a.name.startswith("stompy.")} <= set(PUBLIC), ast.unparse(node)
+
+
+@pytest.mark.parametrize(
+    "called", [stompy.connect, Broker, stompy.Worker, stompy.Outbox], ids=lambda called: called.__name__
+)
+def test_what_takes_settings_takes_them_in_groups(called: Callable[..., Any]) -> None:
+    named = [each for each in inspect.signature(called).parameters.values() if each.kind is not each.VAR_KEYWORD]
+    assert len(named) <= 20
+
+
+def test_the_fields_of_public_dataclasses_are_given_by_name() -> None:
+    found = {
+        value for module in MODULES for value in vars(import_module(module)).values() if dataclasses.is_dataclass(value)
+    }
+    found |= {value for name in stompy.__all__ if dataclasses.is_dataclass(value := getattr(stompy, name))}
+    positional = {
+        value.__name__: [each.name for each in dataclasses.fields(value) if each.init and not each.kw_only]
+        for value in found
+        if isinstance(value, type)
+    }
+    assert {name: fields for name, fields in positional.items() if len(fields) > 1} == {}
+
+
+def test_every_timeout_is_given_by_name_and_none_is_a_default() -> None:
+    """`None` is no limit: a method whose default is `None` has no limit by default, and there are only two."""
+    unlimited = set()
+    for module in MODULES[:-1]:  # those of Spark need pyspark
+        exports = import_module(module)
+        for kind in (value for name in exports.__all__ if inspect.isclass(value := getattr(exports, name))):
+            for name, method in inspect.getmembers(kind, inspect.isfunction):
+                timeout = inspect.signature(method).parameters.get("timeout")
+                if timeout is None or name.startswith("_"):
+                    continue
+                if kind is not stompy.Receipt:
+                    assert timeout.kind is inspect.Parameter.KEYWORD_ONLY, (kind, name)
+                if timeout.default is None:
+                    unlimited.add(f"{kind.__name__}.{name}")
+    assert unlimited <= {"Connection.wait_closed", "Receipt.result", "Receipt.exception"}

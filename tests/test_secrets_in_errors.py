@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker, User, hash_passcode
+from stompy.broker import Broker, BrokerLimits, User, hash_passcode
 from stompy.compat.connect import StompConnection11, StompConnection12
 from tests.support.ports import reserved_port
 from tests.test_secret import MARK
@@ -61,7 +61,9 @@ def nobody() -> Any:
 
 CALLS: dict[str, Callable[[int], object]] = {
     "connect(headers=), refused": lambda port: stompy.connect(f"stomp://127.0.0.1:{port}", headers={"passcode": MARK}),
-    "connect(headers=), wrong option": lambda port: stompy.connect(headers={"passcode": MARK}, connect_timeout=-1),
+    "connect(headers=), wrong option": lambda port: stompy.connect(
+        headers={"passcode": MARK}, timeouts=stompy.Timeouts(connect=-1)
+    ),
     "connect(headers=), unpaired": lambda port: stompy.connect(in_memory(), headers={"passcode": UNPAIRED}),
     "connect(headers=), wrong value": lambda port: stompy.connect(headers={"passcode": [MARK]}),
     "connect(passcode=), unpaired": lambda port: stompy.connect(in_memory(), login="ann", passcode=UNPAIRED),
@@ -69,7 +71,7 @@ CALLS: dict[str, Callable[[int], object]] = {
     "WebSocketOptions": lambda port: stompy.WebSocketOptions(headers={"Authorization": MARK, "Bad\n": MARK}),
     "WebSocketOptions, unpaired": lambda port: stompy.WebSocketOptions(headers={"Authorization": UNPAIRED}),
     "WebSocketOptions, no mapping": lambda port: stompy.WebSocketOptions(headers=[MARK]),  # type: ignore[arg-type]
-    "Broker(users=), wrong option": lambda port: Broker(users={"ann": MARK}, prefetch=-1),
+    "Broker(users=), wrong option": lambda port: Broker(users={"ann": MARK}, limits=BrokerLimits(prefetch=-1)),
     "Broker(users=), wrong place": lambda port: Broker(users={"ann": MARK}, unix="x", ws=True),
     "Broker(users=), wrong user": lambda port: Broker(users={"ann": MARK.encode()}),  # type: ignore[dict-item]
     "User, wrong right": lambda port: User(MARK, read="all"),  # type: ignore[arg-type]
@@ -93,7 +95,8 @@ BROKERS: list[Broker] = []
 
 def compat(port: int) -> StompConnection12:
     """Return a connection that nobody accepts."""
-    return StompConnection12([("127.0.0.1", port)], reconnect_attempts_max=1)
+    made: StompConnection12 = StompConnection12([("127.0.0.1", port)], reconnect_attempts_max=1)
+    return made
 
 
 @pytest.mark.parametrize("name", CALLS)

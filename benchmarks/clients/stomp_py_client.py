@@ -219,6 +219,7 @@ ACTIONS: Mapping[str, Action] = {
     "receive": handled(untouched),
     "receive-headers": handled(read_headers),
     "receive-ack": handled(acknowledged, ack="client-individual"),
+    "receive-handled": handled(acknowledged, ack="client-individual"),  # its listener acknowledges
     "iterate": handled(untouched),  # it has no iteration
     "send": send,
     "send-differing": send_differing,

@@ -79,14 +79,14 @@ class Counter:
             raise TimeoutError(f"{self._left} messages did not come")
 
 
-def handled(look: Callable[[Message], object], **subscribing: object) -> Action:
+def handled(look: Callable[[Message], object], ack: str = "auto") -> Action:
     """Return an action that gives each message to a handler."""
 
     def action(port: int, feed: Feed) -> Round:
         connection = connect(port, feed)
         counter = Counter(look)
         for number in range(feed.get("subscriptions", 1)):
-            connection.subscribe(f"/control/{number}", counter.handle, **subscribing)  # type: ignore[arg-type]
+            connection.subscribe(f"/control/{number}", counter.handle, ack=feed.get("mode", ack))
 
         def run(count: int) -> None:
             counter.expect(count)
@@ -101,7 +101,7 @@ def handled(look: Callable[[Message], object], **subscribing: object) -> Action:
 def iterate(port: int, feed: Feed) -> Round:
     """Take messages in a loop."""
     connection = connect(port, feed)
-    subscription = connection.subscribe("/control/0")
+    subscription = connection.subscribe("/control/0", ack=feed.get("mode", "auto"))
 
     def run(count: int) -> None:
         connection.send("/control/give", order(feed, count))
@@ -186,9 +186,9 @@ def send_receipts(port: int, feed: Feed) -> Round:
             window = min(feed.get("window", BATCH), count - start)
             if "window" in feed:
                 connection.send("/control/hold", str(window))
-            receipts = [connection.send(QUEUE, BODY, receipt=True) for _ in range(window)]
+            receipts = [connection.send_async(QUEUE, BODY) for _ in range(window)]
             for receipt in receipts:
-                receipt.wait()
+                receipt.result()
 
     return run
 
@@ -215,7 +215,7 @@ def latency(port: int, feed: Feed) -> Round:
     """Send a message, and wait until the handler has its reply."""
     connection = connect(port, feed)
     came = threading.Event()
-    connection.subscribe("/control/0", lambda message: came.set())
+    connection.subscribe("/control/0", lambda message: came.set(), ack="auto")
 
     def run(count: int) -> None:
         for _ in range(count):
@@ -230,7 +230,7 @@ def latency(port: int, feed: Feed) -> Round:
 def through(port: int, feed: Feed) -> Round:
     """Send messages to a queue of a broker and receive them from there."""
     sender, receiver, counter = connect(port, feed), connect(port, feed), Counter(untouched)
-    receiver.subscribe(OWN_QUEUE, counter.handle)
+    receiver.subscribe(OWN_QUEUE, counter.handle, ack="auto")
 
     def run(count: int, _held: Connection = receiver) -> None:  # what nobody holds is closed
         counter.expect(count)
@@ -245,7 +245,7 @@ def hold(port: int, feed: Feed) -> Round:
     """Keep messages, and return what each takes."""
     connection, kept = connect(port, feed), list[Message]()
     counter = Counter(kept.append)
-    connection.subscribe("/control/0", counter.handle)
+    connection.subscribe("/control/0", counter.handle, ack="auto")
 
     def grow(count: int) -> None:
         counter.expect(count)
@@ -314,6 +314,7 @@ ACTIONS: Mapping[str, Action] = {
     "receive": handled(untouched),
     "receive-headers": handled(read_headers),
     "receive-ack": handled(acknowledged, ack="client-individual"),
+    "receive-handled": handled(untouched, ack="handled"),
     "iterate": iterate,
     "send": send,
     "send-differing": send_differing,

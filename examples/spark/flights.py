@@ -75,7 +75,7 @@ def flights(most: int | None = None) -> Iterator[dict[str, Any]]:
         yield {name: int(float(text)) if name in WHOLE else text for name, text in known.items()}
 
 
-class Alerts(stompy.ConnectionListener):
+class Alerts(stompy.Listener):
     """Prints alerts, the first ones of many."""
 
     def __init__(self, printed: int = 10) -> None:
@@ -242,8 +242,7 @@ def broker(kind: str) -> Iterator[str]:
         with Broker() as embedded:
             yield embedded.url
         return
-    from stompy.testing.brokers.settings import BrokerUnavailable
-    from stompy.testing.containers import start_broker
+    from stompy.testing import BrokerUnavailable, start_broker
 
     try:
         real = start_broker(kind)

@@ -4,8 +4,26 @@ from __future__ import annotations
 
 from stompy.broker.broker import Broker as Broker
 from stompy.broker.management import ClientConnection as ClientConnection
+from stompy.broker.management import FrameHook as FrameHook
 from stompy.broker.management import QueuedMessage as QueuedMessage
+from stompy.broker.profiles.known import Like as Like
+from stompy.broker.schedule import Clock as Clock
+from stompy.broker.settings import BrokerLimits as BrokerLimits
+from stompy.broker.stats import BrokerStats as BrokerStats
+from stompy.broker.stats import QueueDepth as QueueDepth
 from stompy.broker.users import User as User
 from stompy.broker.users import hash_passcode as hash_passcode
 
-__all__ = ["Broker", "ClientConnection", "QueuedMessage", "User", "hash_passcode"]
+__all__ = [
+    "Broker",
+    "BrokerLimits",
+    "BrokerStats",
+    "ClientConnection",
+    "Clock",
+    "FrameHook",
+    "Like",
+    "QueueDepth",
+    "QueuedMessage",
+    "User",
+    "hash_passcode",
+]

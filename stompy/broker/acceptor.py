@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 from stompy.broker.admission import Admission
-from stompy.broker.session import Session
+from stompy.broker.session import ClientSession
+from stompy.default import given
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stompy.broker.commands import Commands
-    from stompy.broker.router import Router
+    from stompy.broker.router import BrokerRouter
     from stompy.broker.settings import Settings
     from stompy.deadline import Deadline
     from stompy.transport.base import Listener, Transport
@@ -39,7 +40,7 @@ class Acceptor:
         instance: the first part of every session id.
     """
 
-    def __init__(self, router: Router, commands: Commands, settings: Settings, *, instance: str) -> None:
+    def __init__(self, router: BrokerRouter, commands: Commands, settings: Settings, *, instance: str) -> None:
         self._router = router
         self._commands = commands
         self._settings = settings
@@ -47,12 +48,12 @@ class Acceptor:
         self._admission = Admission(
             max_sessions=settings.max_sessions,
             max_handshakes=settings.max_handshakes,
-            max_handshakes_per_address=settings.max_handshakes_per_address,
+            max_handshakes_per_address=given(settings.max_handshakes_per_address, None),
         )
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._sessions: list[Session] = []
+        self._sessions: list[ClientSession] = []
 
     @property
     def runs(self) -> bool:
@@ -111,7 +112,7 @@ class Acceptor:
             transport.close()
             return
         number = next(self._numbers)
-        session = Session(
+        session = ClientSession(
             transport,
             admission=self._admission,
             slot=slot,
@@ -135,7 +136,7 @@ class Acceptor:
         except RuntimeError as error:  # no more threads
             _LOG.error("cannot serve %s: %s", transport.peer, error)
 
-    def _add(self, session: Session) -> None:
+    def _add(self, session: ClientSession) -> None:
         # Ended sessions are left out now and then, so that the list does not grow with the clients served.
         if len(self._sessions) >= 2 * self._router.sessions + 16:
             self._sessions = [other for other in self._sessions if not other.ended]

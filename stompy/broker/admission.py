@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import enum
 import ipaddress
-import threading
 from collections import Counter
 
-from stompy.errors import LimitExceeded
+from stompy.errors import LimitExceededError
+from stompy.world import threading
 
 _SPARE = 16
 """Refused clients that get an ERROR at one time; for the others the stream just ends."""
@@ -28,12 +28,12 @@ class SlotState(enum.Enum):
     GONE = "has left"
 
 
-class Slot:
+class ClientSlot:
     """One client's place; guarded by the admission's lock."""
 
     __slots__ = ("network", "refusal", "state")
 
-    def __init__(self, state: SlotState, network: str | None, refusal: LimitExceeded | None) -> None:
+    def __init__(self, state: SlotState, network: str | None, refusal: LimitExceededError | None) -> None:
         self.state = state
         self.network = network
         """Where it comes from, as `network_of` says."""
@@ -58,7 +58,7 @@ class Admission:
         self._count = dict.fromkeys(SlotState, 0)
         self._waiting_from: Counter[str | None] = Counter()
 
-    def enter(self, peer: str) -> Slot | None:
+    def enter(self, peer: str) -> ClientSlot | None:
         """Return a new client's place; `None` where there is no place even to refuse it properly.
 
         Args:
@@ -69,19 +69,19 @@ class Admission:
             refusal = self._refusal(network)
             if refusal is not None and self._count[SlotState.REFUSED] >= _SPARE:
                 return None
-            slot = Slot(SlotState.GONE, network, refusal)
+            slot = ClientSlot(SlotState.GONE, network, refusal)
             self._set(slot, SlotState.REFUSED if refusal else SlotState.WAITING)
             return slot
 
-    def greeted(self, slot: Slot) -> None:
+    def greeted(self, slot: ClientSlot) -> None:
         """Note that a client is connected now."""
         self._move(slot, SlotState.INSIDE)
 
-    def leave(self, slot: Slot) -> None:
+    def leave(self, slot: ClientSlot) -> None:
         """Note that a client is gone; nothing happens the second time."""
         self._move(slot, SlotState.GONE)
 
-    def _move(self, slot: Slot, state: SlotState) -> None:
+    def _move(self, slot: ClientSlot, state: SlotState) -> None:
         with self._lock:
             if slot.state is not SlotState.GONE:
                 self._count[slot.state] -= 1
@@ -91,21 +91,21 @@ class Admission:
                         del self._waiting_from[slot.network]
                 self._set(slot, state)
 
-    def _set(self, slot: Slot, state: SlotState) -> None:
+    def _set(self, slot: ClientSlot, state: SlotState) -> None:
         slot.state = state
         self._count[state] += 1
         if state is SlotState.WAITING:
             self._waiting_from[slot.network] += 1
 
-    def _refusal(self, network: str | None) -> LimitExceeded | None:
+    def _refusal(self, network: str | None) -> LimitExceededError | None:
         waiting, inside = self._count[SlotState.WAITING], self._count[SlotState.INSIDE]
         if waiting + inside >= self._max_sessions:
-            return LimitExceeded("too many sessions", limit_name="max_sessions", limit=self._max_sessions)
+            return LimitExceededError("too many sessions", limit_name="max_sessions", limit=self._max_sessions)
         if waiting >= self._max_handshakes:
-            return LimitExceeded("too many handshakes", limit_name="max_handshakes", limit=self._max_handshakes)
+            return LimitExceededError("too many handshakes", limit_name="max_handshakes", limit=self._max_handshakes)
         if network is not None and self._waiting_from[network] >= self._budget:
             what = "too many handshakes from this address"
-            return LimitExceeded(what, limit_name="max_handshakes_per_address", limit=self._budget)
+            return LimitExceededError(what, limit_name="max_handshakes_per_address", limit=self._budget)
         return None
 
 

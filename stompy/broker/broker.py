@@ -6,44 +6,42 @@ Locks: `Broker._starting` lets one thread at a time start it.
 from __future__ import annotations
 
 import logging
-import secrets
-import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
-from stompy.broker.fault_transport import FaultListener
 from stompy.broker.listening import Listening, Places
 from stompy.broker.management import Management
 from stompy.broker.profiles.known import Like, profile_named
-from stompy.broker.router import Router
+from stompy.broker.router import BrokerRouter
 from stompy.broker.schedule import Clock
-from stompy.broker.settings import Settings
+from stompy.broker.settings import BrokerLimits, Settings
 from stompy.broker.users import User, Users
 from stompy.deadline import Deadline, check_seconds
-from stompy.errors import ConfigurationError, NotConnected
+from stompy.default import DEFAULT, Default, given
+from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.forks import Owner, free_when_forked
-from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version, parse_version
-from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
-from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
+from stompy.frames.grammar import NEGOTIABLE, Version, parse_version
+from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.secret import Secret, without_traceback
+from stompy.world import secrets, threading
 
 if TYPE_CHECKING:
-    import os
     import ssl
 
     from stompy.broker.console.console import Console
-    from stompy.broker.faults import FaultPlan
     from stompy.broker.management import FrameHook
     from stompy.transport.base import Listener
     from stompy.transport.tls.options import Tls
+    from stompy.world import os
 
 _LOG = logging.getLogger("stompy.broker")
 
 _GRACE = 0.5
-"""Seconds that clients get to take the end of the stream, before `stop` ends it for them."""
+"""Seconds that clients get to take the end of the stream, before `close` ends it for them."""
 
 
 class Broker(Management):
@@ -59,7 +57,7 @@ class Broker(Management):
       have `original-destination`.
     - **Temporary destinations.** `/temp-queue/NAME` and `/temp-topic/NAME` belong to their session and end with it.
       In `reply-to` they become a name that other sessions can send to; a reply whose owner is gone is dropped.
-    - **Headers of SEND.** `priority` (0 to 9, higher ones first), `persistent:false` (gone after `stop` or `restart`;
+    - **Headers of SEND.** `priority` (0 to 9, higher ones first), `persistent:false` (gone after `close` or `restart`;
       all others stay), `expires` (moment) or `expiration` (duration), `AMQ_SCHEDULED_DELAY` or `AMQ_SCHEDULED_TIME`,
       all in milliseconds, `JMSXGroupID` with `JMSXGroupSeq:-1` to end the group, `_AMQ_DUPL_ID` (the last 20,000 are
       remembered; a transaction that has one of them cannot be committed).
@@ -73,21 +71,21 @@ class Broker(Management):
 
     What it does where STOMP leaves the choice to the server:
 
-    - **Acknowledging.** In the modes `client` and `client-individual` at most `prefetch` messages wait for their ACK; a
-      SUBSCRIBE may say otherwise with `prefetch-count` (or `activemq.prefetchSize`). As at the brokers that have these
-      headers, `prefetch-count:0` is no bound, and with `activemq.prefetchSize:0`, or less than 0 in either, nothing is
-      ever delivered, which the log warns of. In `auto` mode a message counts as consumed when it was handed to the
-      connection.
+    - **Acknowledging.** In the modes `client` and `client-individual` at most `BrokerLimits.prefetch` messages wait for
+      their ACK; a SUBSCRIBE may say otherwise with `prefetch-count` (or `activemq.prefetchSize`). As at the brokers
+      that have these headers, `prefetch-count:0` is no bound, and with `activemq.prefetchSize:0`, or less than 0 in
+      either, nothing is ever delivered, which the log warns of. In `auto` mode a message counts as consumed when it was
+      handed to the connection.
     - **Message ids.** Each copy of a message has an id that no other copy has, also over a restart, and keeps it when
       it is delivered again.
     - **NACK.** The message goes back to its place in the queue and is delivered again with `redelivered:true`, up to
-      `max_redeliveries` times; the next NACK moves it to the queue `dead_letter`, with the headers
+      `attempts` deliveries in all; the next NACK moves it to the queue `dead_letter`, with the headers
       `original-destination`, `delivery-count` and `dead-letter-reason`. Each time it is delivered again,
       `redelivery-count` says how often it was before. A refused message of a topic goes there at once, as a topic keeps
       nothing to deliver again. A message that is refused as often in the dead-letter queue itself is given up, with a
       warning in the log.
     - **Lost connections.** What was not acknowledged goes back to its place with `redelivered:true`; that does not
-      count towards `max_redeliveries`. So does what was not yet written to the connection, whatever the mode. For a
+      count as one of its `attempts`. So does what was not yet written to the connection, whatever the mode. For a
       topic, which keeps nothing, it is gone.
     - **Slow consumers.** A subscription of a queue gets nothing more while its session's write queue is full. A topic
       waits for nobody: when the backlog of a subscription is full, its session is ended with an ERROR that says so.
@@ -96,7 +94,7 @@ class Broker(Management):
     - **Full.** A SEND or COMMIT that a queue cannot take is answered with ERROR. After any ERROR the connection is
       closed, in every version.
 
-    It may be started again after `stop`; its queues then still hold what they held, and the port is the same.
+    It may be started again after `close`; its queues then still hold what they held, and the port is the same.
 
     Args:
         host: where to listen. Anything but the own machine is warned about.
@@ -106,53 +104,26 @@ class Broker(Management):
         unix: the path of a Unix socket, which takes the place of `host` and `port`. A file that a killed broker left
             is replaced.
         unix_mode: permissions of that file; who may write to it may connect. By default only the own user.
-        ws: take STOMP over WebSocket too, on the same port; the first bytes of a client decide. With `tls`, `wss://`.
-        ws_port: a port of its own for that; 0 takes a free one.
+        ws: take STOMP over WebSocket too: `True` on the same port, where the first bytes of a client decide, or a port
+            of its own; 0 takes a free one. With `tls`, `wss://`.
         origins: whose web pages may connect by WebSocket, such as `"http://localhost:3000"`; `"*"` means all, and
             `"null"` those from files. None by default: clients that are not browsers need none.
-        console: serve a web page that shows the broker and manages it, on this machine alone; see `console_url`.
-        console_port: the port of that; 0 takes a free one.
+        console: serve a web page that shows the broker and manages it, on this machine alone, on this port; `True` and
+            0 take a free one. See `console_url`.
         versions: the versions to speak, as `Version` or text.
         users: by login a passcode, for somebody who may do everything, or a `stompy.broker.User` with rights of its own
             and, if you like, only the hash of a passcode; `None` accepts everybody.
         heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
-        heartbeat_tolerance: intervals without a byte after which a client is disconnected.
-        limits: maxima for a client's frame; with `like`, those of that broker by default.
-        leniency: deviations of clients to tolerate; by default the one that ActiveMQ and RabbitMQ tolerate too.
         require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
-        prefetch: see above.
-        max_redeliveries: see above.
+        attempts: see above.
         dead_letter: see above.
         expired: the queue to which expired messages go, with the headers of dead letters; `None` drops them.
-        max_queue_messages: ready messages in one queue.
-        max_queue_bytes: the same in bytes of headers and bodies.
-        max_backlog_messages: messages that wait for one subscription of a topic.
-        max_backlog_bytes: the same in bytes.
-        max_outbox_bytes: bytes that wait to be written to one client.
-        max_transaction_frames: frames in all open transactions of one client.
-        max_transaction_bytes: the same in bytes of messages.
-        max_session_subscriptions: live subscriptions of one client.
-        max_session_transactions: open transactions of one client.
-        max_sessions: clients at one time; one more gets an ERROR and is disconnected.
-        max_handshakes: those among them that are not connected yet.
-        max_handshakes_per_address: those among these that come from one IP address, or one /64 of IPv6; half of them
-            where it is `None`.
-        max_queues: queues that exist, as they hold messages or have subscriptions.
-        max_store_bytes: bytes of all messages that the broker holds, wherever they wait.
-        max_state_bytes: bytes of all else that clients make it keep: unfinished frames, ids, names of queues, long
-            headers of messages; 256 MiB where it is `None`, or twice `limits.max_body` where that is more.
-        max_session_state_bytes: the same for one client; `limits.max_body` and 32 MiB where it is `None`.
-        max_eol_rate: bytes of line ends a second that a client may send between frames.
-        connect_timeout: seconds in which CONNECT must come.
-        login_delay: seconds that the answer to a wrong login or passcode takes.
-        send_timeout: seconds in which a client must take the next 256 KiB that wait for it; 0 for no end.
-        linger: seconds in which a client may read the last frames, after an ERROR or DISCONNECT.
+        limits: what it takes of its clients, and keeps; by default `BrokerLimits()`.
         listener: takes the place of `host` and `port`, e.g. a `MemoryListener`.
         like: the broker to stand in for: `"activemq"` (6), `"activemq5"`, `"artemis"` or `"rabbitmq"`. It then behaves
             as that one does; the reference says where it does not.
         on_frame: called with `"received"` or `"sent"`, the session's id and each `Frame`, CONNECT and its passcode
             included, on the session's threads.
-        faults: what it does wrong on purpose; see `stompy.broker.faults`.
 
     Raises:
         ConfigurationError: an argument is invalid.
@@ -166,85 +137,35 @@ class Broker(Management):
         tls: Tls | ssl.SSLContext | None = None,
         unix: str | os.PathLike[str] | None = None,
         unix_mode: int = 0o600,
-        ws: bool = False,
-        ws_port: int | None = None,
+        ws: bool | int = False,
         origins: Sequence[str] = (),
-        console: bool = False,
-        console_port: int = 0,
+        console: bool | int = False,
         versions: Sequence[Version | str] = NEGOTIABLE,
         users: Mapping[str, User | str] | None = None,
         heartbeat: tuple[float, float] = (0.1, 0.1),
-        heartbeat_tolerance: float = DEFAULT_TOLERANCE,
-        limits: Limits | None = None,
-        leniency: Leniency = Leniency.NUL_BETWEEN_FRAMES,
         require_host: bool = False,
-        prefetch: int = 1_000,
-        max_redeliveries: int = 6,
+        attempts: int = 7,
         dead_letter: str = "/queue/DLQ",
         expired: str | None = None,
-        max_queue_messages: int = 1_000_000,
-        max_queue_bytes: int = 512 * 1024 * 1024,
-        max_backlog_messages: int = 100_000,
-        max_backlog_bytes: int = 64 * 1024 * 1024,
-        max_outbox_bytes: int = 1024 * 1024,
-        max_transaction_frames: int = 100_000,
-        max_transaction_bytes: int = 64 * 1024 * 1024,
-        max_session_subscriptions: int = MAX_SUBSCRIPTIONS,
-        max_session_transactions: int = MAX_TRANSACTIONS,
-        max_sessions: int = 1_000,
-        max_handshakes: int = 100,
-        max_handshakes_per_address: int | None = None,
-        max_queues: int = 10_000,
-        max_store_bytes: int = 1024 * 1024 * 1024,
-        max_state_bytes: int | None = None,
-        max_session_state_bytes: int | None = None,
-        max_eol_rate: int = DEFAULT_EOL_RATE,
-        connect_timeout: float = 10.0,
-        login_delay: float = 1.0,
-        send_timeout: float = 600.0,
-        linger: float = 2.0,
+        limits: BrokerLimits | Default = DEFAULT,
         listener: Listener | None = None,
         like: Like | None = None,
         on_frame: FrameHook | None = None,
-        faults: FaultPlan | None = None,
     ) -> None:
         # From here on, no local variable shows a credential in a traceback.
-        given, users = Secret(users), None
-        known = without_traceback(lambda: None if (by_login := given.reveal()) is None else Users(by_login))
+        hidden, users = Secret(users), None
+        known = without_traceback(lambda: None if (by_login := hidden.reveal()) is None else Users(by_login))
         profile = profile_named(like)
+        asked = given(limits, BrokerLimits())
         self._settings = Settings(
+            **{each.name: getattr(asked, each.name) for each in fields(BrokerLimits)},
             versions=tuple(parse_version(version) for version in versions),
             users=known,
             heartbeat=HeartbeatOffer.from_seconds(*heartbeat),
-            heartbeat_tolerance=heartbeat_tolerance,
-            limits=limits or profile.limits,
-            leniency=leniency,
             require_host=require_host,
-            prefetch=prefetch,
-            max_redeliveries=max_redeliveries,
+            attempts=attempts,
             dead_letter=dead_letter,
             expired=expired,
-            max_queue_messages=max_queue_messages,
-            max_queue_bytes=max_queue_bytes,
-            max_backlog_messages=max_backlog_messages,
-            max_backlog_bytes=max_backlog_bytes,
-            max_outbox_bytes=max_outbox_bytes,
-            max_transaction_frames=max_transaction_frames,
-            max_transaction_bytes=max_transaction_bytes,
-            max_session_subscriptions=max_session_subscriptions,
-            max_session_transactions=max_session_transactions,
-            max_sessions=max_sessions,
-            max_handshakes=max_handshakes,
-            max_handshakes_per_address=max_handshakes_per_address,
-            max_queues=max_queues,
-            max_store_bytes=max_store_bytes,
-            max_state_bytes=max_state_bytes,
-            max_session_state_bytes=max_session_state_bytes,
-            max_eol_rate=max_eol_rate,
-            connect_timeout=connect_timeout,
-            login_delay=login_delay,
-            send_timeout=send_timeout,
-            linger=linger,
             on_frame=on_frame,
             profile=profile,
         )
@@ -256,19 +177,19 @@ class Broker(Management):
                 unix=unix,
                 unix_mode=unix_mode,
                 listener=listener,
-                ws=ws,
-                ws_port=ws_port,
+                ws=ws is True,
+                ws_port=None if isinstance(ws, bool) else ws,
                 origins=origins,
                 versions=self._settings.versions,
                 guarded=known is not None,
             )
         )
-        self._given, self._faults = listener, faults
+        self._given = listener
         instance = secrets.token_hex(3)
-        super().__init__(Router(self._settings, instance=instance))
+        super().__init__(BrokerRouter(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)
         self._acceptor = Acceptor(self._router, commands, self._settings, instance=instance)
-        self._console = None if not console else self._make_console(console_port, instance)
+        self._console = None if console is False else self._make_console(int(console is not True and console), instance)
         self._starting = threading.Lock()
         free_when_forked(self._starting)
         self._listeners: list[Listener] = []
@@ -293,8 +214,6 @@ class Broker(Management):
             except BaseException:
                 self._stop_console(0.0)
                 raise
-            if self._faults is not None:
-                listeners = [FaultListener(listener, self._faults) for listener in listeners]
             self._listeners = listeners
             self._owner = self._router.owner = Owner("broker")
             self._router.timer.start()
@@ -302,14 +221,15 @@ class Broker(Management):
         _LOG.info("listening on %s; for development, in memory", self._where())
         return self
 
-    def stop(self, timeout: float = 5.0) -> None:
+    def close(self, *, timeout: float | None = 5.0) -> None:
         """Stop listening, end all sessions and wait for their threads. Nothing happens if it does not run.
 
         Clients see the end of the stream, as when a broker goes down; what they had not acknowledged is back in its
         queues.
 
         Args:
-            timeout: seconds after which the threads that are left are abandoned, with a word in the log.
+            timeout: seconds after which the threads that are left are abandoned, with a word in the log; `None` for no
+                limit.
         """
         check_seconds(timeout)
         if self._acceptor.runs and self._owner.forked:
@@ -321,22 +241,28 @@ class Broker(Management):
             self._router.owner = None
             _LOG.info("stopped listening on %s", self._where())
 
-    def restart(self, timeout: float = 5.0) -> None:
+    @property
+    def closed(self) -> bool:
+        """Whether it does not run: it was not started yet, or was closed."""
+        return not self._acceptor.runs
+
+    def restart(self, *, timeout: float | None = 5.0) -> None:
         """Cut all sessions at once and go on, as a broker that was killed and came up again with its store on disk.
 
         What clients had not acknowledged is back in its queues and is delivered again; open transactions are gone, and
         so is what waited for the subscribers of topics. The port never stops listening; for a time without a broker,
-        use `stop` and `start`.
+        use `close` and `start`.
 
         Args:
-            timeout: seconds after which threads of the old sessions are abandoned, with a word in the log.
+            timeout: seconds after which threads of the old sessions are abandoned, with a word in the log; `None` for
+                no limit.
 
         Raises:
-            NotConnected: the broker does not run.
+            NotConnectedError: the broker does not run.
         """
         check_seconds(timeout)
         if not self._acceptor.runs:
-            raise NotConnected("the broker does not run")
+            raise NotConnectedError("the broker does not run")
         self._owner.check()
         self._acceptor.end_sessions(Deadline(timeout), grace=0.0)
         self._drop_transient()
@@ -362,14 +288,14 @@ class Broker(Management):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop()
+        self.close()
 
     @property
     def url(self) -> str:
-        """The address for clients of this machine, such as `stomp://127.0.0.1:61613`; still known after `stop`.
+        """The address for clients of this machine, such as `stomp://127.0.0.1:61613`; still known after `close`.
 
         Raises:
-            NotConnected: the broker was never started, so that it has no port yet.
+            NotConnectedError: the broker was never started, so that it has no port yet.
         """
         return self._listening.url
 
@@ -378,7 +304,7 @@ class Broker(Management):
         """The same by WebSocket, such as `ws://127.0.0.1:61613/`.
 
         Raises:
-            NotConnected: the broker was never started, or not with `ws` or `ws_port`.
+            NotConnectedError: the broker was never started, or not with `ws`.
         """
         return self._listening.ws_url
 
@@ -387,10 +313,10 @@ class Broker(Management):
         """The address of the console, for a browser; whoever has it may do everything.
 
         Raises:
-            NotConnected: the broker was never started, or not with `console`.
+            NotConnectedError: the broker was never started, or not with `console`.
         """
         if self._console is None:
-            raise NotConnected("the broker has no console: set console=True")
+            raise NotConnectedError("the broker has no console: set console=True")
         return self._console.url
 
     def _make_console(self, port: int, instance: str) -> Console:
@@ -398,7 +324,7 @@ class Broker(Management):
 
         return Console(self, self._router, self._settings, port=port, instance=instance)
 
-    def _stop_console(self, timeout: float) -> None:
+    def _stop_console(self, timeout: float | None) -> None:
         if self._console is not None:
             self._console.stop(Deadline(timeout))
 

@@ -12,11 +12,11 @@ head, and the first `ALLOWANCE` bytes of a session, which so has room whatever o
 
 from __future__ import annotations
 
-import threading
 from typing import TypeVar
 
-from stompy.errors import LimitExceeded
+from stompy.errors import LimitExceededError
 from stompy.forks import free_when_forked
+from stompy.world import threading
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -62,15 +62,15 @@ class MemoryBudget:
         """Count a new message, or state; `force` where it takes the place of another.
 
         Raises:
-            LimitExceeded: there is no room for it; it was not counted.
+            LimitExceededError: there is no room for it; it was not counted.
         """
         with self._lock:
             if not force:
                 if size and self._held + size > self._limit:
-                    raise LimitExceeded("the broker is full", limit_name="max_store_bytes", limit=self._limit)
+                    raise LimitExceededError("the broker is full", limit_name="max_store_bytes", limit=self._limit)
                 if state and self._state + state > self._state_limit:
                     what = "the broker keeps too much beside messages"
-                    raise LimitExceeded(what, limit_name="max_state_bytes", limit=self._state_limit)
+                    raise LimitExceededError(what, limit_name="max_state_bytes", limit=self._state_limit)
             self._held += size
             self._state += state
 
@@ -105,13 +105,13 @@ class SessionBudget:
         """Count state; a negative number gives some back.
 
         Raises:
-            LimitExceeded: it is too much for one session, or for all of them; it was not counted.
+            LimitExceededError: it is too much for one session, or for all of them; it was not counted.
         """
         with self._lock:
             held = self._held + size
             if size > 0 and held > self._limit:
                 what = "the broker keeps too much for this client beside messages"
-                raise LimitExceeded(what, limit_name="max_session_state_bytes", limit=self._limit)
+                raise LimitExceededError(what, limit_name="max_session_state_bytes", limit=self._limit)
             self._budget.take(0, _counted(held) - _counted(self._held), force=size < 0)
             self._held = held
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from stompy.broker.message import Delivery, Item
+from stompy.broker.message import Item, OutgoingMessage
 from stompy.broker.profile import OWN, Profile
 from stompy.errors import LocalProtocolError
 from stompy.frames.encoder import encode
@@ -14,7 +14,7 @@ from stompy.frames.grammar import Version
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stompy.broker.options import SubscribeOptions
+    from stompy.broker.options import SubscribeRequest
     from stompy.broker.queues import Queue
     from stompy.broker.session_state import SessionState
     from stompy.broker.topology import Feed
@@ -72,7 +72,7 @@ class Consumer:
         *,
         identity: str | None,
         destination: str,
-        options: SubscribeOptions,
+        options: SubscribeRequest,
         key: str,
         profile: Profile = OWN,
     ) -> None:
@@ -170,13 +170,17 @@ class Consumer:
             message = item.message
             if item.named is not None or item.deliveries:
                 break
-            try:
-                head = message.shared.encoded(grammar, message.body)
-            except LocalProtocolError:
-                break
+            shared = message.shared
+            if shared.grammar is grammar:
+                head = shared.data
+            else:
+                try:
+                    head = message.head(grammar)
+                except LocalProtocolError:
+                    break
             item.named = self.key, number
             item.deliveries = 1
-            delivery = Delivery(lead % ((number, number, head) if self._two_ids else (number, head)), item, self)
+            delivery = OutgoingMessage(lead % ((number, number, head) if self._two_ids else (number, head)), item, self)
             size += len(delivery.head) + len(message.body)
             if ledger is not None:
                 ledger.add(self._token % number if self._two_ids else f"{self.key}-{number}", self.key, delivery)
@@ -227,7 +231,7 @@ class Consumer:
         else:
             lead = self._again % ((*ids, item.deliveries) if self._counts else ids)
         item.deliveries += 1
-        delivery = Delivery(lead + head, item, self)
+        delivery = OutgoingMessage(lead + head, item, self)
         if self.ledger is not None:
             self.ledger.add(self._token % count if self._two_ids else f"{key}-{number}", self.key, delivery)
             item.queue.unacked += 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stompy.errors import ConfigurationError, NotConnected
+from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.frames.grammar import Version
 from stompy.protocol.subprotocols import subprotocols
 from stompy.transport.address import PLAIN, TLS, WS, WSS, host_port
@@ -17,12 +17,12 @@ from stompy.transport.tcp import TcpListener
 from stompy.transport.unix import UnixListener
 
 if TYPE_CHECKING:
-    import os
     import ssl
 
     from stompy.transport.base import Listener
     from stompy.transport.tls.endpoints import TlsListener
     from stompy.transport.tls.options import Tls
+    from stompy.world import os
 
 _LOG = logging.getLogger("stompy.broker")
 
@@ -146,10 +146,10 @@ class Listening:
         """The address for clients of this machine.
 
         Raises:
-            NotConnected: it was never opened, so that it has no port yet.
+            NotConnectedError: it was never opened, so that it has no port yet.
         """
         if self._address is None:
-            raise NotConnected("the broker was not started yet")
+            raise NotConnectedError("the broker was not started yet")
         if isinstance(self._address, str):
             return self._address
         return f"{PLAIN if self._places.tls is None else TLS}://{self._near(self._port)}"
@@ -159,10 +159,10 @@ class Listening:
         """The same by WebSocket.
 
         Raises:
-            NotConnected: it was never opened, or has no WebSocket.
+            NotConnectedError: it was never opened, or has no WebSocket.
         """
         if self._address is None or not (self._places.ws or self._ws_port is not None):
-            raise NotConnected("the broker was not started yet, or not with ws=True")
+            raise NotConnectedError("the broker was not started yet, or not with ws=True")
         port = self._port if self._ws_port is None else self._ws_port
         return f"{WS if self._places.tls is None else WSS}://{self._near(port)}/"
 

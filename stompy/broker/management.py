@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -12,10 +11,11 @@ from stompy.broker.destinations import Target, targets_of
 from stompy.errors import ConfigurationError, StompError
 from stompy.forks import ChildEnds
 from stompy.frames.parser import Parser
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.broker.message import Item
-    from stompy.broker.router import Router
+    from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
     from stompy.broker.stats import BrokerStats
     from stompy.frames.frame import Frame
@@ -27,7 +27,7 @@ FrameHook: TypeAlias = "Callable[[Literal['received', 'sent'], str, Frame], obje
 """Called with the direction, seen from the broker, the id of the session, and the frame."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedMessage:
     """A message that waits in a queue.
 
@@ -49,7 +49,7 @@ class QueuedMessage:
         return self.body.decode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConnection:
     """A client that is connected.
 
@@ -85,7 +85,7 @@ class Management:
         router: the broker's state.
     """
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: BrokerRouter) -> None:
         self._router = router
 
     def stats(self) -> BrokerStats:
@@ -113,7 +113,12 @@ class Management:
         if numbers is not None:
             items = [item for item in items if item.order in numbers]
         wanted = items[start : None if limit is None else start + limit]
-        return [QueuedMessage(item.message.headers, item.message.body, item.deliveries, item.order) for item in wanted]
+        return [
+            QueuedMessage(
+                headers=item.message.headers, body=item.message.body, deliveries=item.deliveries, number=item.order
+            )
+            for item in wanted
+        ]
 
     def purge(self, queue: str, *, numbers: Collection[int] | None = None) -> int:
         """Drop the messages that wait in a queue; return how many.

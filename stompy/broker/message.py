@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stompy.broker.budget import MemoryBudget
-    from stompy.broker.conditions import Value
     from stompy.broker.consumer import Consumer
-    from stompy.broker.options import SendOptions
+    from stompy.broker.options import SendRequest
     from stompy.broker.queues import Queue
+    from stompy.broker.selector import Value
     from stompy.frames.frame import Frame
     from stompy.frames.grammar import Grammar
 
@@ -94,7 +94,7 @@ class MessageHead:
         *,
         destination: str,
         target: str,
-        options: SendOptions,
+        options: SendRequest,
         body_size: int,
         length: bool = True,
     ) -> None:
@@ -116,7 +116,7 @@ class MessageHead:
         self._other: tuple[Grammar, bytes] | None = None
 
     def encoded(self, grammar: Grammar, body: bytes) -> bytes:
-        """Return the lines in `grammar`, of a message with that body; raises what `Message.head` does."""
+        """Return the lines in `grammar`, of a message with that body; raises what `StoredMessage.head` does."""
         if grammar is self.grammar:
             return self.data
         if self._other is None or self._other[0] is not grammar:
@@ -140,7 +140,7 @@ class MessageHead:
         return [pair for pair in self._split().pairs if pair[0] != "content-length"]
 
     def moved(self, destination: str, extra: Pairs, *, without: Iterable[str] = ()) -> MessageHead:
-        """Return the head of a copy for another queue, see `Message.moved`."""
+        """Return the head of a copy for another queue, see `StoredMessage.moved`."""
         replaced = {"destination", *_TIMES, *without, *(name for name, _ in extra)}
         pairs = [("destination", destination), *extra]
         pairs += [pair for pair in self._split().pairs if pair[0] not in replaced]
@@ -154,7 +154,6 @@ class MessageHead:
             target=destination,
             options=options,
             body_size=self.body_size,
-            length=self.length,
         )
 
     def _split(self) -> Headers:
@@ -163,7 +162,7 @@ class MessageHead:
         return self._headers
 
 
-class Message:
+class StoredMessage:
     """The content of a SEND, ready to be written: the same for all subscribers, whatever the version each speaks.
 
     Args:
@@ -191,7 +190,7 @@ class Message:
         grammar: Grammar,
         budget: MemoryBudget | None = None,
         target: str | None = None,
-        options: SendOptions = PLAIN,
+        options: SendRequest = PLAIN,
         length: bool = True,
     ) -> None:
         self._budget: MemoryBudget | None = None
@@ -212,7 +211,7 @@ class Message:
             self._budget = budget
 
     @classmethod
-    def sharing(cls, shared: MessageHead, body: bytes, budget: MemoryBudget | None) -> Message:
+    def sharing(cls, shared: MessageHead, body: bytes, budget: MemoryBudget | None) -> StoredMessage:
         """Return a message with a head that others have too; the budget has counted it already."""
         self = cls.__new__(cls)
         self.shared = shared
@@ -238,7 +237,7 @@ class Message:
         return self.shared.target
 
     @property
-    def options(self) -> SendOptions:
+    def options(self) -> SendRequest:
         """What the SEND asked for."""
         return self.shared.options
 
@@ -251,11 +250,11 @@ class Message:
         *,
         destination: str | None = None,
         target: str | None = None,
-        options: SendOptions = PLAIN,
+        options: SendRequest = PLAIN,
         replaced: Pairs = (),
         profile: Profile = OWN,
         added: Pairs = (),
-    ) -> Message:
+    ) -> StoredMessage:
         """Return the message of a SEND frame.
 
         Args:
@@ -270,7 +269,7 @@ class Message:
             added: further headers, but for those that the sender wrote.
 
         Raises:
-            LimitExceeded: the broker has no room for it.
+            LimitExceededError: the broker has no room for it.
         """
         headers = frame.headers
         own = NOT_PASSED_ON.union(name for name, _ in replaced) if replaced else NOT_PASSED_ON
@@ -302,7 +301,7 @@ class Message:
         """
         return self.shared.encoded(grammar, self.body)
 
-    def moved(self, destination: str, extra: Pairs, *, without: Iterable[str] = ()) -> Message:
+    def moved(self, destination: str, extra: Pairs, *, without: Iterable[str] = ()) -> StoredMessage:
         """Return a copy for another queue, in which `extra` replaces headers of the same names, and without times.
 
         Args:
@@ -312,9 +311,9 @@ class Message:
         """
         return self.with_head(self.shared.moved(destination, extra, without=without))
 
-    def with_head(self, head: MessageHead) -> Message:
+    def with_head(self, head: MessageHead) -> StoredMessage:
         """Return a message with the same body, which is about to take the place of this one."""
-        copy = Message.sharing(head, self.body, self._budget)
+        copy = StoredMessage.sharing(head, self.body, self._budget)
         if self._budget is not None:
             self._budget.take(copy.size, head.excess, force=True)  # room for it is there
         return copy
@@ -328,7 +327,7 @@ class Message:
         return headers
 
     def __repr__(self) -> str:
-        return f"<Message {self.destination!r} {len(self.body)} bytes>"
+        return f"<StoredMessage {self.destination!r} {len(self.body)} bytes>"
 
 
 def _of_profile(
@@ -356,9 +355,9 @@ class Item:
         queue: where it is, or was taken from.
         order: its place; the broker counts, so that it holds for a queue that was forgotten and made again.
         priority: items of a higher one go first.
-        expires: see `SendOptions`.
-        group: see `SendOptions`.
-        group_ends: see `SendOptions`.
+        expires: see `SendRequest`.
+        group: see `SendRequest`.
+        group_ends: see `SendRequest`.
         deliveries: how often it was handed to a subscriber.
         nacks: how often it was refused.
         named: the consumer's key and the count of its first delivery, of which its message-id is made.
@@ -380,7 +379,7 @@ class Item:
 
     queue: Queue
 
-    def __init__(self, message: Message, order: int) -> None:
+    def __init__(self, message: StoredMessage, order: int) -> None:
         options = message.shared.options
         self.message = message
         self.order = order
@@ -396,7 +395,7 @@ class Item:
         return f"<Item {self.order} {self.message!r} deliveries={self.deliveries} nacks={self.nacks}>"
 
 
-class Delivery:
+class OutgoingMessage:
     """One MESSAGE frame on its way to a subscriber.
 
     Attributes:

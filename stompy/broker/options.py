@@ -7,9 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stompy.broker.conditions import Evaluation, SelectorError
 from stompy.broker.profile import OWN, Declaration, Profile
-from stompy.broker.selector import Selector, compiled
+from stompy.broker.selector import Evaluation, Selector, SelectorError, compiled
 from stompy.errors import RemoteProtocolError
 from stompy.protocol.rules import ACK_MODES, shown
 
@@ -67,7 +66,7 @@ _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 
 
 @dataclass(frozen=True, slots=True)
-class SendOptions:
+class SendRequest:
     """What a SEND asks for.
 
     Attributes:
@@ -89,12 +88,12 @@ class SendOptions:
     dedupe_id: str | None = None
 
 
-PLAIN = SendOptions()
+PLAIN = SendRequest()
 """Those of a SEND that asks for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class SubscribeOptions:
+class SubscribeRequest:
     """What a SUBSCRIBE asks for.
 
     Attributes:
@@ -160,7 +159,7 @@ def check_supported(command: str, header: Lookup, profile: Profile = OWN) -> Non
             raise RemoteProtocolError(f"this broker has {reason} (header {name})")
 
 
-def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendOptions:
+def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendRequest:
     """Return what a SEND asks for.
 
     Args:
@@ -176,7 +175,7 @@ def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendOpti
     delay, moment = _milliseconds(header, "AMQ_SCHEDULED_DELAY"), _milliseconds(header, "AMQ_SCHEDULED_TIME")
     expires, lifetime = _milliseconds(header, "expires"), _milliseconds(header, "expiration")
     due = now + delay if delay else moment
-    return SendOptions(
+    return SendRequest(
         priority=_priority(header("priority")),
         persistent=_boolean(header, "persistent"),
         expires=now + lifetime if lifetime is not None else expires or None,
@@ -187,7 +186,7 @@ def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendOpti
     )
 
 
-def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) -> SubscribeOptions:
+def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) -> SubscribeRequest:
     """Return what a SUBSCRIBE asks for.
 
     Args:
@@ -200,7 +199,7 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
     """
     check_supported("SUBSCRIBE", header, profile)
     header = profile.translate("SUBSCRIBE", header)
-    return SubscribeOptions(
+    return SubscribeRequest(
         mode=mode if (mode := header("ack") or "auto") in ACK_MODES else "auto",
         prefetch=_prefetch(header, prefetch),
         selector=_selector(header("selector"), profile.selectors),
@@ -212,7 +211,7 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
     )
 
 
-def check_combination(options: SubscribeOptions, targets: Sequence[Target]) -> None:
+def check_combination(options: SubscribeRequest, targets: Sequence[Target]) -> None:
     """Refuse options that make no sense together, or for a destination.
 
     Raises:

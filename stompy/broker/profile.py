@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from stompy.broker.conditions import JMS, Evaluation
 from stompy.broker.destinations import Names
+from stompy.broker.selector import JMS, Evaluation
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version
+from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, parse_accept_version
 
 if TYPE_CHECKING:
-    from stompy.broker.options import SendOptions
+    from stompy.broker.options import SendRequest
     from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Grammar
     from stompy.protocol.rules import Lookup
@@ -154,7 +154,6 @@ class Profile:
             letter at once; discarded.
         nack_alone: a NACK is about its one message in the mode `client` too.
         ack_reaches_connection: an ACK in the mode `client` reaches the earlier messages of all subscriptions.
-        ack_after_unsubscribe: an ACK is taken after its subscription ended.
         unsubscribe_returns: an UNSUBSCRIBE gives back what was not acknowledged.
         returns_as_new: such a message does not say that it is delivered again.
         first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
@@ -186,7 +185,7 @@ class Profile:
     server: str = "stompy-broker"
     session: str = "%s"
     leniency: Leniency = Leniency.NONE
-    limits: Limits = DEFAULT_LIMITS
+    limits: FrameLimits = DEFAULT_LIMITS
     offered: Callable[[str | None], tuple[Version, ...]] = parse_accept_version
     names: Names = field(default_factory=Names)
     heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None
@@ -203,13 +202,12 @@ class Profile:
     selectors: Evaluation = JMS
     dead_letter: str | None = None
     expired: str | None = None
-    letter: Callable[[Pairs, SendOptions, str], Pairs] = lambda pairs, options, queue: pairs
-    keeps_letter: Callable[[SendOptions], bool] = lambda options: True
+    letter: Callable[[Pairs, SendRequest, str], Pairs] = lambda pairs, options, queue: pairs
+    keeps_letter: Callable[[SendRequest], bool] = lambda options: True
     nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
     nack_alone: bool = False
     ack_reaches_connection: bool = False
-    ack_after_unsubscribe: bool = True
-    unsubscribe_returns: bool = False
+    unsubscribe_returns: bool = True
     returns_as_new: bool = False
     first_as_redelivered: bool = False
     transacted: frozenset[str] = frozenset({"ACK", "NACK"})
@@ -224,7 +222,7 @@ class Profile:
     restored_as_redelivered: bool = False
     first: bytes = b""
     counts: bool = True
-    added: Callable[[SendOptions, float], tuple[tuple[str, str], ...]] = lambda options, now: ()
+    added: Callable[[SendRequest, float], tuple[tuple[str, str], ...]] = lambda options, now: ()
     own_headers: frozenset[str] = frozenset()
     repeated: Literal["all", "first", "last before 1.2"] = "all"
     own_length: frozenset[Version] = frozenset()

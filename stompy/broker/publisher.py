@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 from stompy.broker.destinations import REMOTE, is_topic, targets_of
 from stompy.broker.message import Item
 from stompy.broker.profile import TOO_LONG
-from stompy.broker.queues import Queue
-from stompy.broker.ready import order_of
+from stompy.broker.queues import Queue, order_of
 from stompy.broker.work import PIECE, TOGETHER
-from stompy.errors import LimitExceeded, ProtocolError, RemoteProtocolError
+from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from stompy.broker.consumer import Consumer
-    from stompy.broker.message import Delivery, Message, MessageHead
+    from stompy.broker.message import MessageHead, OutgoingMessage, StoredMessage
     from stompy.broker.schedule import Clock, Schedule
     from stompy.broker.settings import Settings
     from stompy.broker.stats import Counters
@@ -64,7 +63,7 @@ class Taken:
         self.count = 0
 
 
-class Publisher:
+class BrokerPublisher:
     """Puts messages where they belong.
 
     Args:
@@ -85,7 +84,7 @@ class Publisher:
         self,
         settings: Settings,
         topology: Topology,
-        schedule: Schedule[Message],
+        schedule: Schedule[StoredMessage],
         *,
         clock: Clock,
         counters: Counters,
@@ -111,7 +110,7 @@ class Publisher:
         self._orders = itertools.count(1)
         self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def new_item(self, message: Message) -> Item:
+    def new_item(self, message: StoredMessage) -> Item:
         """Return a place for a message, after all that there are."""
         return Item(message, next(self._orders))
 
@@ -121,7 +120,7 @@ class Publisher:
 
     # Into queues
 
-    def publish(self, message: Message, sender: str | None = None, *, committed: bool = False) -> None:
+    def publish(self, message: StoredMessage, sender: str | None = None, *, committed: bool = False) -> None:
         """Put a message into its queue, or into the backlog of every subscription to its topic, or keep it for later.
 
         Args:
@@ -130,7 +129,7 @@ class Publisher:
             committed: it comes from a transaction, which was asked for duplicates and for room before.
 
         Raises:
-            LimitExceeded: a queue is full, or there are too many queues.
+            LimitExceededError: a queue is full, or there are too many queues.
         """
         options = message.options
         self._counters.messages_in += 1
@@ -152,11 +151,11 @@ class Publisher:
         """Refuse messages that are to be delivered later, and would be too many.
 
         Raises:
-            LimitExceeded: they would.
+            LimitExceededError: they would.
         """
         limit = self._settings.max_queue_messages
         if messages and self._schedule.waiting + messages > limit:
-            raise LimitExceeded("too many delayed messages", limit_name="max_queue_messages", limit=limit)
+            raise LimitExceededError("too many delayed messages", limit_name="max_queue_messages", limit=limit)
 
     def has_seen(self, target: str, identity: str) -> bool:
         """Whether a message with such an id was sent to a destination before."""
@@ -176,11 +175,11 @@ class Publisher:
         if name.startswith(REMOTE) and name not in self._topology.queues and self._settings.profile.ends_late_replies:
             raise RemoteProtocolError(f"temp-queue://ID:{name[:80]} does not exist")
 
-    def check_topics(self, messages: Iterable[Message], sender: str) -> None:
+    def check_topics(self, messages: Iterable[StoredMessage], sender: str) -> None:
         """Check that the messages of a transaction to topics can be published.
 
         Raises:
-            LimitExceeded: a durable subscription without a subscriber is full.
+            LimitExceededError: a durable subscription without a subscriber is full.
         """
         needed: dict[Feed, tuple[int, int]] = {}
         for message in messages:
@@ -197,7 +196,7 @@ class Publisher:
                 self._refuse_full(feed.queue, count)
 
     def _deliver(
-        self, message: Message, sender: str | None, *, forced: bool = False, committed: bool = False
+        self, message: StoredMessage, sender: str | None, *, forced: bool = False, committed: bool = False
     ) -> FanOut | None:
         """Put a message where it belongs; of a topic with many subscriptions, return what is to be finished."""
         name = message.target
@@ -222,7 +221,7 @@ class Publisher:
         self._append(queue, message)
         return None
 
-    def _feed_each(self, followers: Followers, message: Message, sender: str | None, *, forced: bool) -> Steps:
+    def _feed_each(self, followers: Followers, message: StoredMessage, sender: str | None, *, forced: bool) -> Steps:
         lookup = message.shared.lookup
         for feed in followers.candidates(lookup):
             self._work.left -= 1
@@ -256,7 +255,7 @@ class Publisher:
         if fan_out.error is not None:
             raise fan_out.error
 
-    def append_all(self, queue: Queue, messages: Iterable[Message]) -> None:
+    def append_all(self, queue: Queue, messages: Iterable[StoredMessage]) -> None:
         """Put messages that do not expire into a queue in which there is room for them."""
         orders = self._orders
         items = [Item(message, next(orders)) for message in messages]
@@ -265,7 +264,7 @@ class Publisher:
         self._counters.messages_in += len(items)
         self._dirty[queue] = None
 
-    def _append(self, queue: Queue, message: Message) -> None:
+    def _append(self, queue: Queue, message: StoredMessage) -> None:
         item, declared = self.new_item(message), queue.declared
         if declared.lifetime is not None:
             latest = self._clock.now() + declared.lifetime
@@ -287,7 +286,7 @@ class Publisher:
             self._work.left -= 1
             self.dead_letter(item, TOO_LONG)
 
-    def _feed(self, feed: Feed, message: Message, *, forced: bool) -> None:
+    def _feed(self, feed: Feed, message: StoredMessage, *, forced: bool) -> None:
         queue = feed.queue
         if not queue.fits(1, message.size):
             self.hand_out(queue)
@@ -306,7 +305,7 @@ class Publisher:
         """Return a queue that can take so many messages, of so many bytes, once it has handed out what it can.
 
         Raises:
-            LimitExceeded: it is full all the same.
+            LimitExceededError: it is full all the same.
         """
         queue = self._topology.queue(name)
         if not queue.fits(messages, size):
@@ -318,8 +317,8 @@ class Publisher:
     def _refuse_full(self, queue: Queue, messages: int) -> None:
         settings, what = self._settings, f"queue {queue.name[:80]!r} is full"
         if queue.ready + messages > settings.max_queue_messages:
-            raise LimitExceeded(what, limit_name="max_queue_messages", limit=settings.max_queue_messages)
-        raise LimitExceeded(what, limit_name="max_queue_bytes", limit=settings.max_queue_bytes)
+            raise LimitExceededError(what, limit_name="max_queue_messages", limit=settings.max_queue_messages)
+        raise LimitExceededError(what, limit_name="max_queue_bytes", limit=settings.max_queue_bytes)
 
     # Out of them
 
@@ -343,7 +342,7 @@ class Publisher:
         else:
             self._expired(item)
 
-    def give_back(self, deliveries: Sequence[Delivery]) -> Steps:
+    def give_back(self, deliveries: Sequence[OutgoingMessage]) -> Steps:
         """Return messages to their queues, to be delivered again."""
         returned: dict[Queue, list[Item]] = {}
         most, work = self._settings.profile.max_deliveries, self._work
@@ -420,7 +419,7 @@ class Publisher:
     def take_out(
         self,
         name: str,
-        wanted: Callable[[Item], bool],
+        wanted: Callable[[Item], bool] = lambda item: True,
         then: Callable[[Item], FanOut | None] = lambda item: None,
     ) -> Taken:
         """Take out messages that wait in a queue now, piece by piece.
@@ -512,16 +511,22 @@ class Publisher:
     def drop_transient(self) -> None:
         """Forget the messages that are not to outlive a restart."""
         queues = [*self._topology.queues.values(), *(feed.queue for feed in self._topology.durables.values())]
+        self._schedule.keep(self._survives)
+        self._soon(self._drop_transient(queues), PIECE)
+
+    def _drop_transient(self, queues: Iterable[Queue]) -> Steps:
         for queue in queues:
             for item in queue.items():
                 if not self._survives(item.message):
                     queue.remove(item)
                 elif self._settings.profile.restored_as_redelivered:
                     item.deliveries = max(1, item.deliveries)
+                self._work.left -= queue.cost
+                if self._work.left <= 0:
+                    yield
             self._dirty[queue] = None
-        self._schedule.keep(self._survives)
 
-    def _survives(self, message: Message) -> bool:
+    def _survives(self, message: StoredMessage) -> bool:
         persistent = message.options.persistent
         return self._settings.profile.keeps_by_default if persistent is None else persistent
 

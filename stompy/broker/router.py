@@ -2,8 +2,8 @@
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
-| 0 | `Router._entrance` | whose turn is next: held while waiting for the next one | no |
-| 1 | `Router._lock` | destinations, sessions, protocol objects | no; nothing is logged under it either |
+| 0 | `BrokerRouter._entrance` | whose turn is next: held while waiting for the next one | no |
+| 1 | `BrokerRouter._lock` | destinations, sessions, protocol objects | no; nothing is logged under it either |
 | 2 | `WriteQueue._lock` | the frames for one client | no |
 
 Any session's reader and writer takes the router's lock, through `turn`; all other methods expect it to be held. It is
@@ -15,16 +15,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stompy.broker.budget import MemoryBudget
-from stompy.broker.message import Message
+from stompy.broker.message import StoredMessage
 from stompy.broker.profile import Refusal, refusal_frames
-from stompy.broker.publisher import Publisher
+from stompy.broker.publisher import BrokerPublisher
 from stompy.broker.schedule import Clock, Schedule, Timer
 from stompy.broker.settings import Settings
 from stompy.broker.stats import BrokerStats, Counters
@@ -35,21 +34,21 @@ from stompy.broker.write_queue import WriteQueue
 from stompy.errors import RemoteProtocolError
 from stompy.forks import Owner
 from stompy.printable import printable
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.broker.consumer import Consumer
     from stompy.broker.destinations import Target
-    from stompy.broker.message import Delivery
+    from stompy.broker.message import OutgoingMessage
     from stompy.broker.queues import Queue
-    from stompy.broker.session_state import SessionState
-    from stompy.broker.transactions import Transaction
+    from stompy.broker.session_state import SessionState, SessionTransaction
     from stompy.frames.frame import Frame
     from stompy.protocol.ack import Entry
 
 _LOG = logging.getLogger("stompy.broker")
 
 
-class Router:
+class BrokerRouter:
     """The in-memory state of a broker.
 
     Args:
@@ -79,10 +78,10 @@ class Router:
         """Counts all messages and what else clients make the broker keep; has a lock of its own."""
         self.clock = Clock()
         self.clock.turned = self.tick
-        self._schedule: Schedule[Message] = Schedule()
+        self._schedule: Schedule[StoredMessage] = Schedule()
         self.timer = Timer(self._look)
         self.topology = Topology(settings, self.budget, self._dirty, work=self.work, trash=self.trash)
-        self.publisher = Publisher(
+        self.publisher = BrokerPublisher(
             settings,
             self.topology,
             self._schedule,
@@ -367,7 +366,7 @@ class Router:
         what = f"the backlog of the subscription to {consumer.destination!r} is full (limit {name}={limit})"
         self.fail(session, RemoteProtocolError(f"too slow: {what}"))
 
-    def settle(self, entries: list[Entry[Delivery]], *, refused: bool, requeue: bool = True) -> None:
+    def settle(self, entries: list[Entry[OutgoingMessage]], *, refused: bool, requeue: bool = True) -> None:
         """Let an ACK or NACK of deliveries of one subscription take effect.
 
         Args:
@@ -380,7 +379,7 @@ class Router:
         else:
             self.soon(self._settle(entries, refused=refused, requeue=requeue), len(entries))
 
-    def _settled(self, entries: list[Entry[Delivery]]) -> None:
+    def _settled(self, entries: list[Entry[OutgoingMessage]]) -> None:
         consumers: dict[Consumer, None] = {}
         for entry in entries:
             queue = entry.item.item.queue
@@ -396,14 +395,14 @@ class Router:
         if session.parked and len(session.ledger) + len(entries) >= session.max_unacked:
             self.refill(session)  # the others have waited for it too
 
-    def _settle(self, entries: list[Entry[Delivery]], *, refused: bool, requeue: bool) -> Steps:
+    def _settle(self, entries: list[Entry[OutgoingMessage]], *, refused: bool, requeue: bool) -> Steps:
         if refused:
             yield from self._refused([entry.item for entry in entries], requeue=requeue)
         for start in range(0, len(entries), PIECE):
             self._settled(entries[start : start + PIECE])
             yield
 
-    def _refused(self, deliveries: list[Delivery], *, requeue: bool) -> Steps:
+    def _refused(self, deliveries: list[OutgoingMessage], *, requeue: bool) -> Steps:
         nack = self._settings.profile.nack
         again = []
         for delivery in deliveries:
@@ -415,7 +414,7 @@ class Router:
                 self.counters.discarded += 1
             elif nack == "requeued" and not delivery.transient:
                 again.append(delivery)
-            elif nack == "dead letter" or delivery.transient or item.nacks > self._settings.max_redeliveries:
+            elif nack == "dead letter" or delivery.transient or item.nacks >= self._settings.attempts:
                 self.publisher.dead_letter(item, "refused by its consumer")
             else:
                 again.append(delivery)
@@ -430,7 +429,7 @@ class Router:
         """Let everything in a transaction of a session take effect, in one turn.
 
         Raises:
-            LimitExceeded: a queue cannot take what is meant for it; nothing took effect.
+            LimitExceededError: a queue cannot take what is meant for it; nothing took effect.
             RemoteProtocolError: a message in it was sent before, or one was refused; it was aborted.
         """
         transaction = session.transactions[name]
@@ -454,7 +453,7 @@ class Router:
         session.budget.take(-transaction.kept)
         self.soon(self._commit(session, transaction), transaction.frames)
 
-    def _commit(self, session: SessionState, transaction: Transaction) -> Steps:
+    def _commit(self, session: SessionState, transaction: SessionTransaction) -> Steps:
         for message in transaction.messages:
             self.publisher.publish(message, session.name, committed=True)
             if self.work.left <= 0:
@@ -469,7 +468,7 @@ class Router:
         session.ledger.restore(itertools.chain.from_iterable(transaction.lost))
         self.trash.append(transaction)
 
-    def abort(self, session: SessionState, transaction: Transaction) -> None:
+    def abort(self, session: SessionState, transaction: SessionTransaction) -> None:
         """Forget what a transaction holds; its messages wait for their ACK again."""
         session.budget.take(-transaction.kept)
         held = [*(entries for entries, _ in transaction.settled), *transaction.lost]

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.broker.message import Item

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,19 +21,20 @@ from stompy.broker.profile import OWN, Refusal
 from stompy.broker.session_state import SessionState
 from stompy.broker.write_queue import WriterThread
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, LimitExceeded, ProtocolError, RemoteProtocolError, StompTimeout
+from stompy.errors import ConnectionLostError, LimitExceededError, ProtocolError, RemoteProtocolError, StompTimeoutError
 from stompy.frames.grammar import Version
 from stompy.frames.learned import Run, frames_of
 from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
 from stompy.protocol.server import ServerProtocol
 from stompy.protocol.subprotocols import version_of
 from stompy.secret import Secret
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
-    from stompy.broker.admission import Admission, Slot
+    from stompy.broker.admission import Admission, ClientSlot
     from stompy.broker.commands import Commands
     from stompy.broker.management import FrameHook
-    from stompy.broker.router import Router
+    from stompy.broker.router import BrokerRouter
     from stompy.broker.settings import Settings
     from stompy.broker.users import User
     from stompy.frames.frame import Frame
@@ -50,7 +49,7 @@ _TOPIC_CHECK_INTERVAL = 1.0
 """Seconds between two checks by a reader whose session a publisher may have ended."""
 
 
-class Session:
+class ClientSession:
     """Serves one client from its CONNECT to the end of the stream.
 
     Args:
@@ -68,11 +67,11 @@ class Session:
         self,
         transport: Transport,
         *,
-        router: Router,
+        router: BrokerRouter,
         commands: Commands,
         settings: Settings,
         admission: Admission,
-        slot: Slot,
+        slot: ClientSlot,
         name: str,
         number: int,
     ) -> None:
@@ -88,7 +87,7 @@ class Session:
             heartbeat=profile.heartbeat or settings.heartbeat,
             server=profile.server if profile is OWN else None,
             leniency=settings.leniency | profile.leniency,
-            limits=settings.limits,
+            limits=settings.frame_limits,
             require_host=settings.require_host,
             tolerates=self._tolerates,
             offered=profile.offered,
@@ -168,7 +167,7 @@ class Session:
     def _run(self) -> None:
         try:
             self._converse()
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             _LOG.debug("%s: %s", self._transport.peer, error)
         except BaseException:
             _LOG.exception("%s: the session failed", self._transport.peer)
@@ -202,7 +201,7 @@ class Session:
             count = sum(len(item) if isinstance(item, Run) else 1 for item in items)
             self._meter.check(parser.line_ends, frames=count, now=time.monotonic())
             self._budget.take_frame(parser.pending)
-        except LimitExceeded as error:
+        except LimitExceededError as error:
             self._fail(str(error))
         return True
 
@@ -221,7 +220,7 @@ class Session:
                 break
             try:
                 data = self._transport.recv(self._next_check())
-            except StompTimeout:
+            except StompTimeoutError:
                 self._check_silence()
                 continue
             if self._pulse is not None:
@@ -280,7 +279,7 @@ class Session:
 
     def _goes_on(self) -> bool:
         """Whether the next frame is processed in this turn."""
-        return not (self._is_over() or self._router.piece_done)
+        return not (self._state.ended or self._protocol.error is not None or self._router.piece_done)
 
     def _is_over(self) -> bool:
         return self._state.ended or self._protocol.error is not None
@@ -411,6 +410,6 @@ class Session:
 
     def _discard(self, deadline: Deadline) -> None:
         """Read to the end of the stream: closing with bytes unread would destroy an ERROR that is still in flight."""
-        with contextlib.suppress(StompTimeout, ConnectionLost):
+        with contextlib.suppress(StompTimeoutError, ConnectionLostError):
             while not deadline.expired and self._transport.recv(deadline):
                 pass

@@ -5,23 +5,99 @@ Guarded by the router's lock.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from stompy.broker.destinations import REMOTE, is_topic
 from stompy.errors import ProtocolError, RemoteProtocolError
 from stompy.protocol.ack import Entry, Ledger
 from stompy.protocol.rules import shown
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.broker.budget import SessionBudget
     from stompy.broker.consumer import Consumer
-    from stompy.broker.message import Delivery
-    from stompy.broker.transactions import Transaction
+    from stompy.broker.message import OutgoingMessage, StoredMessage
     from stompy.broker.users import Right, User
     from stompy.broker.write_queue import WriteQueue
+    from stompy.errors import ProtocolError
+    from stompy.protocol.ack import Entry
     from stompy.protocol.heartbeat import HeartbeatTimer
     from stompy.protocol.server import ServerProtocol
+
+
+class SessionTransaction:
+    """SENDs and settled deliveries that take effect together at COMMIT, or not at all."""
+
+    __slots__ = (
+        "_needed",
+        "delayed",
+        "failure",
+        "has_duplicate",
+        "kept",
+        "lost",
+        "messages",
+        "receipts",
+        "rollback_only",
+        "settled",
+        "size",
+        "to_topics",
+    )
+
+    def __init__(self, kept: int = 0) -> None:
+        self.kept = kept
+        """Bytes that its id counts for in its session."""
+        self.messages: list[StoredMessage] = []
+        """In the order of their SENDs."""
+        self.settled: list[tuple[list[Entry[OutgoingMessage]], bool]] = []
+        """What each ACK or NACK took out of the ledger, and whether it was a NACK."""
+        self.receipts: list[bytes] = []
+        """RECEIPTs of SENDs that come after that of COMMIT."""
+        self.has_duplicate = False
+        """Whether it cannot be committed, as it has a message that was sent before."""
+        self.rollback_only = False
+        """Whether it cannot be committed, as a frame without a receipt was refused."""
+        self.failure: ProtocolError | None = None
+        """What is found wrong at COMMIT, after what it holds; frames after that have no effect."""
+        self.lost: list[list[Entry[OutgoingMessage]]] = []
+        """What those of them settled."""
+        self.delayed = 0
+        """How many of the messages are to be delivered later."""
+        self.to_topics: list[StoredMessage] = []
+        """The messages for topics that are to be delivered at once."""
+        self._needed: dict[str, tuple[int, int]] = {}
+        self.size = 0
+        """Bytes of the messages."""
+
+    @property
+    def frames(self) -> int:
+        """How many frames it holds."""
+        return len(self.messages) + len(self.settled)
+
+    def needed(self) -> dict[str, tuple[int, int]]:
+        """Return how many messages and bytes are meant for each queue."""
+        return self._needed
+
+    def send(self, message: StoredMessage) -> None:
+        """Hold a SEND."""
+        if self.failure is not None:
+            return
+        self.messages.append(message)
+        self.size += message.size
+        if message.options.due is not None:
+            self.delayed += 1
+        elif is_topic(message.target):
+            self.to_topics.append(message)
+        if not is_topic(message.target) and not message.target.startswith(REMOTE):
+            count, size = self._needed.get(message.target, (0, 0))
+            self._needed[message.target] = (count + 1, size + message.size)
+
+    def settle(self, entries: list[Entry[OutgoingMessage]], *, refused: bool) -> None:
+        """Hold an ACK or NACK."""
+        if self.failure is None:
+            self.settled.append((entries, refused))
+        else:
+            self.lost.append(entries)
 
 
 class SessionState:
@@ -81,12 +157,12 @@ class SessionState:
         """The live subscriptions by their key in the protocol."""
         self.parked: dict[Consumer, None] = {}
         """The subscriptions that wait for room."""
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions: dict[str, SessionTransaction] = {}
         self.late_receipts: list[bytes] = []
         """RECEIPTs that follow that of the current COMMIT."""
         self.failure: ProtocolError | None = None
         """What ends the session after the RECEIPT of the current COMMIT."""
-        self.ledger: Ledger[Delivery] = Ledger()
+        self.ledger: Ledger[OutgoingMessage] = Ledger()
         """What was delivered and waits for its ACK; the keys of its subscriptions are those of the consumers."""
 
     def check_right(self, right: Right, destination: str) -> None:
@@ -100,7 +176,7 @@ class SessionState:
 
     def take(
         self, token: str, *, subscription: str | None, alone: bool = False, whole: bool = False
-    ) -> list[Entry[Delivery]]:
+    ) -> list[Entry[OutgoingMessage]]:
         """Take out what an ACK or NACK settles, the named delivery last.
 
         Args:

@@ -10,18 +10,105 @@ from stompy.broker.destinations import targets_of
 from stompy.broker.profile import OWN, Profile
 from stompy.broker.users import Users
 from stompy.deadline import check_seconds
+from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version
+from stompy.frames.grammar import NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 
 if TYPE_CHECKING:
     from stompy.broker.management import FrameHook
 
+_OF_FRAMES = tuple(limit.name for limit in fields(FrameLimits))
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of one broker; `stompy.broker.Broker` explains those that it offers.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLimits:
+    """What an embedded broker takes of its clients, and keeps; times in seconds.
+
+    Attributes:
+        max_headers: header lines of a client's frame. This and the next four are by default those of the broker that
+            `Broker(like=...)` stands in for, else those of `stompy.Limits`.
+        max_header_line: bytes of one header line, without its line end.
+        max_header_block: bytes of all header lines of a frame, with their line ends.
+        max_body: bytes of a body.
+        max_first_body: bytes of the body of a client's first frame.
+        prefetch: messages of a subscription that wait for their ACK, unless its SUBSCRIBE says otherwise.
+        max_queue_messages: ready messages in one queue.
+        max_queue_bytes: the same in bytes of headers and bodies.
+        max_backlog_messages: messages that wait for one subscription of a topic.
+        max_backlog_bytes: the same in bytes.
+        max_outbox_bytes: bytes that wait to be written to one client.
+        max_transaction_frames: frames in all open transactions of one client.
+        max_transaction_bytes: the same in bytes of messages.
+        max_session_subscriptions: live subscriptions of one client.
+        max_session_transactions: open transactions of one client.
+        max_sessions: clients at one time; one more gets an ERROR and is disconnected.
+        max_handshakes: those among them that are not connected yet.
+        max_handshakes_per_address: those among these that come from one IP address, or one /64 of IPv6; by default half
+            of them.
+        max_queues: queues that exist, as they hold messages or have subscriptions.
+        max_store_bytes: bytes of all messages that the broker holds, wherever they wait.
+        max_state_bytes: bytes of all else that clients make it keep: unfinished frames, ids, names of queues, long
+            headers of messages; by default 256 MiB, or twice `max_body` if that is more.
+        max_session_state_bytes: the same for one client; by default `max_body` and 32 MiB.
+        max_eol_rate: bytes of line ends a second that a client may send between frames.
+        connect_timeout: time within which CONNECT must come.
+        heartbeat_tolerance: intervals without a byte after which a client is disconnected.
+        login_delay: time that the answer to a wrong login or passcode takes.
+        send_timeout: time within which a client must take the next 256 KiB that wait for it; `None` for no limit.
+        linger: time in which a client may read the last frames, after an ERROR or DISCONNECT.
+        leniency: deviations of clients to tolerate; by default the one that ActiveMQ and RabbitMQ tolerate too.
+
+    Raises:
+        ConfigurationError: a value is out of range.
+    """
+
+    max_headers: int | Default = DEFAULT
+    max_header_line: int | Default = DEFAULT
+    max_header_block: int | Default = DEFAULT
+    max_body: int | Default = DEFAULT
+    max_first_body: int | Default = DEFAULT
+    prefetch: int = 1_000
+    max_queue_messages: int = 1_000_000
+    max_queue_bytes: int = 512 * 1024 * 1024
+    max_backlog_messages: int = 100_000
+    max_backlog_bytes: int = 64 * 1024 * 1024
+    max_outbox_bytes: int = 1024 * 1024
+    max_transaction_frames: int = 100_000
+    max_transaction_bytes: int = 64 * 1024 * 1024
+    max_session_subscriptions: int = MAX_SUBSCRIPTIONS
+    max_session_transactions: int = MAX_TRANSACTIONS
+    max_sessions: int = 1_000
+    max_handshakes: int = 100
+    max_handshakes_per_address: int | Default = DEFAULT
+    max_queues: int = 10_000
+    max_store_bytes: int = 1024 * 1024 * 1024
+    max_state_bytes: int | Default = DEFAULT
+    max_session_state_bytes: int | Default = DEFAULT
+    max_eol_rate: int = DEFAULT_EOL_RATE
+    connect_timeout: float = 10.0
+    heartbeat_tolerance: float = DEFAULT_TOLERANCE
+    login_delay: float = 1.0
+    send_timeout: float | None = 600.0
+    linger: float = 2.0
+    leniency: Leniency = Leniency.NUL_BETWEEN_FRAMES
+
+    def __post_init__(self) -> None:
+        for setting in fields(BrokerLimits):
+            value = getattr(self, setting.name)
+            if (setting.name.startswith("max_") or setting.name == "prefetch") and value is not DEFAULT:
+                _check_number(setting.name, value, least=0 if setting.name in _OF_FRAMES else 1)
+        for name in ("connect_timeout", "login_delay", "linger"):
+            check_seconds(getattr(self, name), name, finite=True, optional=False)
+        check_seconds(self.send_timeout, "send_timeout", positive=True, finite=True)
+        if not 1 <= self.heartbeat_tolerance < math.inf:
+            raise ConfigurationError(f"heartbeat_tolerance must be at least 1, not {self.heartbeat_tolerance!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(BrokerLimits):
+    """The settings of one broker; `stompy.broker.Broker` and `BrokerLimits` explain those that they offer.
 
     Attributes:
         users: who may come in and what each may do; `None` lets everybody in.
@@ -31,38 +118,19 @@ class Settings:
     versions: tuple[Version, ...] = NEGOTIABLE
     users: Users | None = None
     heartbeat: HeartbeatOffer = field(default_factory=HeartbeatOffer)
-    heartbeat_tolerance: float = DEFAULT_TOLERANCE
-    limits: Limits = DEFAULT_LIMITS
-    leniency: Leniency = Leniency.NUL_BETWEEN_FRAMES
     require_host: bool = False
-    prefetch: int = 1_000
-    max_redeliveries: int = 6
+    attempts: int = 7
     dead_letter: str = "/queue/DLQ"
     expired: str | None = None
-    max_queue_messages: int = 1_000_000
-    max_queue_bytes: int = 512 * 1024 * 1024
-    max_backlog_messages: int = 100_000
-    max_backlog_bytes: int = 64 * 1024 * 1024
     max_outbox_frames: int = 1_000
-    max_outbox_bytes: int = 1024 * 1024
-    max_transaction_frames: int = 100_000
-    max_transaction_bytes: int = 64 * 1024 * 1024
-    max_session_subscriptions: int = MAX_SUBSCRIPTIONS
-    max_session_transactions: int = MAX_TRANSACTIONS
-    max_sessions: int = 1_000
-    max_handshakes: int = 100
-    max_handshakes_per_address: int | None = None
-    max_queues: int = 10_000
-    max_store_bytes: int = 1024 * 1024 * 1024
-    max_state_bytes: int | None = None
-    max_session_state_bytes: int | None = None
-    max_eol_rate: int = DEFAULT_EOL_RATE
-    connect_timeout: float = 10.0
-    login_delay: float = 1.0
-    send_timeout: float = 600.0
-    linger: float = 2.0
     on_frame: FrameHook | None = None
     profile: Profile = OWN
+
+    @property
+    def frame_limits(self) -> FrameLimits:
+        """The limits of a client's frame."""
+        own = self.profile.limits
+        return FrameLimits(**{name: given(getattr(self, name), getattr(own, name)) for name in _OF_FRAMES})
 
     @property
     def dead_letters(self) -> str:
@@ -77,26 +145,17 @@ class Settings:
     @property
     def state_bytes(self) -> int:
         """The limit `max_state_bytes`: where it is not given, two bodies of the largest size may be incomplete."""
-        return self.max_state_bytes or max(256 * 1024 * 1024, 2 * self.limits.max_body)
+        return given(self.max_state_bytes, max(256 * 1024 * 1024, 2 * self.frame_limits.max_body))
 
     @property
     def session_state_bytes(self) -> int:
         """The limit `max_session_state_bytes`: where it is not given, the largest body and 32 MiB."""
-        return self.max_session_state_bytes or self.limits.max_body + 32 * 1024 * 1024
+        return given(self.max_session_state_bytes, self.frame_limits.max_body + 32 * 1024 * 1024)
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if value is None:
-                continue
-            if setting.name == "max_redeliveries":
-                _check_number(setting.name, value, least=0)
-            elif setting.name.startswith("max_") or setting.name == "prefetch":
-                _check_number(setting.name, value, least=1)
-        for name in ("connect_timeout", "login_delay", "send_timeout", "linger"):
-            check_seconds(getattr(self, name), name, finite=True, optional=False)
-        if not 1 <= self.heartbeat_tolerance < math.inf:
-            raise ConfigurationError(f"heartbeat_tolerance must be at least 1, not {self.heartbeat_tolerance!r}")
+        BrokerLimits.__post_init__(self)  # `super()` does not work here, as `slots=True` recreates the class
+        for name in ("attempts", "max_outbox_frames"):
+            _check_number(name, getattr(self, name))
         if not self.versions or (Version.DRAFT in self.versions and len(self.versions) > 1):
             raise ConfigurationError("a broker needs at least one version; the 1.0-draft only by itself")
         for name in ("dead_letter", "expired"):
@@ -110,6 +169,6 @@ def _is_queue(destination: str) -> bool:
     return bool(destination) and not others and target.kind == "queue" and not target.pattern and target.owner is None
 
 
-def _check_number(name: str, value: object, *, least: int) -> None:
+def _check_number(name: str, value: object, *, least: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")

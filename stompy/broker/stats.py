@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDepth:
     """How many messages a queue holds.
 
@@ -26,7 +26,7 @@ class QueueDepth:
         return self.ready + self.unacked
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStats:
     """A snapshot of one moment; the counters run since the broker was made.
 

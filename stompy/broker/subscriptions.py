@@ -6,8 +6,8 @@ import itertools
 from typing import TYPE_CHECKING
 
 from stompy.broker.consumer import Consumer
-from stompy.broker.message import Message
-from stompy.broker.options import SubscribeOptions
+from stompy.broker.message import StoredMessage
+from stompy.broker.options import SubscribeRequest
 from stompy.broker.queues import Snapshot
 from stompy.broker.topology import Feed
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from stompy.broker.destinations import Target
     from stompy.broker.profile import Declaration, Profile
-    from stompy.broker.publisher import Publisher
+    from stompy.broker.publisher import BrokerPublisher
     from stompy.broker.session_state import SessionState
     from stompy.broker.topology import Topology
     from stompy.broker.work import Steps
@@ -37,7 +37,7 @@ class Subscriptions:
     def __init__(
         self,
         topology: Topology,
-        publisher: Publisher,
+        publisher: BrokerPublisher,
         *,
         profile: Profile,
         instance: str,
@@ -60,7 +60,7 @@ class Subscriptions:
         targets: tuple[Target, ...],
         destination: str,
         identity: str | None,
-        options: SubscribeOptions,
+        options: SubscribeRequest,
     ) -> None:
         """Make a subscription.
 
@@ -127,13 +127,13 @@ class Subscriptions:
             name=targets[0].name,
             selector=consumer.selector,
             copied=self._publisher.new_item,
-            end=Message([("browser", "end")], destination=targets[0].shown, body=b"", grammar=consumer.grammar),
+            end=StoredMessage([("browser", "end")], destination=targets[0].shown, body=b"", grammar=consumer.grammar),
         )
         consumer.selector = None
         self._topology.join(consumer, consumer.backlog)
 
     def unsubscribe(self, session: SessionState, key: str, *, delete: bool = False) -> None:
-        """End a subscription; what it was given stays to be acknowledged until the session ends (A-30).
+        """End a subscription; what was not acknowledged goes back to its queue, at once or with the session.
 
         Args:
             session: whose.
@@ -168,5 +168,5 @@ class Subscriptions:
         self._topology.queue(target.name, owner=session.name)
         session.temporary[target.name] = None
         if self._profile.names.temporary == "in reply-to":
-            name, options = target.shown, SubscribeOptions()
+            name, options = target.shown, SubscribeRequest()
             self.subscribe(session, f"#{name}", targets=(target,), destination=name, identity=name, options=options)

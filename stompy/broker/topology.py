@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import Patterns, Target
 from stompy.broker.queues import Queue, Waiting
-from stompy.errors import LimitExceeded, RemoteProtocolError
+from stompy.errors import LimitExceededError, RemoteProtocolError
 from stompy.protocol.rules import Fault, FaultyFrame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from stompy.broker.budget import MemoryBudget
-    from stompy.broker.conditions import Lookup
     from stompy.broker.consumer import Consumer
-    from stompy.broker.options import SubscribeOptions
+    from stompy.broker.options import SubscribeRequest
     from stompy.broker.profile import Declaration
-    from stompy.broker.selector import Selector
+    from stompy.broker.selector import Lookup, Selector
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
     from stompy.broker.work import Steps, Work
@@ -152,7 +151,7 @@ class Topology:
         """Return a queue, which is made where there is none.
 
         Raises:
-            LimitExceeded: there are too many; not where it is `forced`.
+            LimitExceededError: there are too many; not where it is `forced`.
         """
         queue = self.queues.get(name)
         if queue is not None:
@@ -176,7 +175,7 @@ class Topology:
 
         Raises:
             RemoteProtocolError: it is there and not so, or is another session's.
-            LimitExceeded: there are too many.
+            LimitExceededError: there are too many.
         """
         known = self.queues.get(name)
         if known is not None and known.declared != declares:
@@ -217,7 +216,7 @@ class Topology:
         """Refuse queues that would be too many.
 
         Raises:
-            LimitExceeded: they would.
+            LimitExceededError: they would.
         """
         new, limit = sum(name not in self.queues for name in names), self._settings.max_queues
         held = len(self.queues) + len(self.durables)
@@ -225,7 +224,7 @@ class Topology:
             self._work.left -= len(self.queues) // 4
             useless = sum(queue.removable for queue in self.queues.values())
             if held - useless + new > limit:
-                raise LimitExceeded("too many queues", limit_name="max_queues", limit=limit)
+                raise LimitExceededError("too many queues", limit_name="max_queues", limit=limit)
 
     def home(self, queue: Queue) -> Queue | None:
         """Return where messages of a queue go back to; `None` where it was deleted with all it held."""
@@ -266,7 +265,7 @@ class Topology:
         """Return the messages that wait in a queue, for a consumer that is to look at them and counts for it.
 
         Raises:
-            LimitExceeded: the session keeps too much.
+            LimitExceededError: the session keeps too much.
         """
         waiting, collected = queue.waiting()
         if collected:
@@ -364,12 +363,12 @@ class Topology:
 
     # Durable subscriptions
 
-    def durable(self, client: str | None, target: Target, options: SubscribeOptions, session: str) -> Feed:
+    def durable(self, client: str | None, target: Target, options: SubscribeRequest, session: str) -> Feed:
         """Return a durable subscription that nobody serves; one to another topic, or with another selector, is new.
 
         Raises:
             RemoteProtocolError: the session has no client id, it is in use, or is none of a topic.
-            LimitExceeded: there are too many queues.
+            LimitExceededError: there are too many queues.
         """
         name = options.durable or ""
         if client is None:

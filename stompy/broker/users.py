@@ -12,8 +12,6 @@ import binascii
 import hashlib
 import hmac
 import re
-import secrets
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -21,6 +19,7 @@ from typing import Literal
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError
 from stompy.secret import Secret, as_secret, check_text
+from stompy.world import secrets, threading
 
 Right = Literal["read", "write", "admin"]
 
@@ -34,7 +33,7 @@ _AT_ONCE = 2
 """Hashes computed at one time: each takes a core and memory, and any client can request them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class User:
     """One user of a broker.
 

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from stompy.broker.message import Delivery
+from stompy.broker.message import OutgoingMessage
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, SendTimeout
+from stompy.errors import ConnectionLostError, SendTimeoutError
 from stompy.frames.encoder import HEARTBEAT
+from stompy.locks import make_condition
 from stompy.protocol.heartbeat import HeartbeatTimer
 from stompy.transport.base import DirectTransport, MessageTransport
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.transport.base import Transport
@@ -51,24 +51,22 @@ class WriteQueue:
         self._max_bytes = max_bytes
         self._max_frames = max_frames
         self._touched = touched
-        self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
-        self._answered = threading.Condition(self._lock)
-        self._frames: list[bytes | Delivery] = []
+        self._lock = make_condition("write queue", None)
+        self._frames: list[bytes | OutgoingMessage] = []
         self._bytes = 0
         self._answers = 0  # bytes of answers among them
         self._room_wanted = False  # somebody wanted to add a MESSAGE and could not
         self._finished = False  # nothing may be added any more
         self._broken = False  # nothing can be written any more
         self._announced = False  # entered in `touched`
-        self._at_once: Callable[[list[bytes | Delivery]], list[bytes] | None] | None = None
+        self._at_once: Callable[[list[bytes | OutgoingMessage]], list[bytes] | None] | None = None
         self._rest: list[bytes] | None = None  # of what was begun to be written at once
         self._waiting = False  # the writer waits for frames
         self._at_once_runs = False  # another thread writes at once
         self._writer_waits_for_it = False  # the writer waits for its end
         self._due = False  # the writer is to look when its next heartbeat is due
 
-    def write_at_once(self, write: Callable[[list[bytes | Delivery]], list[bytes] | None] | None) -> None:
+    def write_at_once(self, write: Callable[[list[bytes | OutgoingMessage]], list[bytes] | None] | None) -> None:
         """Let whoever would wake the writer write first: `write` takes frames, and returns as `send_now` does."""
         self._at_once = write
 
@@ -88,7 +86,7 @@ class WriteQueue:
             self._room_wanted = True
             return False
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: OutgoingMessage) -> None:
         """Add a MESSAGE."""
         size = len(delivery.head) + len(delivery.item.message.body)
         with self._lock:
@@ -96,7 +94,7 @@ class WriteQueue:
             self._bytes += size
         self._announce()
 
-    def deliver_all(self, deliveries: list[Delivery], size: int) -> None:
+    def deliver_all(self, deliveries: list[OutgoingMessage], size: int) -> None:
         """Add MESSAGEs, of so many bytes in all."""
         with self._lock:
             self._frames += deliveries
@@ -114,13 +112,13 @@ class WriteQueue:
             self._answers += size
         self._announce()
 
-    def withdraw(self, unwanted: Callable[[Delivery], bool]) -> list[Delivery]:
+    def withdraw(self, unwanted: Callable[[OutgoingMessage], bool]) -> list[OutgoingMessage]:
         """Take out and return the MESSAGEs that nobody has begun to write and that are `unwanted`."""
         with self._lock:
-            kept: list[bytes | Delivery] = []
-            taken: list[Delivery] = []
+            kept: list[bytes | OutgoingMessage] = []
+            taken: list[OutgoingMessage] = []
             for frame in self._frames:
-                if isinstance(frame, Delivery) and unwanted(frame):
+                if isinstance(frame, OutgoingMessage) and unwanted(frame):
                     taken.append(frame)
                     self._bytes -= len(frame.head) + len(frame.item.message.body)
                 else:
@@ -147,7 +145,7 @@ class WriteQueue:
         """Let the writer come out of `take`, as the time that it waits has changed."""
         with self._lock:
             self._due = True
-            self._work.notify()
+            self._lock.notify_all()
 
     def wake(self) -> None:
         """Write what is there at once, or wake the writer, and the reader where it waits; without the router's lock."""
@@ -157,9 +155,7 @@ class WriteQueue:
             with self._lock:
                 at_once = self._at_once
                 if at_once is None or not self._may_write_at_once():
-                    self._work.notify()
-                    if self._finished:
-                        self._answered.notify()
+                    self._lock.notify_all()
                     return
                 begun = self._at_once_runs = True
                 frames = self._take_frames()
@@ -172,33 +168,33 @@ class WriteQueue:
         with self._lock:
             self._rest = rest
             if rest is not None or self._frames or self._room_wanted or self._finished or self._writer_waits_for_it:
-                self._work.notify()
+                self._lock.notify_all()
             self._at_once_runs = self._writer_waits_for_it = False
 
     def _may_write_at_once(self) -> bool:
         over = self._finished or self._broken or self._room_wanted
         return self._waiting and bool(self._frames) and not (over or self._at_once_runs or self._rest is not None)
 
-    def _take_frames(self) -> list[bytes | Delivery]:
+    def _take_frames(self) -> list[bytes | OutgoingMessage]:
         frames, self._frames = self._frames, []
         if self._answers >= self._max_bytes:
-            self._answered.notify()
+            self._lock.notify_all()
         self._bytes = self._answers = 0
         return frames
 
-    def take(self, timeout: float | None) -> tuple[list[bytes | Delivery], bool] | None:
+    def take(self, timeout: float | None) -> tuple[list[bytes | OutgoingMessage], bool] | None:
         """Wait for frames and take all of them; with them, whether somebody waits for room.
 
         Returns:
             no frames when `timeout` seconds passed without any; `None` when the write queue is finished and empty.
         """
         with self._lock:
-            if not (self._frames or self._rest is not None or self._finished or self._room_wanted or self._due):
+            if not self._has_work():
                 self._waiting = True
-                self._work.wait(timeout)
-            while self._at_once_runs:
+                self._lock.wait_for(self._has_work, timeout)
+            if self._at_once_runs:
                 self._writer_waits_for_it = True
-                self._work.wait()
+                self._lock.wait_for(lambda: not self._at_once_runs)
             self._waiting = self._due = False
             if not self._frames and self._rest is None and self._finished:
                 return None
@@ -209,19 +205,21 @@ class WriteQueue:
             room_wanted, self._room_wanted = self._room_wanted, False
             return frames, room_wanted
 
+    def _has_work(self) -> bool:
+        return bool(self._frames) or self._rest is not None or self._finished or self._room_wanted or self._due
+
     def give_up(self) -> None:
         """Note that nothing can be written any more."""
         with self._lock:
             self._broken = True
-            self._answered.notify()
+            self._lock.notify_all()
 
     def wait_for_answers(self) -> None:
         """Wait until the answers that pile up are below the bound, or nothing can be written any more."""
         if self._answers < self._max_bytes:
             return
         with self._lock:
-            while self._answers >= self._max_bytes and not self._finished and not self._broken:
-                self._answered.wait()
+            self._lock.wait_for(lambda: self._answers < self._max_bytes or self._finished or self._broken)
 
 
 class WriterThread:
@@ -231,7 +229,7 @@ class WriterThread:
         write_queue: what to write.
         transport: where to.
         on_room: called when there is room again for somebody who wanted to add a MESSAGE; takes the router's lock.
-        stalled: seconds after which a client that reads too little is disconnected.
+        stalled: seconds after which a client that reads too little is disconnected; `None` for never.
         name: of the thread.
     """
 
@@ -241,7 +239,7 @@ class WriterThread:
         transport: Transport,
         *,
         on_room: Callable[[], None],
-        stalled: float,
+        stalled: float | None,
         name: str,
     ) -> None:
         self._stalled = stalled
@@ -251,7 +249,7 @@ class WriterThread:
         self._pulse: HeartbeatTimer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._messages = cast("MessageTransport", transport) if hasattr(transport, "keeps_messages") else None
-        self._at_once: Callable[[list[bytes | Delivery]], list[bytes] | None] | None = None
+        self._at_once: Callable[[list[bytes | OutgoingMessage]], list[bytes] | None] | None = None
         if isinstance(transport, DirectTransport):
             self._at_once = functools.partial(self._write_at_once, transport)
         self.watch(None)
@@ -278,11 +276,11 @@ class WriterThread:
         try:
             self._write_all()
             self._transport.shutdown_write()
-        except SendTimeout:
+        except SendTimeoutError:
             text = "%s: read less than %d bytes in %g s; disconnected (limit send_timeout=%g)"
             _LOG.info(text, self._transport.peer, _SLICE, self._stalled, self._stalled)
             self._transport.shutdown()
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             # The reader is not stopped here: it shall still find what the client said before it went away.
             _LOG.debug("%s: %s", self._transport.peer, error)
         except BaseException:
@@ -310,7 +308,7 @@ class WriterThread:
     def _until_beat(self) -> float | None:
         return None if self._pulse is None else self._pulse.next_check(time.monotonic())
 
-    def _encoded(self, frames: list[bytes | Delivery]) -> list[bytes]:
+    def _encoded(self, frames: list[bytes | OutgoingMessage]) -> list[bytes]:
         """Return frames as they are written: each by itself where the transport keeps messages apart, else joined."""
         if self._messages is not None and self._messages.keeps_messages:
             return [frame if isinstance(frame, bytes) else _joined([frame]) for frame in frames]
@@ -319,16 +317,16 @@ class WriterThread:
     def _write(self, messages: list[bytes]) -> None:
         # A client may be slow for long, but must read; each slice has its own time, however much there is.
         if self._messages is not None and self._messages.keeps_messages:
-            self._messages.send_messages(messages, self._stalled or None)
+            self._messages.send_messages(messages, self._stalled)
         else:
             for data in messages:
                 for start in range(0, len(data) or 1, _SLICE):
                     part = data if len(data) <= _SLICE else data[start : start + _SLICE]
-                    self._transport.sendall(part, Deadline(self._stalled or None))
+                    self._transport.sendall(part, Deadline(self._stalled))
         if self._pulse is not None:
             self._pulse.sent(time.monotonic())
 
-    def _write_at_once(self, transport: DirectTransport, frames: list[bytes | Delivery]) -> list[bytes] | None:
+    def _write_at_once(self, transport: DirectTransport, frames: list[bytes | OutgoingMessage]) -> list[bytes] | None:
         messages = self._encoded(frames)
         rest = transport.send_now(messages)
         if rest is not messages and self._pulse is not None:
@@ -336,7 +334,7 @@ class WriterThread:
         return rest
 
 
-def _joined(frames: list[bytes | Delivery]) -> bytes:
+def _joined(frames: list[bytes | OutgoingMessage]) -> bytes:
     parts: list[bytes] = []
     for frame in frames:
         if isinstance(frame, bytes):

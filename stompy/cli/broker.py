@@ -5,32 +5,40 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import json
 import logging
 import operator
-import os
-import signal
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
 from stompy.broker.broker import Broker
 from stompy.broker.profiles.known import Like
-from stompy.broker.users import User
-from stompy.cli.console import report, say
+from stompy.broker.settings import BrokerLimits
+from stompy.broker.users import User, hash_passcode
+from stompy.cli.console import report, say, why
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.files import why
-from stompy.cli.options import add_passcode_options, add_verbose, count, mode, passcode_from, port, seconds
-from stompy.cli.tls import add_broker_tls_options, broker_tls_from
-from stompy.cli.users import users_of
+from stompy.cli.options import (
+    add_broker_tls_options,
+    add_passcode_options,
+    add_verbose,
+    broker_tls_from,
+    count,
+    mode,
+    passcode_from,
+    port,
+    seconds,
+)
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Leniency, Limits
+from stompy.frames.grammar import Leniency
 from stompy.locks import Event
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.transport.address import DEFAULT_PORT
+from stompy.world import os, signal
 
 _PASSCODE = "STOMPY_BROKER_PASSCODE"
 
-_OF_FRAMES = ("max_headers", "max_header_line", "max_header_block", "max_body", "max_first_body")
 _LIMITS = {
     "max_headers": "header lines in a frame",
     "max_header_line": "bytes of one header line",
@@ -38,6 +46,7 @@ _LIMITS = {
     "max_body": "bytes of a body",
     "max_first_body": "bytes of the body of a client's first frame",
     "max_eol_rate": "bytes of line ends a second between frames",
+    "prefetch": "unacknowledged messages of a subscription that does not say itself",
     "max_sessions": "clients at one time",
     "max_handshakes": "clients that have not completed CONNECT yet",
     "max_handshakes_per_address": "the same from one address (default: half of max-handshakes)",
@@ -46,9 +55,21 @@ _LIMITS = {
     "max_queues": "queues",
     "max_queue_messages": "messages in one queue",
     "max_queue_bytes": "bytes in one queue",
+    "max_backlog_messages": "messages that wait for one subscription of a topic",
+    "max_backlog_bytes": "the same in bytes",
+    "max_outbox_bytes": "bytes that wait to be written to one client",
+    "max_transaction_frames": "frames in all open transactions of one client",
+    "max_transaction_bytes": "the same in bytes of messages",
     "max_store_bytes": "bytes of all messages",
     "max_state_bytes": "bytes of other state of clients: unfinished frames, ids, names",
     "max_session_state_bytes": "the same for one client",
+}
+"""What the limits of `BrokerLimits` mean."""
+_TIMES = {
+    "connect_timeout": "seconds within which CONNECT must arrive",
+    "login_delay": "seconds before a wrong login is answered",
+    "send_timeout": "seconds within which a client must take the next 256 KiB that wait for it",
+    "linger": "seconds in which a client may read the last frames",
 }
 
 
@@ -97,14 +118,14 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     limits = parser.add_argument_group("limits")
     for name, meaning in _LIMITS.items():
         limits.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=count, help=meaning)
-    limits.add_argument("--connect-timeout", metavar="S", type=seconds, help="seconds within which CONNECT must arrive")
+    for name, meaning in _TIMES.items():
+        limits.add_argument(f"--{name.replace('_', '-')}", metavar="S", type=seconds, help=meaning)
     limits.add_argument(
         "--heartbeat-tolerance",
         metavar="N",
         type=float,
         help=f"intervals without a byte after which a client is disconnected (default: {DEFAULT_TOLERANCE:g})",
     )
-    limits.add_argument("--login-delay", metavar="S", type=seconds, help="seconds before a wrong login is answered")
     group.add_argument(
         "--leniency",
         metavar="NAMES",
@@ -133,14 +154,12 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         tls=broker_tls_from(arguments),
         unix=arguments.unix,
         unix_mode=arguments.unix_mode,
-        ws=arguments.ws,
-        ws_port=arguments.ws_port,
+        ws=arguments.ws if arguments.ws_port is None else arguments.ws_port,
         origins=arguments.origin,
         users=_users(arguments),
         like=arguments.like,
-        console=arguments.console,
-        console_port=arguments.console_port,
-        **_limits(arguments),
+        console=arguments.console and arguments.console_port,
+        limits=_limits(arguments),
     )
     with _signals() as wait_for_signal, _ready_file(arguments.ready_file) as report_ready:
         try:
@@ -194,14 +213,10 @@ def _writing(path: Path) -> Iterator[None]:
         raise Failure(f"cannot write the ready file {str(path)!r}: {why(error)}", Exit.DATA) from error
 
 
-def _limits(arguments: argparse.Namespace) -> dict[str, Any]:
-    given = {name: value for name in _LIMITS if (value := getattr(arguments, name)) is not None}
-    of_frames = {name: given.pop(name) for name in _OF_FRAMES if name in given}
-    times = {name: getattr(arguments, name) for name in ("connect_timeout", "login_delay", "heartbeat_tolerance")}
-    given |= {name: value for name, value in times.items() if value is not None}
-    if arguments.leniency is not None:
-        given["leniency"] = arguments.leniency
-    return {**given, "limits": Limits(**of_frames) if of_frames else None}
+def _limits(arguments: argparse.Namespace) -> BrokerLimits:
+    """Return the limits that were given, and the defaults of the others."""
+    given = {each.name: getattr(arguments, each.name) for each in fields(BrokerLimits)}
+    return BrokerLimits(**{name: value for name, value in given.items() if value is not None})
 
 
 def _written(leniency: Leniency) -> str:
@@ -243,3 +258,54 @@ def _signals() -> Iterator[Callable[[], None]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+_TO_HASH = "STOMPY_PASSCODE"
+_FIELDS = frozenset(("passcode_hash", "read", "write", "admin"))
+
+
+def add_hash_passcode(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "hash-passcode",
+        description="Print the salted hash (scrypt) of a passcode, for the file of users of 'stompy broker'.",
+    )
+    add_passcode_options(parser.add_argument_group("passcode"), _TO_HASH)
+    add_verbose(parser)
+    parser.set_defaults(run=run_hash_passcode)
+
+
+def run_hash_passcode(arguments: argparse.Namespace) -> Exit:
+    """Print the hash."""
+    passcode = passcode_from(arguments, _TO_HASH)
+    if not passcode:
+        raise Failure(f"a passcode is required: ${_TO_HASH}, --passcode-file or --ask-passcode", Exit.USAGE)
+    say(hash_passcode(passcode))
+    return Exit.OK
+
+
+def users_of(path: Path) -> dict[str, User | str]:
+    """Return the users in a file: one JSON object, by login an object with `passcode_hash` and rights.
+
+    Raises:
+        Failure: it cannot be read or is not such a file.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        reason = "it is not JSON" if isinstance(error, (ValueError, RecursionError)) else why(error)
+        raise Failure(f"cannot read the users in {str(path)!r}: {reason}", Exit.DATA) from None
+    if not isinstance(content, dict) or not content:
+        raise Failure(f"{str(path)!r} must contain one JSON object that maps logins to users", Exit.DATA)
+    return {login: _user(path, login, entry) for login, entry in content.items()}
+
+
+def _user(path: Path, login: str, entry: Any) -> User:
+    what = f"user {login!r} in {str(path)!r}"
+    if not isinstance(entry, dict) or not _FIELDS.issuperset(entry) or not isinstance(entry.get("passcode_hash"), str):
+        names = ", ".join(sorted(_FIELDS - {"passcode_hash"}))
+        raise Failure(f"{what} must be an object with passcode_hash, a text, and optionally {names}", Exit.DATA)
+    try:
+        return User(**entry)
+    except ConfigurationError as error:
+        raise Failure(f"{what}: {error}", Exit.DATA) from None

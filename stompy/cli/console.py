@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import os
-import select
 import stat
 import sys
-import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, BinaryIO
 
 from stompy.cli.exits import Exit, Failure
 from stompy.deadline import Deadline
 from stompy.printable import printable
+from stompy.world import os, select, time
 
 if sys.platform != "win32":
-    import fcntl
     import termios
+
+    from stompy.world import fcntl
 
 _FORMAT = "stompy: %(levelname)s: %(name)s: %(message)s"
 
@@ -189,3 +189,23 @@ def logging_to_stderr(*, verbosity: int, quiet: int = logging.ERROR) -> Iterator
         logger.removeHandler(handler)
         logger.setLevel(before[0])
         logger.propagate = before[1]
+
+
+def first_line(path: Path, what: str) -> str:
+    """Return the first line of a file that holds a secret, without its end.
+
+    Raises:
+        Failure: it cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.readline().removesuffix("\n")
+    except (OSError, ValueError) as error:
+        raise Failure(f"cannot read the {what} file {str(path)!r}: {why(error)}", Exit.DATA) from error
+
+
+def why(error: Exception) -> str:
+    """Return the reason of a failed read or write, without the path, which the caller names."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    return printable(getattr(error, "strerror", None) or str(error))

@@ -6,15 +6,15 @@ from enum import IntEnum
 
 from stompy.errors import (
     BrokerError,
-    ClientCertificateRefused,
+    ClientCertificateRefusedError,
     ConfigurationError,
     ConnectError,
-    ConnectionLost,
-    ConnectRefused,
-    NotConnected,
+    ConnectionLostError,
+    ConnectRefusedError,
+    NotConnectedError,
     StompError,
-    StompTimeout,
-    VersionMismatch,
+    StompTimeoutError,
+    VersionMismatchError,
 )
 
 
@@ -23,7 +23,7 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
-    """A check of `stompy demo` failed, `stompy migrate` found something to change, or stompy has a bug."""
+    """A check of `stompy demo` failed, or stompy has a bug."""
     USAGE = 2
     """The command line, an address or a setting is wrong; nothing was sent."""
     CONNECTION = 3
@@ -63,11 +63,11 @@ def code_of(error: StompError) -> Exit:
     """Return the exit code for an error of the library."""
     if isinstance(error, ConfigurationError):
         return Exit.USAGE
-    if isinstance(error, (BrokerError, ConnectRefused, ClientCertificateRefused, VersionMismatch)):
+    if isinstance(error, (BrokerError, ConnectRefusedError, ClientCertificateRefusedError, VersionMismatchError)):
         return Exit.BROKER
-    if isinstance(error, (ConnectError, ConnectionLost, NotConnected)):
+    if isinstance(error, (ConnectError, ConnectionLostError, NotConnectedError)):
         return Exit.CONNECTION
-    if isinstance(error, StompTimeout):
+    if isinstance(error, StompTimeoutError):
         return Exit.TIMEOUT
     return Exit.DATA
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stompy.cli.console import forget_stdout, logging_to_stderr, report_error
 from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
 from stompy.errors import StompError
+from stompy.threads import Repeats
+from stompy.world import signal, threading
+
+if TYPE_CHECKING:
+    from stompy.cli.options import CommandParser
 
 _COMMANDS = {
-    "demo": ("stompy.cli.demo.command:add_demo", "the demo, on an embedded broker"),
+    "demo": ("stompy.cli.demo:add_demo", "the demo, on an embedded broker"),
     "broker": ("stompy.cli.broker:add_broker", "run the embedded broker"),
-    "hash-passcode": ("stompy.cli.users:add_hash_passcode", "hash a passcode for the embedded broker"),
+    "hash-passcode": ("stompy.cli.broker:add_hash_passcode", "hash a passcode for the embedded broker"),
     "send": ("stompy.cli.send:add_send", "send messages"),
     "subscribe": ("stompy.cli.subscribe:add_subscribe", "print messages as they arrive"),
     "ping": ("stompy.cli.ping:add_ping", "connect, and show the broker and the session"),
@@ -29,10 +32,7 @@ _COMMANDS = {
         "stompy.cli.spark:add_spark",
         "archive a destination to Parquet files, or replay them (needs stompy-client[spark])",
     ),
-    "migrate": (
-        "stompy.cli.migrate.command:add_migrate",
-        "report what a program uses of stomp.py, and what to write instead",
-    ),
+    "completion": ("stompy.cli.completion:add_completion", "print a script that completes the command line in a shell"),
 }
 """The function that adds each command to the parser, and what the command does; imported when it is needed."""
 
@@ -74,10 +74,11 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
         sys.exit(Exit.OK)
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    return build_parser(arguments[0] if arguments else "").parse_args(arguments)
+    parsed: argparse.Namespace = build_parser(arguments[0] if arguments else "").parse_args(arguments)
+    return parsed
 
 
-def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+def build_parser(command: str | None = None) -> CommandParser:
     """Return the parser of the command line.
 
     Args:
@@ -85,7 +86,8 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
             `None` stands for all commands.
     """
     # Imported late: `stompy --version` needs none of them.
-    from stompy.cli.options import CommandParser, did_you_mean
+    from stompy.cli.options import CommandParser
+    from stompy.printable import did_you_mean
 
     parser = CommandParser(
         prog="stompy",
@@ -121,16 +123,23 @@ def _fail(message: str, code: Exit) -> int:
 
 @contextlib.contextmanager
 def _termination() -> Iterator[None]:
-    """Let SIGTERM unwind the command as SIGINT does, so that it disconnects from the broker."""
+    """Let SIGTERM unwind the command as SIGINT does, so that it disconnects from the broker; one sent twice is one."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can take signals
         return
 
-    def terminate(number: int, frame: object) -> None:
-        raise Terminated
+    repeats = Repeats()
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    def interrupt(number: int, frame: object) -> None:
+        if not repeats(number):
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as of a background job of a shell script
+        numbers.append(signal.SIGINT)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import getpass
 import logging
 import math
-import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from stompy.cli.console import report_error
+from stompy.cli.console import first_line, report, report_error
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.files import first_line
-from stompy.cli.tls import add_tls_options
+from stompy.errors import InsecureTlsWarning
+from stompy.printable import did_you_mean
 from stompy.transport.address import masked
+from stompy.transport.tls.options import Tls
+from stompy.world import os
 
 _MAY_HOLD_A_PASSCODE = re.compile(r"\S*(?:://|@)\S*")
 
@@ -50,17 +51,21 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"{len(extra)} argument{'s'[: len(extra) > 1]} too many")
         return known
 
+    def words(self) -> dict[str, list[str]]:
+        """Return the arguments and options that each command takes, for completion."""
+        commands = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        return {name: command.own_words() for action in commands for name, command in action.choices.items()}
+
+    def own_words(self) -> list[str]:
+        """Return the choices of the arguments, and the options."""
+        choices = [str(each) for own in self._actions if not own.option_strings for each in own.choices or ()]
+        return [*choices, *(option for option in self._option_string_actions if option.startswith("--"))]
+
     def error(self, message: str) -> NoReturn:
         """Report an error and exit."""
         shown = _MAY_HOLD_A_PASSCODE.sub(lambda found: masked(found.group()), message)
         report_error(f"{shown} (see '{self.prog} --help')")
         sys.exit(Exit.USAGE)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint for the end of an error message; empty if nothing is like `word`."""
-    found = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def _is_word(argument: str) -> bool:
@@ -90,7 +95,7 @@ def connection_options() -> argparse.ArgumentParser:
     )
     group.add_argument("--vhost", metavar="NAME", help="the 'host' header of CONNECT (default: from the URL)")
     group.add_argument(
-        "--stomp-version",
+        "--versions",
         metavar="VERSIONS",
         type=lambda text: tuple(text.split(",")),
         help="the versions to offer, such as 1.2 or 1.0,1.1 (default: 1.0,1.1,1.2)",
@@ -102,7 +107,7 @@ def connection_options() -> argparse.ArgumentParser:
         help="seconds between heartbeats: the client's, and those requested of the broker; 0 for none (default: 10,10)",
     )
     group.add_argument(
-        "--wait",
+        "--start-timeout",
         type=seconds,
         metavar="S",
         help="retry connecting for S seconds, for instance while the broker starts (default: try once)",
@@ -242,3 +247,103 @@ def _asked() -> str:
         return getpass.getpass("Passcode: ")
     except EOFError:
         raise Failure("no passcode was given", Exit.USAGE) from None
+
+
+_FILES = ("ca", "cert", "key")
+
+
+def add_tls_options(group: argparse._ArgumentGroup) -> None:
+    """Add the TLS options of a command that connects."""
+    group.add_argument(
+        "--tls-ca",
+        metavar="FILE",
+        help="trust the authorities in FILE (PEM) instead of the system's (default: $STOMPY_TLS_CA)",
+    )
+    _add_own(group, "the client's certificate, if the broker requires one", "STOMPY_TLS")
+    group.add_argument("--tls-server-name", metavar="NAME", help="expect NAME in the broker's certificate")
+    group.add_argument(
+        "--tls-insecure-skip-verification",
+        action="store_true",
+        help="accept any certificate: anybody on the network path can read and change everything, passcodes first",
+    )
+
+
+def add_broker_tls_options(group: argparse._ArgumentGroup) -> None:
+    """Add the TLS options of the embedded broker."""
+    _add_own(group, "speak TLS, with this certificate", "STOMPY_BROKER_TLS")
+    group.add_argument(
+        "--tls-ca", metavar="FILE", help="ask clients for a certificate that one of the authorities in FILE has signed"
+    )
+
+
+def _add_own(group: argparse._ArgumentGroup, what: str, prefix: str) -> None:
+    group.add_argument(
+        "--tls-cert", metavar="FILE", help=f"{what}, followed by its chain (PEM) (default: ${prefix}_CERT)"
+    )
+    group.add_argument(
+        "--tls-key", metavar="FILE", help=f"its key, where it is not in the same file (default: ${prefix}_KEY)"
+    )
+    group.add_argument(
+        "--tls-password-file",
+        metavar="FILE",
+        help=f"the password of an encrypted key is the first line of FILE (default: ${prefix}_PASSWORD)",
+    )
+
+
+def tls_from(arguments: argparse.Namespace, *, wanted: bool) -> Tls | None:
+    """Return what the options say, and the environment if TLS is requested anyway; `None` if they say nothing.
+
+    Raises:
+        ConfigurationError: the options cannot be combined.
+        Failure: the password cannot be read.
+    """
+    given = {name: getattr(arguments, f"tls_{name}") for name in _FILES}
+    server_name, skip = arguments.tls_server_name, arguments.tls_insecure_skip_verification
+    asked = server_name is not None or skip or any(given.values()) or arguments.tls_password_file is not None
+    if not asked and not wanted:
+        return None
+    files = {name: given[name] or _of_environment(f"STOMPY_TLS_{name.upper()}") for name in _FILES}
+    if skip and given["ca"] is None:
+        files["ca"] = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InsecureTlsWarning)
+        tls = Tls(
+            ca=files["ca"],
+            cert=files["cert"],
+            key=files["key"],
+            password=_password(arguments, "STOMPY_TLS_PASSWORD"),
+            server_name=server_name,
+            insecure_skip_verification=skip,
+        )
+    if skip:
+        report("warning: TLS does not check the broker's certificate: anybody can impersonate the broker")
+    return tls
+
+
+def broker_tls_from(arguments: argparse.Namespace) -> Tls | None:
+    """Return what the options and the environment say of the embedded broker's TLS; `None` for plain text.
+
+    Raises:
+        Failure: the password cannot be read, or there is no certificate to go with the other options.
+    """
+    cert = arguments.tls_cert or _of_environment("STOMPY_BROKER_TLS_CERT")
+    if cert is None:
+        if arguments.tls_key or arguments.tls_ca or arguments.tls_password_file:
+            raise Failure("TLS needs a certificate: --tls-cert", Exit.USAGE)
+        return None
+    return Tls(
+        cert=cert,
+        key=arguments.tls_key or _of_environment("STOMPY_BROKER_TLS_KEY"),
+        ca=arguments.tls_ca,
+        password=_password(arguments, "STOMPY_BROKER_TLS_PASSWORD"),
+    )
+
+
+def _of_environment(name: str) -> str | None:
+    return os.environ.get(name) or None
+
+
+def _password(arguments: argparse.Namespace, variable: str) -> str | None:
+    if arguments.tls_password_file is not None:
+        return first_line(Path(arguments.tls_password_file), "password")
+    return _of_environment(variable)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import secrets
-import time
 
 from stompy.cli.console import say
 from stompy.cli.exits import Exit, Failure
@@ -13,6 +11,7 @@ from stompy.cli.session import session
 from stompy.connection.connection import Connection
 from stompy.deadline import Deadline
 from stompy.printable import printable
+from stompy.world import secrets, time
 
 
 def add_ping(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,10 +62,10 @@ def _echo(conn: Connection, destination: str, timeout: float) -> float:
     """Return the seconds from a send until the message is back."""
     body = secrets.token_bytes(16)
     deadline = Deadline(timeout)
-    subscription = conn.subscribe(destination, timeout=deadline.remaining())
+    subscription = conn.subscribe(destination, ack="auto", timeout=deadline.remaining())
     started = time.perf_counter()
     conn.send(destination, body)
-    message = subscription.receive(deadline.remaining())
+    message = subscription.receive(timeout=deadline.remaining())
     elapsed = time.perf_counter() - started
     if message.body != body:
         raise Failure(f"the message from {destination} is not the one that was sent", Exit.DATA)

@@ -7,10 +7,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from stompy.cli.console import report, stdin_bytes, stdin_is_terminal
+from stompy.cli.console import report, stdin_bytes, stdin_is_terminal, why
 from stompy.cli.exits import Exit, Failure, code_of, interruption
-from stompy.cli.files import why
 from stompy.cli.options import add_headers, connection_options, headers_of, seconds
+from stompy.cli.progress import Progress
+from stompy.cli.records import of_json
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
 from stompy.errors import StompError
@@ -20,7 +21,7 @@ STDIN = "-"
 _OWN = {
     "destination": "DESTINATION",
     "content-type": "--content-type",
-    "receipt": "--receipt",
+    "receipt": "--confirm",
     "content-length": "",
     "transaction": "",
 }
@@ -40,6 +41,12 @@ def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     body.add_argument(
         "--lines", metavar="FILE", help="send each line of FILE, without its LF, as one message; '-' is stdin"
     )
+    body.add_argument(
+        "--json",
+        metavar="FILE",
+        help="send each line of FILE, an object as 'stompy subscribe --format json' prints it, as one message with its "
+        "headers; '-' is stdin",
+    )
     add_headers(parser, "SEND")
     parser.add_argument("--content-type", metavar="TYPE", help="such as application/json (default: text for BODY)")
     parser.add_argument(
@@ -48,7 +55,7 @@ def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--priority", type=int, metavar="N", help="0 to 9")
     parser.add_argument("--expires", type=seconds, metavar="S", help="seconds to live")
     parser.add_argument("--delay", type=seconds, metavar="S", help="seconds until the broker delivers it")
-    parser.add_argument("--receipt", action="store_true", help="have the broker confirm each message")
+    parser.add_argument("--confirm", action="store_true", help="wait until the broker has confirmed each message")
     parser.set_defaults(run=run_send, late="body")
 
 
@@ -66,7 +73,7 @@ def run_send(arguments: argparse.Namespace) -> Exit:
             raise Failure(f"{error}{sender.progress()}", error.code) from error
         except KeyboardInterrupt as signal:
             raise Failure(f"interrupted{sender.progress()}", interruption(signal)) from None
-    report(f"sent {_messages(sender.sent)} to {arguments.destination}")
+    report(f"sent {_messages(sender.sent)} to {arguments.destination}{sender.summary()}")
     return Exit.OK
 
 
@@ -76,31 +83,43 @@ class _Sender:
     def __init__(self, arguments: argparse.Namespace, headers: dict[str, str]) -> None:
         self._arguments = arguments
         self._headers = headers
+        self._progress = Progress("sent")
         self.sent = 0
 
     def send_all(self, conn: Connection, bodies: Iterator[str | bytes]) -> None:
-        """Send each body; with `--receipt` wait for the broker's confirmations at the end."""
+        """Send each body; with `--confirm` wait for the broker's confirmations at the end."""
         # What comes through a pipe may come slowly, and should not wait for company.
-        streaming = self._arguments.lines == STDIN
+        streaming = STDIN in (self._arguments.lines, self._arguments.json)
         with contextlib.nullcontext() if streaming else conn.batch():
-            for body in bodies:
-                conn.send(
+            for line, body in enumerate(bodies, 1):
+                content_type, headers = self._arguments.content_type, self._headers
+                if self._arguments.json is not None:
+                    assert isinstance(body, bytes)
+                    body, own_type, own = of_json(body, line)
+                    content_type, headers = content_type or own_type, {**own, **headers}
+                send = conn.send_async if self._arguments.confirm else conn.send
+                send(
                     self._arguments.destination,
                     body,
-                    content_type=self._arguments.content_type,
-                    headers=self._headers,
+                    content_type=content_type,
+                    headers=headers,
                     persistent=self._arguments.persistent,
                     priority=self._arguments.priority,
                     expires=self._arguments.expires,
                     delay=self._arguments.delay,
-                    receipt=self._arguments.receipt,
                 )
                 self.sent += 1
-        if self._arguments.receipt:
+                self._progress.show(self.sent)
+        if self._arguments.confirm:
             conn.flush()
+
+    def summary(self) -> str:
+        """Return how long it took, for the end of a report."""
+        return self._progress.summary(self.sent)
 
     def progress(self) -> str:
         """Return how far it got, for the end of an error."""
+        self._progress.summary(self.sent)
         return f"; {_messages(self.sent)} had been sent, not all confirmed" if self.sent else ""
 
 
@@ -115,17 +134,18 @@ def _bodies(arguments: argparse.Namespace) -> Iterator[Iterator[str | bytes]]:
     Raises:
         Failure: it cannot be opened or read, or there is none.
     """
-    if arguments.body is not None and (arguments.lines is not None or arguments.file is not None):
-        raise Failure("give BODY or one of --file and --lines, not both", Exit.USAGE)
-    if arguments.lines is not None:
-        with _opened(arguments.lines) as file:
-            yield _lines(file, arguments.lines)
+    by_line = arguments.lines if arguments.json is None else arguments.json
+    if arguments.body is not None and (by_line is not None or arguments.file is not None):
+        raise Failure("give BODY or one of --file, --lines and --json, not both", Exit.USAGE)
+    if by_line is not None:
+        with _opened(by_line) as file:
+            yield _lines(file, by_line)
     elif arguments.file is not None:
         yield iter([_whole(arguments.file)])
     elif arguments.body is not None and arguments.body != STDIN:
         yield iter([arguments.body])
     elif arguments.body is None and stdin_is_terminal():
-        raise Failure("no body: give BODY, --file, --lines, or '-' to type it here", Exit.USAGE)
+        raise Failure("no body: give BODY, --file, --lines, --json, or '-' to type it here", Exit.USAGE)
     else:
         yield iter([_whole(STDIN)])
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 from collections.abc import Iterator
 
 from stompy.cli.exits import Exit, Failure, code_of
-from stompy.cli.options import passcode_from
-from stompy.cli.tls import tls_from
+from stompy.cli.options import passcode_from, tls_from
 from stompy.connection.config import addresses_of
 from stompy.connection.connecting import DEFAULT_URL, connect
 from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover, parse_failover
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.errors import AckError, ConnectError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE
-from stompy.link.settings import DEFAULT_HEARTBEAT
+from stompy.link.settings import DEFAULT_HEARTBEAT, Timeouts
 from stompy.transport.address import Address
+from stompy.world import os
 
 _NO_BROKER = "'stompy broker' starts one for development; --url or STOMPY_URL names another"
 
@@ -27,10 +26,10 @@ _SHORT_DISCONNECT = 2.0
 """Seconds for DISCONNECT when the command was interrupted or has failed."""
 
 
-class SessionObserver(ConnectionListener):
+class SessionObserver(Listener):
     """Notes how the session ends.
 
-    Its attributes are final once `disconnect` has returned, which joins the dispatcher.
+    Its attributes are final once `close` has returned, which joins the dispatcher.
 
     Attributes:
         receipts: the number of RECEIPT frames since it was added.
@@ -45,9 +44,9 @@ class SessionObserver(ConnectionListener):
         """Note a RECEIPT."""
         self.receipts += 1
 
-    def on_disconnected(self, reason: StompError | None) -> None:
+    def on_disconnected(self, event: DisconnectedEvent) -> None:
         """Note the end."""
-        self.reason = reason
+        self.reason = event.reason
 
 
 @contextlib.contextmanager
@@ -66,14 +65,14 @@ def session(arguments: argparse.Namespace) -> Iterator[Connection]:
     try:
         yield conn
     except BaseException as error:
-        conn.disconnect(timeout=_SHORT_DISCONNECT)
+        conn.close(timeout=_SHORT_DISCONNECT)
         if isinstance(error, AckError) and observer.reason is not None:
             raise observer.reason from error  # it could not be acknowledged since the link was lost
         raise
     # All other receipts were waited for, so a listener that is added here gets only that of DISCONNECT.
     last = SessionObserver()
     conn.add_listener(last)
-    conn.disconnect()
+    conn.close()
     if observer.reason is not None:
         raise observer.reason
     if not last.receipts:
@@ -103,9 +102,9 @@ def _connected(arguments: argparse.Namespace, urls: list[str], observer: Session
         passcode=_passcode(arguments, urls),
         vhost=arguments.vhost,
         client_id=arguments.client_id,
-        versions=arguments.stomp_version or NEGOTIABLE,
+        versions=arguments.versions or NEGOTIABLE,
         heartbeat=arguments.heartbeat or DEFAULT_HEARTBEAT,
-        startup_timeout=arguments.wait,
+        timeouts=Timeouts(start=arguments.start_timeout or 0.0),
         reconnect=False,
         listeners=[observer],
         name="cli",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 from stompy.cli.exits import Exit
 from stompy.cli.options import add_headers, add_verbose, count, headers_of
 from stompy.cli.spool import check_pyarrow
+from stompy.world import os
 
 
 def add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

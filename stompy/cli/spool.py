@@ -6,10 +6,8 @@ import argparse
 import contextlib
 import importlib.util
 import math
-import os
 import re
 import sys
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,10 +15,11 @@ from stompy.cli.console import report, say
 from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import add_verbose, seconds
 from stompy.connection.connecting import DEFAULT_URL
-from stompy.errors import SpoolDamaged
+from stompy.errors import SpoolDamagedError
 from stompy.spark.broker_options import BROKER_OPTIONS
 from stompy.spark.options import Option
 from stompy.spark.source_options import SPOOL_OPTIONS, spool_options
+from stompy.world import os, time
 
 if TYPE_CHECKING:
     from stompy.spark.receiver.pool import ReceiverPool
@@ -110,7 +109,7 @@ def _print_status(folder: str) -> Exit:
     oldest = None
     if waiting:
         oldest = waiting[0].modified
-        with contextlib.suppress(SpoolDamaged):  # also where it was removed meanwhile
+        with contextlib.suppress(SpoolDamagedError):  # also where it was removed meanwhile
             oldest = spool.read(waiting[0]).column("received_at")[0].as_py().timestamp()
     beat = last_heartbeat(spool.files)
     say(f"destination  {spool.destination}")

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import base64
-import json
-import sys
 from collections.abc import Callable
+from typing import get_args
 
 from stompy.cli.console import Output, forget_stdout, report
 from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import add_headers, connection_options, count, headers_of, seconds
+from stompy.cli.progress import Progress
+from stompy.cli.records import as_json, format_named, shown
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
-from stompy.connection.subscription import Subscription
+from stompy.connection.subscription import AckMode, Subscription
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import dialect_named
-from stompy.errors import ReceiveTimeout
-from stompy.printable import printable_bytes
+from stompy.errors import ReceiveTimeoutError
 
 _OWN = {
     "destination": "DESTINATION",
@@ -60,13 +59,18 @@ def add_subscribe(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         help=f"end with code 0 when nothing came for {_EMPTY_AFTER:g} s, or --timeout",
     )
     parser.add_argument(
-        "--ack", choices=("auto", "client", "client-individual"), default="client", help="default: client"
+        "--ack",
+        choices=get_args(AckMode),
+        default="handled",
+        help="handled: acknowledge what was written, or read by the reader of a pipe (default: handled)",
     )
     parser.add_argument(
         "--format",
-        choices=tuple(_FORMATS),
+        type=_format,
         default="text",
-        help="text: the bytes of the body and LF; json: one object a line (default: text)",
+        metavar="FORMAT",
+        help="text: the bytes of the body and LF; json: one object a line, which 'stompy send --json' reads; or a "
+        "template such as '{destination} {message-id}: {body}' (default: text)",
     )
     parser.add_argument(
         "--raw", action="store_true", help="do not escape control characters on a terminal, which may interpret them"
@@ -78,18 +82,28 @@ def add_subscribe(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.set_defaults(run=run_subscribe)
 
 
+def _format(text: str) -> Callable[[Message], bytes]:
+    try:
+        return format_named(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"neither text, json nor a template with {{FIELDS}}: {text!r}") from None
+
+
 def run_subscribe(arguments: argparse.Namespace) -> Exit:
     """Print messages until there were enough, nothing came for long enough, or a signal ends it."""
     headers = headers_of(arguments.header, _OWN)
     if arguments.until_empty and arguments.timeout is None:
         arguments.timeout = _EMPTY_AFTER
     output = Output()
-    render = _FORMATS[arguments.format]
-    if render is as_text and output.is_terminal and not arguments.raw:
-        render = as_shown
+    render = arguments.format
+    if render is not as_json and output.is_terminal and not arguments.raw:
+        render = shown(render)
+    progress = Progress("received", hidden=output.is_terminal)
     # With --count, the reader is expected to read all messages.
     by_reading = arguments.count is None and output.is_pipe
-    printer = _Printer(output, render, ack=arguments.ack, by_reading=by_reading)
+    if arguments.ack == "handled":
+        arguments.ack = "client"  # the printer acknowledges in order, many at once
+    printer = _Printer(output, render, progress, ack=arguments.ack, by_reading=by_reading)
     try:
         # The printer ends first: what was written and not yet acknowledged would come again.
         with session(arguments) as conn, printer:
@@ -99,11 +113,12 @@ def run_subscribe(arguments: argparse.Namespace) -> Exit:
         forget_stdout()
         return Exit.BROKEN_PIPE
     except KeyboardInterrupt as signal:
-        report(f"interrupted; {printer.written} received")
+        report(f"interrupted; {printer.written} received{progress.summary(printer.written)}")
         return interruption(signal)
-    if arguments.until_empty:
-        report(f"{printer.written} received from {arguments.destination}")
-    elif not enough:
+    summary = progress.summary(printer.written)
+    if arguments.until_empty or summary:
+        report(f"{printer.written} received from {arguments.destination}{summary}")
+    if not enough and not arguments.until_empty:
         raise Failure(
             f"nothing from {arguments.destination} for {arguments.timeout:g} s; {printer.written} received",
             Exit.TIMEOUT,
@@ -147,8 +162,8 @@ def _next(subscription: Subscription, printer: _Printer, deadline: Deadline) -> 
     """Return the next message, or `None` when the deadline has passed."""
     while True:
         try:
-            return subscription.receive(deadline.sooner(_POLL_INTERVAL).remaining())
-        except ReceiveTimeout:
+            return subscription.receive(timeout=deadline.sooner(_POLL_INTERVAL).remaining())
+        except ReceiveTimeoutError:
             if deadline.expired:
                 return None
             printer.check_reader()
@@ -160,6 +175,7 @@ class _Printer:
     Args:
         output: to write to.
         render: returns the bytes to write for a message.
+        progress: told how many were written.
         ack: the acknowledgement mode.
         by_reading: whether to acknowledge a message only after the reader of the pipe has read it.
 
@@ -168,8 +184,17 @@ class _Printer:
         written: number of messages that were written or read, and acknowledged unless the mode is `auto`.
     """
 
-    def __init__(self, output: Output, render: Callable[[Message], bytes], *, ack: str, by_reading: bool) -> None:
+    def __init__(
+        self,
+        output: Output,
+        render: Callable[[Message], bytes],
+        progress: Progress,
+        *,
+        ack: str,
+        by_reading: bool,
+    ) -> None:
         self._output = output
+        self._progress = progress
         self._render = render
         self._ack = ack
         self._by_reading = by_reading
@@ -216,6 +241,7 @@ class _Printer:
 
     def _acknowledge(self, messages: list[Message]) -> None:
         self.written += len(messages)
+        self._progress.show(self.written)
         if self._ack == "client":
             messages = messages[-1:]  # it covers those before it
         if self._ack != "auto":
@@ -228,33 +254,3 @@ class _Printer:
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         if kind is None or issubclass(kind, KeyboardInterrupt):
             self.settle(Deadline(_DRAIN_TIME))
-
-
-def as_text(message: Message) -> bytes:
-    """Return the bytes of the body and LF."""
-    return message.body + b"\n"
-
-
-def as_shown(message: Message) -> bytes:
-    """Return the text of the body and LF for a terminal, with control characters escaped."""
-    encoding = sys.stdout.encoding or "utf-8"
-    return printable_bytes(message.body).encode(encoding, "backslashreplace") + b"\n"
-
-
-def as_json(message: Message) -> bytes:
-    """Return an object with `destination`, `headers`, and `body` or `body_base64`, as ASCII with LF.
-
-    `body` is the text that the bytes are in UTF-8, whatever type they are declared to be, so that encoding it again
-    gives the same bytes; other bodies are in `body_base64`. Of a repeated header the first value counts (STOMP 1.2,
-    Repeated Header Entries).
-    """
-    record: dict[str, object] = {"destination": message.destination, "headers": dict(message.headers)}
-    try:
-        record["body"] = message.body.decode("utf-8")
-    except UnicodeDecodeError:
-        record["body_base64"] = base64.b64encode(message.body).decode("ascii")
-    # DEL is the one control character that JSON leaves alone.
-    return json.dumps(record).replace("\x7f", "\\u007f").encode("ascii") + b"\n"
-
-
-_FORMATS: dict[str, Callable[[Message], bytes]] = {"text": as_text, "json": as_json}

@@ -6,10 +6,7 @@ import argparse
 import contextlib
 import importlib.util
 import json
-import os
-import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +17,7 @@ from stompy.cli.exits import Exit, Failure
 from stompy.cli.options import add_verbose, count, seconds
 from stompy.connection.connecting import connect
 from stompy.printable import printable
+from stompy.world import os, shutil, time
 
 _ADDRESS = "STOMPY_CONSOLE"
 _COLUMNS = ("queue or topic", "ready", "unacked", "consumers", "in/s", "out/s")

@@ -5,12 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
-import os
-import signal
-import subprocess
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +14,7 @@ from typing import TYPE_CHECKING
 from stompy.cli.console import report_error, say
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.options import add_verbose
+from stompy.world import os, signal, subprocess, threading, time
 
 if TYPE_CHECKING:
     from stompy.worker.worker import Worker
@@ -53,7 +49,7 @@ def run_worker(arguments: argparse.Namespace) -> int:
         # What a handler raises is lost in a finalizer, or in an `except` of the module that is imported.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     worker = load(arguments.target)
-    worker._override(
+    worker.override(
         url=arguments.url,
         concurrency=arguments.concurrency,
         processes=arguments.processes,

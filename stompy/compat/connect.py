@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
@@ -74,6 +75,19 @@ class _Connection(BaseConnection):
 
     _protocol: type[Protocol10 | Protocol11]
 
+    def _initialize(self, transport: type[Transport], given: inspect.BoundArguments) -> None:
+        """Initialize the connection and its protocol, each with those arguments that it takes."""
+
+        def taken_by(function: Any) -> dict[str, Any]:
+            names = inspect.signature(function).parameters.keys() - {"self"}
+            return {name: value for name, value in given.arguments.items() if name in names}
+
+        made = transport(**taken_by(transport.__init__))
+        BaseConnection.__init__(self, made)
+        protocol: Any = self._protocol.__init__
+        protocol(self, made, **taken_by(protocol))
+        _set_old_ssl(made, given.arguments.get("old", {}))
+
     def connect(self, *args: Any, **kwargs: Any) -> None:
         """Open the network connection and send CONNECT or STOMP; the arguments are those of the protocol's `connect`.
 
@@ -108,10 +122,39 @@ def _set_old_ssl(transport: Transport, old: dict[str, Any]) -> None:
     warnings.warn(
         f"{min(old)}= is of stomp.py before 8: call connection.set_ssl([(host, port)]{shown}), which verifies",
         DeprecationWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
     if old.get("use_ssl"):
         transport.set_ssl(transport.hosts, **options)
+
+
+_FIRST = (
+    "host_and_ports prefer_localhost try_loopback_connect reconnect_sleep_initial reconnect_sleep_increase "
+    "reconnect_sleep_jitter reconnect_sleep_max reconnect_attempts_max timeout"
+)
+ARGUMENTS = (
+    f"{_FIRST} heartbeats keepalive vhost auto_decode encoding auto_content_length heart_beat_receive_scale "
+    "bind_host_port"
+)
+
+
+def signature(transport: type[Transport], arguments: str) -> inspect.Signature:
+    """Return the signature of a connection's `__init__`.
+
+    Args:
+        transport: of the connection; the defaults are its own and those of `Protocol11`.
+        arguments: in the order of stomp.py; one that neither takes is ignored.
+    """
+    known: dict[str, inspect.Parameter] = {}
+    for part in (Protocol11, transport):
+        known.update(inspect.signature(part.__init__).parameters)
+    plain, rest = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_KEYWORD
+    taken = [known.get(name) or inspect.Parameter(name, plain, default=None) for name in arguments.split()]
+    return inspect.Signature([known["self"], *taken, inspect.Parameter("old", rest)])
+
+
+_SIGNATURE10 = signature(Transport, f"{_FIRST} keepalive auto_decode encoding auto_content_length bind_host_port")
+_SIGNATURE = signature(Transport, ARGUMENTS)
 
 
 class StompConnection10(_Connection, Protocol10):
@@ -119,102 +162,32 @@ class StompConnection10(_Connection, Protocol10):
 
     _protocol = Protocol10
 
-    def __init__(
-        self,
-        host_and_ports: list[HostAndPort] | None = None,
-        prefer_localhost: bool = True,
-        try_loopback_connect: bool = True,
-        reconnect_sleep_initial: float = 0.1,
-        reconnect_sleep_increase: float = 0.5,
-        reconnect_sleep_jitter: float = 0.1,
-        reconnect_sleep_max: float = 60.0,
-        reconnect_attempts_max: int = 3,
-        timeout: float | None = None,
-        keepalive: Any = None,
-        auto_decode: bool = True,
-        encoding: str = "utf-8",
-        auto_content_length: bool = True,
-        bind_host_port: HostAndPort | None = None,
-        **old: Any,
-    ) -> None:
-        transport = Transport(
-            host_and_ports,
-            prefer_localhost,
-            try_loopback_connect,
-            reconnect_sleep_initial,
-            reconnect_sleep_increase,
-            reconnect_sleep_jitter,
-            reconnect_sleep_max,
-            reconnect_attempts_max,
-            timeout,
-            keepalive,
-            None,
-            auto_decode,
-            encoding,
-            bind_host_port=bind_host_port,
-        )
-        BaseConnection.__init__(self, transport)
-        Protocol10.__init__(self, transport, auto_content_length)
-        _set_old_ssl(transport, old)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._initialize(Transport, _SIGNATURE10.bind(self, *args, **kwargs))
+
+    __init__.__signature__ = _SIGNATURE10  # type: ignore[attr-defined]
 
 
-class _HeartbeatConnection(_Connection):
-    """A connection of 1.1 or 1.2."""
-
-    _protocol: type[Protocol11]
-
-    def __init__(
-        self,
-        host_and_ports: list[HostAndPort] | None = None,
-        prefer_localhost: bool = True,
-        try_loopback_connect: bool = True,
-        reconnect_sleep_initial: float = 0.1,
-        reconnect_sleep_increase: float = 0.5,
-        reconnect_sleep_jitter: float = 0.1,
-        reconnect_sleep_max: float = 60.0,
-        reconnect_attempts_max: int = 3,
-        timeout: float | None = None,
-        heartbeats: tuple[int, int] = (0, 0),
-        keepalive: Any = None,
-        vhost: str | None = None,
-        auto_decode: bool = True,
-        encoding: str = "utf-8",
-        auto_content_length: bool = True,
-        heart_beat_receive_scale: float = 1.5,
-        bind_host_port: HostAndPort | None = None,
-        **old: Any,
-    ) -> None:
-        transport = Transport(
-            host_and_ports,
-            prefer_localhost,
-            try_loopback_connect,
-            reconnect_sleep_initial,
-            reconnect_sleep_increase,
-            reconnect_sleep_jitter,
-            reconnect_sleep_max,
-            reconnect_attempts_max,
-            timeout,
-            keepalive,
-            vhost,
-            auto_decode,
-            encoding,
-            bind_host_port=bind_host_port,
-        )
-        BaseConnection.__init__(self, transport)
-        self._protocol.__init__(self, transport, heartbeats, auto_content_length, heart_beat_receive_scale)  # type: ignore[arg-type]
-        _set_old_ssl(transport, old)
-
-
-class StompConnection11(_HeartbeatConnection, Protocol11):
+class StompConnection11(_Connection, Protocol11):
     """A STOMP 1.1 connection; the arguments are those of `Transport` and `Protocol11`."""
 
     _protocol = Protocol11
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._initialize(Transport, _SIGNATURE.bind(self, *args, **kwargs))
 
-class StompConnection12(_HeartbeatConnection, Protocol12):
+    __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
+
+
+class StompConnection12(_Connection, Protocol12):
     """A STOMP 1.2 connection; the arguments are those of `Transport` and `Protocol11`."""
 
     _protocol = Protocol12
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._initialize(Transport, _SIGNATURE.bind(self, *args, **kwargs))
+
+    __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
 
     @staticmethod
     def is_eol(c: bytes) -> bool:

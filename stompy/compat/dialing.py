@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING, Any
 
 from stompy.deadline import Deadline
 from stompy.errors import TlsError
 from stompy.transport.tcp import TcpDialer, TcpOptions, TcpTransport
+from stompy.world import socket
 
 if TYPE_CHECKING:
     import ssl

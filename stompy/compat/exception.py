@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stompy.errors import ConnectError, ConnectionLost, NotConnected, StompError
+from stompy.errors import ConnectError, NotConnectedError, SessionError, StompError
 
 
 class StompException(Exception):
@@ -32,9 +32,9 @@ class _ConnectionLost(NotConnectedException, ConnectionClosedException, Connecti
 def translated(error: StompError) -> StompException:
     """Return the exception to raise instead of an error of stompy."""
     for kind, exception in (
-        (NotConnected, NotConnectedException),
+        (NotConnectedError, NotConnectedException),
         (ConnectError, ConnectFailedException),
-        (ConnectionLost, _ConnectionLost),
+        (SessionError, _ConnectionLost),
     ):
         if isinstance(error, kind):
             return exception(str(error))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-import os
 import runpy
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from stompy.world import os
 
 _NAME = "stompy.compat"
 _MODULES = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import stompy.compat.log as log
@@ -13,7 +11,9 @@ from stompy.compat.constants import *  # noqa: F403 - programs import them from 
 from stompy.compat.exception import ConnectionClosedException, StompException
 from stompy.compat.utils import Frame, clean_headers
 from stompy.compat.waiting import wait_for
+from stompy.locks import make_condition
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.compat.transport import Transport
@@ -105,8 +105,8 @@ class WaitingListener(ConnectionListener):
     """
 
     def __init__(self, receipt: str | None) -> None:
-        self.receipt_condition = threading.Condition()
-        self.disconnect_condition = threading.Condition()
+        self.receipt_condition = make_condition("listener", None)
+        self.disconnect_condition = make_condition("listener", None)
         self.receipt = receipt
         self.received = False
         self.disconnected = False
@@ -286,9 +286,9 @@ class TestListener(StatsListener, WaitingListener, PrintingListener):
         PrintingListener.__init__(self, print_to_log)
         WaitingListener.__init__(self, receipt)
         self.message_list: list[tuple[dict[str, Any], Any]] = []
-        self.message_condition = threading.Condition()
+        self.message_condition = make_condition("listener", None)
         self.message_received = False
-        self.heartbeat_condition = threading.Condition()
+        self.heartbeat_condition = make_condition("listener", None)
         self.heartbeat_received = False
         self.timestamp = time.strftime("%Y%m%d%H%M%S")
 

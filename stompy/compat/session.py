@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,17 +18,18 @@ from stompy.compat.constants import CMD_DISCONNECT
 from stompy.compat.utils import HEARTBEAT_FRAME, Frame, ReceivedMessage, default_create_thread
 from stompy.connection.dispatcher import Dispatcher
 from stompy.dialects.brokers import dialect_of, leniency_of
-from stompy.errors import HeartBeatTimeout, StompError
+from stompy.errors import HeartbeatTimeoutError, StompError
 from stompy.forks import Owner, when_forked
 from stompy.frames.frame import Frame as WireFrame
 from stompy.frames.learned import Row, Run, frames_of
 from stompy.link.link import Link
 from stompy.link.raw import RawLink
-from stompy.link.settings import LinkSettings
+from stompy.link.settings import LinkSettings, Timeouts
 from stompy.locks import Event
 from stompy.protocol.client import error_message
 from stompy.protocol.unchecked import UncheckedClient
 from stompy.transport.base import Transport as Stream
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.compat.transport import BaseTransport
@@ -50,7 +50,7 @@ class Session:
         self._transport = transport
         self._name = f"compat-{next(_numbers)}"
         self.protocol = UncheckedClient(leniency_for=leniency_of)
-        settings = LinkSettings(heartbeat_tolerance=transport.heartbeat_tolerance)
+        settings = LinkSettings(timeouts=Timeouts(heartbeat_tolerance=transport.heartbeat_tolerance))
         self.link = RawLink(stream, self.protocol, settings, self, name=self._name, address=address)
         self.refusal: str | None = None
         """The error message of the broker, if it refused the session."""
@@ -158,7 +158,7 @@ class Session:
         self.end_reason = reason
         self._transport.session_changed(self, connected=False)
         events = ["disconnected", "receiver_loop_completed"]
-        if isinstance(reason, HeartBeatTimeout):
+        if isinstance(reason, HeartbeatTimeoutError):
             events.append("heartbeat_timeout")
         calls = [partial(self._transport.notify, event) for event in events]
         self._dispatcher.stop([*calls, self.done.set])

@@ -7,7 +7,6 @@ current session.
 from __future__ import annotations
 
 import codecs
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +36,7 @@ from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.transport.address import host_port
 from stompy.transport.base import Dialer
 from stompy.transport.base import Transport as Stream
+from stompy.world import random
 
 HostAndPort = tuple[str, int]
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import socket
-import threading
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from stompy.compat.constants import *  # noqa: F403 - programs import them from here
 from stompy.compat.constants import HDR_CONTENT_LENGTH, HDR_PASSCODE
-from stompy.frames.frame import Headers
+from stompy.frames.frame import Headers, headers_from_head, headers_from_wire
 from stompy.frames.grammar import Grammar, Version, grammar_of
 from stompy.frames.parser import Parser
 from stompy.protocol.unchecked import TOLERATED
+from stompy.world import socket, threading, uuid
 
 LOCALHOST_NAMES = ["localhost", "127.0.0.1", socket.gethostname()]
 """Names of this machine; found without a look-up."""
@@ -58,9 +56,8 @@ class _LazyHeaders:
     def __get__(self, message: ReceivedMessage, owner: type) -> dict[str, str]:
         head = message._head
         if isinstance(head, bytes):
-            value = Headers._from_head(head, message._grammar, "MESSAGE")._mapping()
-        else:
-            value = dict(head._mapping())
+            head = headers_from_head(head, message._grammar, "MESSAGE")
+        value = dict(head.items())
         message.__dict__[self._name] = value
         return value
 
@@ -135,7 +132,7 @@ def is_localhost(host_and_port: tuple[str, int]) -> int:
 def parse_headers(lines: Sequence[str], offset: int = 0) -> dict[str, str]:
     """Return the headers in `lines`, from the line `offset` on."""
     text = "".join([f"\n{line}" for line in lines[offset:] if line.find(":") > 0])
-    return dict(Headers._from_wire(text + "\n", _GRAMMAR, True))
+    return dict(headers_from_wire(text + "\n", _GRAMMAR).items())
 
 
 def parse_frame(frame: bytes) -> Frame | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from stompy.compat.exception import StompException
+from stompy.world import threading
 
 limit = 60.0
 """Seconds."""

@@ -6,6 +6,8 @@ Any thread. A message is claimed under a leaf lock, so that two threads cannot a
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from stompy.connection.message import Message, log_fields
 from stompy.dialects.dialect import Dialect
@@ -15,6 +17,9 @@ from stompy.frames.grammar import Version
 from stompy.link.receipts import FailedFrames, Receipt
 from stompy.locks import Rank, make_lock
 from stompy.protocol.ack import ack_headers
+
+if TYPE_CHECKING:
+    from stompy.connection.connection import Connection
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -27,6 +32,8 @@ class Acker:
         self.failed = FailedFrames()
         """Counts the frames of the connection that fail after the call that sent them."""
         self.claims = make_lock(Rank.LEAF, "claims")
+        self.connection: Callable[[], Connection | None] = lambda: None
+        """Returns the connection, for what is sent because of a message."""
 
     def acknowledge(
         self,
@@ -61,7 +68,11 @@ class Acker:
                 return None
             handle = link.receipts.make() if receipt else None
             extra = b"" if handle is None else handle._line
-            link.writer.write(b"%b%b\n\0" % (head, extra), receipt=handle, on_written=written)
+            # Checked again with the write lock: another thread may have ended the subscription since, and some brokers
+            # end the session at an ACK that comes after its UNSUBSCRIBE.
+            link.writer.write(
+                b"%b%b\n\0" % (head, extra), receipt=handle, check=message._check_subscribed, on_written=written
+            )
             if handle is not None:
                 self.failed.watch(handle)
             return handle
@@ -113,8 +124,7 @@ class Acker:
         head, alone = _head(message, command), False
         if transaction or command == "NACK" or message._unsubscribed:
             dialect = link.dialect
-            if message._unsubscribed and not dialect.ack_after_unsubscribe:
-                raise AckError("the subscription of this message has ended; the broker will deliver it again")
+            message._check_subscribed()
             if transaction:
                 dialect.check_transacted(command)
             if command == "NACK":
@@ -147,10 +157,12 @@ class Acker:
             )
 
     def give_back(self, message: Message, claimant: object) -> None:
-        """Undo a claim, if there is one: the frame was not written, or its transaction was aborted."""
+        """Undo a claim, if there is one: the frame was not written, or its transaction was aborted.
+
+        From then on only the caller knows whether the message was handled, so it is not acknowledged by itself.
+        """
         with self.claims:
-            if message._claimant is claimant:
-                message._claim(None, None)
+            message._unclaim(claimant)
 
 
 def _head(message: Message, command: str) -> bytes:

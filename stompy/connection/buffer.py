@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from stompy.errors import ConcurrencyError, ConnectionLost, StompError
+from stompy.default import DEFAULT, Default
+from stompy.errors import ConcurrencyError, SessionError, StompError
 from stompy.frames.encoder import Encoded
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.connection.sending import Sender
@@ -59,9 +60,9 @@ class FrameBuffer:
             receipt: of the frame.
 
         Raises:
-            LimitExceeded: too many receipts are pending; nothing was added.
-            NotConnected: the connection was closed.
-            ConnectionLost: the link was lost.
+            LimitExceededError: too many receipts are pending; nothing was added.
+            NotConnectedError: the connection was closed.
+            ConnectionLostError: the link was lost.
         """
         link = self.link
         if not isinstance(data, bytes):
@@ -82,8 +83,8 @@ class FrameBuffer:
         self._size += len(data)
         if self._size >= _FLUSH_AT:
             try:
-                self._write(None)
-            except ConnectionLost:
+                self._write(DEFAULT)
+            except SessionError:
                 if self.link.alive and not (receipt is not None and receipt._resendable):
                     self._take_back(data, receipt)
                 raise
@@ -96,18 +97,18 @@ class FrameBuffer:
             self._receipts.remove(receipt)
             self.link.receipts.forget(receipt)
 
-    def flush(self, *, timeout: float | None = None) -> None:
+    def flush(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Write the buffer now, unless all of it will be resent on the next link.
 
         Raises:
-            SendTimeout: another thread was writing for too long. The frames stay in the buffer and may be written
+            SendTimeoutError: another thread was writing for too long. The frames stay in the buffer and may be written
                 later, so the outcome is unknown.
-            ConnectionLost: as `Writer.write`, or unknown if some frames were written before; the others are dropped.
+            ConnectionLostError: as `Writer.write`, or unknown if some frames were written; the others are dropped.
         """
         before = self.flushed
         try:
             self._write(timeout)
-        except ConnectionLost as error:
+        except SessionError as error:
             if before or self._data:
                 error.outcome = "unknown"
             raise
@@ -116,21 +117,21 @@ class FrameBuffer:
         """Write the buffer for the last time; raises as `flush`, but drops what could not be written in time."""
         before = self.flushed
         try:
-            self._write(None)
+            self._write(DEFAULT)
         except StompError as error:
-            if before and isinstance(error, ConnectionLost):
+            if before and isinstance(error, SessionError):
                 error.outcome = "unknown"
             self._abandon(error)
             raise
 
-    def _write(self, timeout: float | None) -> None:
+    def _write(self, timeout: float | Default | None) -> None:
         """Write the buffer; raises as `Writer.write` does, about all that is in it."""
         if not self._data:
             return
         receipts, all_resendable = self._receipts, self._all_resendable()
         try:
             self.link.writer.write(self._data, frames=len(self._data), on_written=self._written, timeout=timeout)
-        except ConnectionLost as error:
+        except SessionError as error:
             if self.link.alive:  # another thread was writing for too long: the buffer can still be written
                 raise
             self._written()
@@ -155,9 +156,9 @@ class FrameBuffer:
         for receipt in receipts:
             self.link.receipts.forget(receipt)
             receipt._report()
-            receipt._resolve("unknown", error)
+            receipt._resolve(error)
 
-    def _flush_in_own_thread(self, timeout: float | None) -> None:
+    def _flush_in_own_thread(self, timeout: float | Default | None) -> None:
         if threading.get_ident() == self._thread:
             self.flush(timeout=timeout)
 

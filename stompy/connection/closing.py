@@ -14,7 +14,8 @@ from stompy.connection.listeners import Callbacks
 from stompy.connection.resend_buffer import ResendBuffer
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, StompError
+from stompy.default import Default, given
+from stompy.errors import BrokerError, ConcurrencyError, StompError
 from stompy.forks import Owner, when_forked
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread
@@ -61,11 +62,22 @@ class Closing:
         """Whether the connection was closed by us."""
         return self._callbacks.discarding
 
-    def disconnect(self, *, timeout: float | None, drain: bool) -> None:
-        """Send DISCONNECT and end the threads; see `Connection.disconnect`."""
+    def wait(self, deadline: Deadline) -> bool:
+        """Wait until the connection has ended and all callbacks with it; see `Connection.wait_closed`."""
+        if self._callbacks.is_current():
+            raise ConcurrencyError("a callback cannot wait for the end of its own connection: the end waits for it")
+        self._links.check_process()
+        # `on_closed` is the last callback: what arrived before a loss is handled before the loss is raised.
+        if not (self._links.wait_final(deadline) and self._callbacks.join_until(deadline)):
+            return False
+        self._links.raise_end()
+        return True
+
+    def close(self, *, timeout: float | Default | None, drain: bool) -> None:
+        """Send DISCONNECT and end the threads; see `Connection.close`."""
         if self._owner.forked:
             return  # the socket is shared with the parent: a frame or a shutdown would end its session
-        deadline = Deadline(self._config.close_timeout if timeout is None else timeout)
+        deadline = Deadline(given(timeout, self._config.close_timeout))
         try:
             if self._done.is_set():
                 pass
@@ -120,7 +132,7 @@ class Closing:
         if not (self._callbacks.wait_idle(deadline) and all(handled)):
             _LOG.warning(
                 "%s is closed before all received messages were handled: %d wait at the deadline; allow more by"
-                " close_timeout, or by the timeout of disconnect",
+                " Timeouts.close, or by the timeout of close",
                 self._name,
                 self._links.link.flow.waiting_messages,
             )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from stompy.errors import BodyDecodeError, LocalProtocolError
+from stompy.errors import BodyDecodeError, ConfigurationError, LocalProtocolError
 
 Body = str | bytes | bytearray | memoryview | bool | int | float | Mapping[str, object] | list[Any] | tuple[Any, ...]
 """Text, bytes, or a value to encode as JSON, in which mappings must be `dict`."""
@@ -18,6 +18,8 @@ JSON_TYPE = "application/json"
 
 _NO_CHARSETS = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"))
 """Python codecs that are not charsets. The first two take hours for a long body, and the sender chooses."""
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 OWN_HEADERS = frozenset(("destination", "receipt", "transaction", "content-length", "content-type"))
 """Headers that are set by arguments."""
@@ -67,7 +69,7 @@ def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], b
 
 def _encode_json(body: object, charset: str) -> bytes:
     try:
-        text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, allow_nan=False)
+        text = body if isinstance(body, str) else _JSON.encode(body)
     except (TypeError, ValueError, RecursionError) as error:
         raise LocalProtocolError(f"a body of {type(body).__name__} cannot be encoded as JSON: {error}") from None
     return _encode_text(text, charset)
@@ -164,12 +166,13 @@ def user_headers(headers: Mapping[str, object] | None) -> dict[str, str]:
     """Return a caller's headers as text: `True` becomes `"true"`, `False` `"false"`, an int its decimal digits.
 
     Raises:
-        LocalProtocolError: a header that is set by an argument, or a value of another type.
+        ConfigurationError: a header that is set by an argument.
+        LocalProtocolError: a value of another type.
     """
     if not headers:
         return {}
     for name in OWN_HEADERS.intersection(headers):
-        raise LocalProtocolError(f"header {name!r} is set by its own argument or by stompy, not by headers=")
+        raise ConfigurationError(f"header {name!r} is set by its own argument or by stompy, not by headers=")
     return dict(header_texts(headers))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
-from stompy.connection.reconnect import Reconnect, ResendLimits
-from stompy.deadline import check_seconds
+from stompy.connection.reconnect import Order, Reconnect, ResendLimits, resend_of
+from stompy.default import DEFAULT, given
 from stompy.dialects.brokers import dialect_named, dialect_of, with_limits
 from stompy.dialects.dialect import Dialect
 from stompy.errors import ConfigurationError, ConnectError
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from stompy.transport.websocket.options import WebSocketOptions
 
-Order = Literal["given", "random", "priority"]
-"""The order of addresses in one pass: as given, random, or the first address first and the others random."""
-
 Login = str | Callable[[], str | tuple[str | None, str | Secret[str] | None]]
 """The login, or a function called for each connect, which may also return a pair of login and passcode."""
 Passcode = str | Secret[str] | Callable[[], str | Secret[str]]
@@ -37,7 +34,7 @@ Passcode = str | Secret[str] | Callable[[], str | Secret[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(LinkSettings):
-    """The arguments of `connect`, parsed; durations in seconds. `vhost` overrides that of all addresses.
+    """The arguments of `connect`, parsed; `vhost` overrides that of all addresses.
 
     Attributes:
         addresses: of the brokers.
@@ -45,12 +42,8 @@ class Config(LinkSettings):
         login: overrides the address's login; a function is called for each connect.
         passcode: overrides the address's passcode; a function is called for each connect.
         client_id: the `client-id` header of CONNECT, for durable subscriptions.
-        connect_timeout: for one address, up to CONNECTED.
-        startup_timeout: for all attempts at the first session; `None` makes one attempt.
-        close_timeout: default of `disconnect`.
         content_length: default of `send`.
         reconnect: policy for replacing a lost link, or `None`.
-        resend: limits of the resend buffer, or `None`.
         dialect: name of the broker's dialect; `None` chooses it by CONNECTED.
         name: part of thread names and receipt ids.
         tls: for addresses with TLS; `None` trusts the system's certificate authorities. A config with an
@@ -65,12 +58,8 @@ class Config(LinkSettings):
     login: Login | None = field(default=None, repr=False)
     passcode: Passcode | None = field(default=None, repr=False)
     client_id: str | None = None
-    connect_timeout: float = 10.0
-    startup_timeout: float | None = None
-    close_timeout: float = 10.0
     content_length: bool = True
     reconnect: Reconnect | None = None
-    resend: ResendLimits | None = None
     dialect: str | None = None
     name: str = "connection"
     tls: Tls | ssl.SSLContext | None = None
@@ -84,19 +73,25 @@ class Config(LinkSettings):
             # Else a caller that gives certificates would believe that the connection is encrypted.
             raise ConfigurationError("tls was given, but no address uses TLS: write stomp+ssl:// or wss://")
         object.__setattr__(self, "passcode", as_secret(self.passcode))
-        for name in ("connect_timeout", "close_timeout"):
-            check_seconds(getattr(self, name), name, positive=True, finite=True, optional=False)
-        check_seconds(self.startup_timeout, "startup_timeout", positive=True, finite=True)
-        if self.order not in get_args(Order):
-            raise ConfigurationError(f"order must be one of {', '.join(get_args(Order))}, not {self.order!r}")
         if self.dialect is not None:
             dialect_named(self.dialect)
         if self.client_id is not None and "client-id" in self.headers:
             raise ConfigurationError("the client id was given twice: as client_id and as a header")
-        if self.resend is not None and self.reconnect is None:
-            raise ConfigurationError(
-                "resend_unconfirmed needs a reconnect policy: without one there is no next session"
-            )
+
+    @property
+    def start_timeout(self) -> float | None:
+        """Seconds for the first session; 0 makes one attempt, `None` has no limit."""
+        return given(self.timeouts.start, 0.0)
+
+    @property
+    def close_timeout(self) -> float:
+        """Default of `close`, in seconds."""
+        return given(self.timeouts.close, 10.0)
+
+    @property
+    def resend(self) -> ResendLimits | None:
+        """Limits of the resend buffer, or `None`."""
+        return None if self.reconnect is None else resend_of(self.reconnect.resend_unconfirmed)
 
     @property
     def client(self) -> str | None:
@@ -128,11 +123,11 @@ class Config(LinkSettings):
         vhost = self.vhost if self.vhost is not None else address.vhost
         if vhost is None and dialect is not None:
             vhost = dialect.host
-        leniency = self.leniency
-        if leniency is None and dialect is not None:
-            leniency = dialect.leniency
+        limits = self.limits
+        if limits.leniency is DEFAULT and dialect is not None:
+            limits = replace(limits, leniency=dialect.leniency)
         headers = self.headers if self.client_id is None else {**self.headers, "client-id": self.client_id}
-        return replace(self, vhost=vhost, leniency=leniency, headers=headers, client_id=None)
+        return replace(self, vhost=vhost, limits=limits, headers=headers, client_id=None)
 
 
 def _unpickle(values: dict[str, Any]) -> Config:
@@ -185,7 +180,7 @@ def credentials_now(login: Login | None, passcode: Passcode | None, *, address: 
     """Return the credentials for one connect, calling functions in the thread that connects.
 
     Raises:
-        ConnectError: a function raised; retryable. Only the type of its error is shown.
+        ConnectError: a function raised; safe to retry. Only the type of its error is shown.
         ConfigurationError: a function returned something other than text.
     """
     passcode = as_secret(passcode)

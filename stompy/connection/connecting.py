@@ -5,23 +5,20 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NoReturn, TypedDict
 
 from stompy.connection.closing import Closing
 from stompy.connection.codec import user_headers
-from stompy.connection.config import Config, Login, Order, Passcode, addresses_of, check_credentials, versions_of
+from stompy.connection.config import Config, Login, Passcode, addresses_of, check_credentials, versions_of
 from stompy.connection.connection import Connection
 from stompy.connection.failover import Failover, is_failover, parse_failover
-from stompy.connection.listeners import ConnectionListener
-from stompy.connection.reconnect import Reconnect, ResendLimits, reconnect_of, resend_of
+from stompy.connection.listeners import Listener
+from stompy.connection.reconnect import Reconnect, reconnect_of
+from stompy.default import DEFAULT, Default, check_names, given
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError
-from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version
-from stompy.link.flow import InboxLimits
-from stompy.link.receipts import MAX_RECEIPTS
-from stompy.link.settings import DEFAULT_HEARTBEAT
-from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE
-from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
+from stompy.frames.grammar import NEGOTIABLE, Version
+from stompy.link.settings import DEFAULT_HEARTBEAT, Limits, Timeouts
 from stompy.secret import Secret, as_secret, without_traceback
 from stompy.transport.address import Address
 from stompy.transport.proxy import parse_proxy
@@ -45,21 +42,10 @@ class ConnectOptions(TypedDict, total=False):
     dialect: DialectName | None
     versions: str | Version | Iterable[str | Version]
     heartbeat: tuple[float, float]
-    heartbeat_tolerance: float
-    connect_timeout: float
-    send_timeout: float
-    receipt_timeout: float
-    close_timeout: float
-    limits: Limits | None
-    inbox: InboxLimits | None
-    max_receipts: int
-    max_subscriptions: int
-    max_transactions: int
-    max_eol_rate: int
+    timeouts: Timeouts | Default
+    limits: Limits | Default
     headers: Mapping[str, object] | None
     content_length: bool
-    order: Order | None
-    leniency: Leniency | None
     tls: Tls | ssl.SSLContext | None
     tcp: TcpOptions | None
     proxy: str | None
@@ -85,31 +71,19 @@ def connect(
     dialect: DialectName | None = None,
     versions: str | Version | Iterable[str | Version] = NEGOTIABLE,
     heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT,
-    heartbeat_tolerance: float = DEFAULT_TOLERANCE,
-    connect_timeout: float = 10.0,
-    startup_timeout: float | None = None,
-    send_timeout: float = 30.0,
-    receipt_timeout: float = 30.0,
-    close_timeout: float = 10.0,
-    limits: Limits | None = None,
-    inbox: InboxLimits | None = None,
-    max_receipts: int = MAX_RECEIPTS,
-    max_subscriptions: int = MAX_SUBSCRIPTIONS,
-    max_transactions: int = MAX_TRANSACTIONS,
-    max_eol_rate: int = DEFAULT_EOL_RATE,
+    timeouts: Timeouts | Default = DEFAULT,
+    limits: Limits | Default = DEFAULT,
     headers: Mapping[str, object] | None = None,
     content_length: bool = True,
-    order: Order | None = None,
-    reconnect: bool | Reconnect | None = None,
-    resend_unconfirmed: bool | ResendLimits = False,
-    leniency: Leniency | None = None,
-    listeners: Iterable[ConnectionListener] = (),
+    reconnect: bool | Reconnect | Default = DEFAULT,
+    listeners: Iterable[Listener] = (),
     name: str = "connection",
     tls: Tls | ssl.SSLContext | None = None,
     tcp: TcpOptions | None = None,
     proxy: str | None = None,
     telemetry: Telemetry | None = None,
     websocket: WebSocketOptions | None = None,
+    **misspelt: NoReturn,
 ) -> Connection:
     """Connect to a broker; return when the session is open.
 
@@ -117,10 +91,6 @@ def connect(
         url: `stomp://[login:passcode@]host[:port][/vhost]`, `stomp+ssl://...` for TLS, `stomp+unix:///path`,
             `ws://[login:passcode@]host[:port][/path][?query]` or `wss://...` for WebSocket; several of these; or
             ActiveMQ's `failover:(a,b)?randomize=...`, which also sets how to reconnect.
-        order: the order of several addresses: `"given"`, `"random"`, or `"priority"`, which tries the first address
-            first and the others in random order. `None` uses the order of a `failover:` address, else `"given"`. Each
-            attempt starts over, so with `"given"` and `"priority"` a lost connection returns to the first address if
-            it is reachable.
         login: overrides the address's login. A function is called for each connect, including reconnects; it returns
             the login, or a pair of login and passcode.
         passcode: overrides the address's passcode. A function is called for each connect, such as for a token that
@@ -132,29 +102,13 @@ def connect(
             that STOMP escapes, as brokers differ there.
         versions: STOMP versions to offer, such as `"1.2"` or `("1.1", "1.2")`.
         heartbeat: seconds between heartbeats: those we can send, those we want to receive; 0 for none.
-        heartbeat_tolerance: number of negotiated intervals without a byte after which the broker counts as dead.
-        connect_timeout: seconds for each address, until CONNECTED.
-        startup_timeout: seconds for the first session: retry failures that may be temporary (connection refused,
-            unknown host name, no answer) with the delays of `reconnect` or its defaults. `None` makes one attempt.
-        send_timeout: seconds for writing one frame.
-        receipt_timeout: default seconds for receipts, and for `Subscription.receive`.
-        close_timeout: default seconds for `disconnect`.
-        limits: limits on received frames.
-        inbox: limits on messages that wait for user code; above them, reading from the broker pauses. A warning is
-            logged after five seconds.
-        max_receipts: limit of pending receipts; exceeding this or the next two raises `LimitExceeded`.
-        max_subscriptions: limit of active subscriptions.
-        max_transactions: limit of open transactions.
-        max_eol_rate: bytes of line ends per second that the broker may send between frames.
+        timeouts: how long operations may take; by default `Timeouts()`.
+        limits: what is taken of the broker and kept, and which deviations are tolerated; by default `Limits()`.
         headers: added to CONNECT.
         content_length: whether SEND has `content-length` by default; without it ActiveMQ makes a text message.
-        reconnect: replace a lost session: `True`, a policy, or `None` for that of a `failover:` address, else none.
-            Subscriptions are restored, and `send` waits for the next session, up to the send timeout. The first
-            connect is only retried with `startup_timeout`.
-        resend_unconfirmed: after a reconnect, resend what was sent with `receipt` or `confirm` and not confirmed, in
-            order and before any new send. Every copy has the same `stompy-dedupe-id` header (and `_AMQ_DUPL_ID` for
-            Artemis, which drops duplicates). `True`, or limits. Requires `reconnect`.
-        leniency: deviations from STOMP to tolerate; `None` uses those that the broker is known to need.
+        reconnect: replace a lost session: `True`, `False`, or a policy. By default that of a `failover:` address, else
+            `False`. Subscriptions are restored, and `send` waits for the next session, up to the send timeout. The
+            first session is only retried with `Timeouts.start`.
         listeners: called from the first event on.
         name: part of thread names.
         tls: for `stomp+ssl://` and `wss://`: certificate authorities, client certificate and the like; by default the
@@ -164,23 +118,29 @@ def connect(
             broker's host name.
         telemetry: a `stompy.OpenTelemetry`, which records traces and metrics.
         websocket: HTTP headers and the like, for `ws://` and `wss://`.
+        misspelt: raises an error that names the right option.
 
     Raises:
         ConfigurationError: an address or a setting is invalid; nothing was sent.
-        ConnectError: no session was opened; its subclasses say why. With `startup_timeout`, the error of the last
-            attempt.
+        ConnectError: no session was opened; its subclasses say why. With `Timeouts.start`, that of the last attempt.
     """
+    if misspelt:
+        import inspect  # slow, and seldom needed
+
+        names = tuple(misspelt)
+        misspelt.clear()  # a traceback would show a password
+        check_names("connect", names, {*inspect.signature(connect).parameters} - {"misspelt"})
     # From here on, no local variable shows a credential in a traceback.
     arguments, url, passcode = Secret((url, headers)), "", as_secret(passcode)
     hidden_proxy, proxy = as_secret(proxy), None
     hidden_login, login, headers = Secret(login), None, None
     login = check_credentials(hidden_login, passcode)
     addresses, failover, fields = _parse_arguments(arguments)
-    policy = failover.policy if failover is not None and reconnect is None else reconnect_of(reconnect)
+    policy = reconnect_of(reconnect, None if failover is None else failover.policy)
     config = without_traceback(
         lambda: Config(
             addresses=addresses,
-            order=order if order is not None else "given" if failover is None else failover.order,
+            order=given(DEFAULT if policy is None else policy.order, "given" if failover is None else failover.order),
             login=login,
             passcode=passcode,
             vhost=vhost,
@@ -188,23 +148,11 @@ def connect(
             dialect=dialect,
             versions=versions_of(versions),
             heartbeat=heartbeat,
-            heartbeat_tolerance=heartbeat_tolerance,
-            connect_timeout=connect_timeout,
-            startup_timeout=startup_timeout,
-            send_timeout=send_timeout,
-            receipt_timeout=receipt_timeout,
-            close_timeout=close_timeout,
-            limits=limits or Limits(),
-            inbox=inbox or InboxLimits(),
-            max_receipts=max_receipts,
-            max_subscriptions=max_subscriptions,
-            max_transactions=max_transactions,
-            max_eol_rate=max_eol_rate,
+            timeouts=given(timeouts, Timeouts()),
+            limits=given(limits, Limits()),
             headers=fields.reveal(),
             content_length=content_length,
             reconnect=policy,
-            resend=resend_of(resend_unconfirmed),
-            leniency=leniency,
             name=name,
             tls=tls,
             tcp=tcp or TcpOptions(),
@@ -212,7 +160,7 @@ def connect(
             websocket=websocket,
         )
     )
-    made = Connection if telemetry is None else telemetry._connection
+    made = Connection if telemetry is None else telemetry.connection
     connection = made(config, tuple(listeners))
     connection._open()
     _connections.add(connection._closing)
@@ -239,6 +187,6 @@ def _close_all() -> None:
     for closing in list(_connections):
         if not closing.closed:
             try:
-                closing.disconnect(timeout=_EXIT_TIMEOUT, drain=False)
+                closing.close(timeout=_EXIT_TIMEOUT, drain=False)
             except StompError:
                 closing.abandon()

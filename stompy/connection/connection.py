@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import Batch
@@ -16,7 +17,7 @@ from stompy.connection.codec import Body
 from stompy.connection.config import Config
 from stompy.connection.encoding import headers_of_subscribe
 from stompy.connection.link_manager import LinkManager
-from stompy.connection.listeners import Callbacks, ConnectionListener
+from stompy.connection.listeners import Callbacks, Listener
 from stompy.connection.message import Message
 from stompy.connection.requests import RequestReply
 from stompy.connection.resend_buffer import ResendBuffer
@@ -27,7 +28,7 @@ from stompy.connection.subscription import (
     AckMode,
     Handler,
     MessageListener,
-    OnError,
+    OnException,
     QueueBrowser,
     Subscription,
     check_ack_mode,
@@ -35,37 +36,55 @@ from stompy.connection.subscription import (
 )
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.connection.transaction import Transaction
-from stompy.deadline import check_seconds
-from stompy.dialects.options import NOTHING_ASKED, SendOptions, SubscribeOptions
-from stompy.errors import ConfigurationError, NotConnected
+from stompy.deadline import Deadline, check_seconds
+from stompy.default import DEFAULT, Default, given
+from stompy.dialects.options import SendOptions, SubscribeOptions
+from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.link.receipts import Receipt
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from stompy.connection.sending import SendArguments
 
 _NUMBERS = itertools.count(1)
 _UNSAFE = re.compile(r"[^\w.-]", re.ASCII)
 """Characters that ids, which begin with the name, cannot have or would have to escape."""
 
 
+_SAID_OTHERWISE = {
+    "disconnect": "it is ended by close()",
+    "stop": "it is ended by close()",
+    "connect": "stompy.connect returns one that is connected",
+    "start": "stompy.connect returns one that is connected",
+    "is_connected": "it is the property 'connected'",
+    "set_listener": "it is add_listener(listener)",
+    "unsubscribe": "subscribe returns a Subscription, which close() ends",
+    "ack": "messages are acknowledged by message.ack()",
+    "nack": "messages are refused by message.nack()",
+    "begin": "use it as 'with connection.transaction()'",
+    "commit": "use it as 'with connection.transaction()'",
+    "abort": "use it as 'with connection.transaction()'",
+    "publish": "it is send(destination, body)",
+}
+"""Names that other libraries have for something, and what it is here."""
+
+
 class Connection:
     """A connection to a broker, returned by `stompy.connect`. Thread-safe; methods may also be called from callbacks.
 
-    Use it as a context manager, or call `disconnect`. The end of the `with` block drains, as `disconnect(drain=True)`
-    does, unless the block raises.
+    Use it as a context manager, or call `close`. The end of the `with` block drains, as `close(drain=True)` does,
+    unless the block raises.
     """
 
-    def __init__(
-        self, config: Config, listeners: Sequence[ConnectionListener] = (), acker: Acker | None = None
-    ) -> None:
+    def __init__(self, config: Config, listeners: Sequence[Listener] = (), acker: Acker | None = None) -> None:
+        if not isinstance(config, Config):
+            raise ConfigurationError("connections are made by stompy.connect('stomp://localhost:61613')")
         name = f"{_UNSAFE.sub('_', config.name)}-{next(_NUMBERS)}"
         self._config = config
         self._acker = acker or Acker()
         self._new_subscription: Callable[..., Subscription] = Subscription
         self._unconfirmed = None if config.resend is None else ResendBuffer(config.resend, name=name)
         self._callbacks = Callbacks(name, listeners)
+        self._callbacks.connection = self._acker.connection = weakref.ref(self)
         self._subscriptions = SubscriptionTable(config, self._callbacks)
         self._router = Router(self._subscriptions, self._callbacks, self._acker)
         self._links = LinkManager(config, name, self._router, self._subscriptions, self._callbacks, self._unconfirmed)
@@ -124,91 +143,63 @@ class Connection:
 
     # Sending.
 
-    @overload
     def send(
         self,
         destination: str,
         body: Body = b"",
         *,
-        receipt: Literal[True],
         confirm: bool = False,
-        **arguments: Unpack[SendArguments],
-    ) -> Receipt: ...
-    @overload
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        receipt: bool = False,
-        confirm: Literal[True],
-        **arguments: Unpack[SendArguments],
-    ) -> Receipt: ...
-    @overload
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        receipt: bool = False,
-        confirm: bool = False,
-        **arguments: Unpack[SendArguments],
-    ) -> Receipt | None: ...
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
-        receipt: bool = False,
-        confirm: bool = False,
-        content_length: bool | None = None,
-        persistent: bool | None = None,
-        priority: int | None = None,
-        expires: float | None = None,
-        delay: float | None = None,
-        group: str | None = None,
-        dedupe_id: str | None = None,
-        timeout: float | None = None,
-    ) -> Receipt | None:
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> None:
         """Send a message; on return, the operating system has every byte (STOMP 1.2, SEND).
 
         Args:
             destination: interpreted by the broker.
             body: `str` (sent as `text/plain;charset=utf-8`), bytes (sent unchanged), or a value to encode as JSON.
-            content_type: a MIME type; text is encoded with its charset.
-            headers: additional headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`).
-            receipt: request a receipt and return it.
-            confirm: request a receipt and wait for it.
-            content_length: whether to add that header; `None` uses the connection's setting.
-            persistent: whether the message survives a restart of the broker; `None` uses the broker's default.
-            priority: 0 to 9.
-            expires: seconds to live.
-            delay: seconds until the broker delivers it.
-            group: messages of a group go to one consumer, in order.
-            dedupe_id: the broker drops messages with an id it has seen.
-            timeout: seconds for the write and, with `confirm`, for the receipt; `None` uses the defaults.
+            confirm: wait until the broker has confirmed the message by a receipt.
+            timeout: seconds for the write and, with `confirm`, for the receipt; by default those of the connection.
+            options: see `SendOptions`.
 
         Raises:
             LocalProtocolError: the frame cannot be encoded; nothing was sent.
-            ConfigurationError: the broker does not support an option; nothing was sent.
-            NotConnected: the connection was closed.
-            ConnectionLost: the connection was lost; `outcome` says whether the broker may have the message.
-            ReceiptTimeout: with `confirm`, the broker did not confirm in time.
-            UnconfirmedFull: with `connect(resend_unconfirmed=...)`, the resend buffer is full; nothing was sent.
+            ConfigurationError: an option is wrong, given twice, or not supported by the broker; nothing was sent.
+            NotConnectedError: the connection was closed.
+            ConnectionLostError: the connection was lost; `outcome` says whether the broker may have the message.
+            ReceiptTimeoutError: with `confirm`, the broker did not confirm in time.
+            UnconfirmedFullError: with `Reconnect(resend_unconfirmed=...)`, the resend buffer is full; nothing was sent.
         """
-        if timeout is not None:
+        if timeout is not DEFAULT:
             check_seconds(timeout)
-        values = (persistent, priority, expires, delay, group, dedupe_id)
-        options = None if values == NOTHING_ASKED else SendOptions(*values)
-        handle = self._sender.send(
-            destination, body, content_type, headers, receipt or confirm, content_length, timeout, options
-        )
-        if confirm and handle is not None:
+        receipt = self._sender.send(destination, body, options, confirm, timeout)
+        if receipt is not None:
             self._sender.flush_batch(timeout=timeout)
-            handle.wait(timeout)
-        return handle
+            receipt.result(timeout)
+
+    def send_async(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> Receipt:
+        """Send a message as `send` does, and return the receipt by which the broker will confirm it.
+
+        Args:
+            destination: as in `send`.
+            body: as in `send`.
+            timeout: seconds for the write; by default the send timeout.
+            options: see `SendOptions`.
+
+        Raises:
+            StompError: as `send`; of what happens later, the receipt.
+        """
+        if timeout is not DEFAULT:
+            check_seconds(timeout)
+        receipt = self._sender.send(destination, body, options, True, timeout)
+        assert receipt is not None
+        return receipt
 
     def batch(self) -> Batch:
         """Return a context manager that collects this thread's sends and writes them together.
@@ -216,39 +207,38 @@ class Connection:
         Frames are written whenever 64 KiB are collected, and when the block ends, even if it raises.
 
         Raises:
-            NotConnected: the connection was closed.
-            ConnectionLost: the connection was lost. At the end of the block its `outcome` is about all frames of the
-                block: `"not-sent"` if none of them was written.
+            NotConnectedError: the connection was closed.
+            ConnectionLostError: the connection was lost. At the end of the block its `outcome` is about all frames of
+                the block: `"not-sent"` if none of them was written.
         """
         return Batch(self._sender)
 
-    def flush(self, *, timeout: float | None = None) -> None:
+    def flush(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Write this thread's batch and wait for all pending receipts.
 
         Messages sent without a receipt are not confirmed. Also raises the error of a frame that failed earlier, on this
-        session or a lost one, unless its receipt's `wait` or another flush of this thread has raised it.
+        session or a lost one, unless its receipt or another flush of this thread has raised it.
 
         Args:
-            timeout: seconds in total; `None` uses the receipt timeout.
+            timeout: seconds in total; by default the receipt timeout.
 
         Raises:
-            SendTimeout: another thread was writing for too long. The batch is kept and written later, so its outcome is
-                unknown.
-            ReceiptTimeout: a receipt did not arrive in time.
+            SendTimeoutError: another thread was writing for too long. The batch is kept and written later, so its
+                outcome is unknown.
+            ReceiptTimeoutError: a receipt did not arrive in time.
             BrokerError: the broker rejected a frame.
-            ConnectionLost: the connection was lost before a receipt arrived.
+            ConnectionLostError: the connection was lost before a receipt arrived.
         """
-        check_seconds(timeout)
-        self._sender.flush(self._config.receipt_timeout if timeout is None else timeout)
+        check_seconds(given(timeout, None))
+        self._sender.flush(given(timeout, self._config.timeouts.receipt))
 
     def request(
         self,
         destination: str,
         body: Body = b"",
         *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
-        timeout: float | None = None,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
     ) -> Message:
         """Send a request and return its reply.
 
@@ -258,25 +248,24 @@ class Connection:
         Args:
             destination: where the responder is subscribed.
             body: as in `send`.
-            content_type: as in `send`.
-            headers: as in `send`; not `reply-to` or `correlation-id`.
-            timeout: seconds; `None` uses the receipt timeout. Later replies are dropped and counted.
+            timeout: seconds; by default the receipt timeout. Later replies are dropped and counted.
+            options: see `SendOptions`; headers without `reply-to` and `correlation-id`.
 
         Raises:
-            ReceiveTimeout: no reply in time.
-            ConnectionLost: the connection was lost first.
+            ReceiveTimeoutError: no reply in time.
+            ConnectionLostError: the connection was lost first.
         """
-        seconds = self._config.receipt_timeout if timeout is None else timeout
-        return self._replies.request(destination, body, content_type=content_type, headers=headers, timeout=seconds)
+        seconds = given(timeout, self._config.timeouts.receipt)
+        return self._replies.request(destination, body, options, timeout=seconds)
 
     def transaction(self) -> Transaction:
         """Return a transaction, a context manager that commits at the end of the block and aborts on an exception.
 
         Raises:
-            NotConnected: the connection was closed.
-            ConnectionLost: the connection was lost.
+            NotConnectedError: the connection was closed.
+            ConnectionLostError: the connection was lost.
         """
-        return Transaction(self._sender, self._acker, content_length=self._config.content_length)
+        return Transaction(self._sender, self._acker)
 
     # Receiving.
 
@@ -285,17 +274,16 @@ class Connection:
         destination: str,
         handler: Handler | MessageListener | None = None,
         *,
-        ack: AckMode = "auto",
+        ack: AckMode = "handled",
         prefetch: int | None = None,
         selector: str | None = None,
         durable: str | None = None,
-        browse: bool = False,
         exclusive: bool = False,
         id: str | None = None,
         headers: Mapping[str, object] | None = None,
         own_thread: bool = False,
-        on_error: OnError = "nack",
-        timeout: float | None = None,
+        on_exception: OnException = "nack",
+        timeout: float | Default | None = DEFAULT,
     ) -> Subscription:
         """Subscribe; return when the broker has confirmed (STOMP 1.2, SUBSCRIBE).
 
@@ -304,43 +292,48 @@ class Connection:
             handler: a function, or an object with `on_message`, called with each message on the dispatcher thread.
                 Without one, the listeners of the connection that define `on_message` consume the messages; if there is
                 none, iterate over the subscription or call its `receive`.
-            ack: `"auto"` (no acknowledgement: messages are consumed when the broker has sent them), `"client"` (an ACK
-                is cumulative) or `"client-individual"`.
+            ack: `"handled"` acknowledges each message after it was handled: when the handler or listener has returned;
+                or, for a thread that iterates or calls `receive`, when it asks for the next message, or its `with`
+                block of the subscription or connection ends without an exception. Until then it may call `ack` or
+                `nack` instead. What is not acknowledged is redelivered after the session. STOMP's own
+                modes are `"auto"` (no acknowledgement: a message is consumed when the broker has sent it, and lost if
+                the program ends before it was handled), `"client"` (an ACK is cumulative) and `"client-individual"`;
+                in the latter two the program calls `ack`.
             prefetch: number of unacknowledged messages that the broker may send ahead.
             selector: deliver only messages whose headers match this condition, such as `"colour = 'red'"`.
             durable: name of a durable topic subscription, for which the broker stores messages while there
                 is no subscriber. It requires a `client_id`, and both must be the same in every run;
-                `unsubscribe(delete=True)` deletes it.
-            browse: read the messages of a queue without consuming them; iteration ends after the last one.
+                `Subscription.unsubscribe(delete=True)` deletes it.
             exclusive: only one of several exclusive consumers of a queue gets messages, until it ends.
             id: of the subscription; `None` generates one.
             headers: additional headers.
-            own_thread: run the handler on a thread of its own instead of the connection's dispatcher.
-            on_error: in the client modes, what to do with an unacknowledged message when its handler raises. `"nack"`
-                sends NACK if the broker is known to redeliver or dead-letter the message, else leaves it. `"leave"`
-                leaves it unacknowledged; it still counts towards the prefetch.
-            timeout: seconds for the broker's confirmation; `None` uses the receipt timeout.
+            own_thread: run the handler, which it requires, on a thread of its own instead of the connection's
+                dispatcher.
+            on_exception: what to do with an unacknowledged message when its handler or listener raises, except in mode
+                `"auto"`. `"nack"` sends NACK if the broker is known to redeliver or dead-letter the message, else
+                leaves it. `"leave"` leaves it unacknowledged; it still counts towards the prefetch.
+            timeout: seconds for the broker's confirmation; by default the receipt timeout.
 
         Raises:
-            ConfigurationError: an unknown `ack` or `on_error`, a handler that cannot be called or is a listener of the
-                connection already, or the broker does not support an option; nothing was sent.
+            ConfigurationError: an unknown `ack` or `on_exception`, a handler that cannot be called or is a listener of
+                the connection already, or the broker does not support an option; nothing was sent.
             LocalProtocolError: the id is in use, or a header cannot be encoded.
             BrokerError: the broker rejected the subscription.
-            ConnectionLost: the connection was lost.
-            ReceiptTimeout: the broker did not confirm in time.
+            ConnectionLostError: the connection was lost.
+            ReceiptTimeoutError: the broker did not confirm in time.
         """
-        check_ack_mode(ack, on_error)
-        check_seconds(timeout)
+        check_ack_mode(ack, on_exception)
+        check_seconds(given(timeout, None))
         function = self._function_of(handler)
-        if browse and function is not None:
-            raise ConfigurationError("browse=True takes no handler: iterate over the subscription")
-        options = SubscribeOptions(prefetch, selector, durable, browse, exclusive)
+        if own_thread and function is None:
+            raise ConfigurationError("own_thread=True runs a handler: subscribe with one")
+        options = SubscribeOptions(prefetch, selector, durable, False, exclusive)
         link = self._links.link
         extra = headers_of_subscribe(
             link, destination, ack, options=options, headers=headers, client_id=self._config.client
         )
-        dispatcher = self._callbacks.new_dispatcher() if own_thread and function is not None else None
-        subscription = (QueueBrowser if browse else self._new_subscription)(
+        dispatcher = self._callbacks.new_dispatcher() if own_thread else None
+        subscription = self._new_subscription(
             self._subscriptions,
             id=id if id is not None else self._subscriptions.new_id(),
             destination=destination,
@@ -350,7 +343,7 @@ class Connection:
             dispatcher=dispatcher,
             options=options,
             acks_all=ack == "client" and link.dialect.ack_reaches == "connection",
-            on_error=on_error,
+            on_exception=on_exception,
         )
         try:
             self._subscriptions.add(subscription, timeout=timeout)
@@ -359,13 +352,54 @@ class Connection:
             raise
         return subscription
 
+    def browse(
+        self,
+        queue: str,
+        *,
+        selector: str | None = None,
+        headers: Mapping[str, object] | None = None,
+        timeout: float | Default | None = DEFAULT,
+    ) -> Iterator[Message]:
+        """Return an iterator over the messages in a queue, which stay there; it ends after the last one.
+
+        The broker is asked when the first message is.
+
+        Args:
+            queue: to read.
+            selector: as in `subscribe`.
+            headers: additional headers.
+            timeout: seconds for each message; by default the receipt timeout.
+
+        Raises:
+            ConfigurationError: the broker cannot browse, or does not mark the end; nothing was sent.
+            BrokerError: the broker refused; this and the following are raised by the iterator.
+            ReceiveTimeoutError: no message in time.
+            ConnectionLostError: the connection was lost.
+        """
+        seconds = given(timeout, self._config.timeouts.receipt)
+        check_seconds(seconds)
+        options = SubscribeOptions(selector=selector, browse=True)
+        link, client = self._links.link, self._config.client
+        extra = headers_of_subscribe(link, queue, "auto", options=options, headers=headers, client_id=client)
+        identity = self._subscriptions.new_id()
+        browser = QueueBrowser(
+            self._subscriptions,
+            id=identity,
+            destination=queue,
+            ack="auto",
+            handler=None,
+            headers=extra,
+            options=options,
+        )
+        return browser.messages(seconds)
+
     def _function_of(self, handler: Handler | MessageListener | None) -> Handler | None:
         """Return the function to call with messages; raises as `subscribe` does."""
         if not callable(handler) and any(handler is each for each in self._callbacks.message_listeners):
             raise ConfigurationError("this listener gets all messages of the connection: subscribe without a handler")
         return handler_of(handler)
 
-    def add_listener(self, listener: ConnectionListener) -> None:
+    def add_listener(self, listener: Listener) -> None:
         """Add a listener after the existing ones; it is called from the next event on.
 
         If it defines `on_message`, it also gets what waits in subscriptions from which nobody has received yet.
@@ -373,20 +407,20 @@ class Connection:
         self._callbacks.add_listener(listener)
         self._router.listener_added()
 
-    def remove_listener(self, listener: ConnectionListener) -> None:
+    def remove_listener(self, listener: Listener) -> None:
         """Remove a listener; unknown ones are ignored."""
         self._callbacks.remove_listener(listener)
 
     # Closing.
 
-    def disconnect(self, *, timeout: float | None = None, drain: bool = False) -> None:
+    def close(self, *, timeout: float | Default | None = DEFAULT, drain: bool = False) -> None:
         """Send DISCONNECT, wait for its receipt, then close the connection. Idempotent.
 
         Errors of the broker or the network are logged, not raised. Unacknowledged messages go back to the broker. May
         be called from a callback. If a signal handler raises during the call, call it again.
 
         Args:
-            timeout: seconds in total; `None` uses the close timeout.
+            timeout: seconds in total; by default the close timeout.
             drain: first stop accepting messages and wait until handlers, listeners and other threads have handled those
                 received, for at most 80 % of the timeout; what is left is logged as a warning. Loops over subscriptions
                 in other threads end.
@@ -394,8 +428,30 @@ class Connection:
         Raises:
             ConfigurationError: the timeout is invalid; nothing was done.
         """
-        check_seconds(timeout)
-        self._closing.disconnect(timeout=timeout, drain=drain)
+        check_seconds(given(timeout, None))
+        self._closing.close(timeout=timeout, drain=drain)
+
+    @property
+    def closed(self) -> bool:
+        """Whether there will be no further session: `close` was called, or the connection was lost for good."""
+        return self._closing.closed or self._links.final
+
+    def wait_closed(self, *, timeout: float | None = None) -> bool:
+        """Wait until the connection is closed and its last callback has run; return `False` if it is not in time.
+
+        A program of handlers waits here. A signal's handler runs meanwhile, and what it raises, such as
+        `KeyboardInterrupt`, ends the wait.
+
+        Args:
+            timeout: seconds; `None` for no limit.
+
+        Raises:
+            StompError: the error by which the connection was lost for good: of the session or, with `reconnect`, of the
+                last attempt.
+            ConcurrencyError: called in a callback of this connection, or in a forked child.
+            ConfigurationError: the timeout is invalid.
+        """
+        return self._closing.wait(Deadline(timeout))
 
     def __enter__(self) -> Connection:
         return self
@@ -404,13 +460,28 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # What was received is lost in mode `auto` unless it is handled now; after an error, the program ends at once.
-        self.disconnect(drain=kind is None)
+        if kind is None:
+            self._subscriptions.acknowledge_held()
+        self.close(drain=kind is None)
+
+    if not TYPE_CHECKING:  # as type checkers would accept every name
+
+        def __getattr__(self, name: str) -> object:
+            hint = _SAID_OTHERWISE.get(name)
+            end = "" if hint is None else f"; {hint}"
+            raise AttributeError(f"a Connection has no {name!r}" + end)
 
     def __del__(self) -> None:
         closing: Closing | None = getattr(self, "_closing", None)
-        if closing is not None and not closing.closed:
-            warnings.warn(f"a connection was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
-            closing.close_from_finalizer()
+        if closing is None:
+            return
+        if not self._callbacks.dispatcher.ended:
+            self._callbacks.connection = lambda: self  # for its last events, which name it; then it is collected
+        if not closing.closed:
+            try:
+                warnings.warn(f"a connection was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
+            finally:  # a filter may turn the warning into an error
+                closing.close_from_finalizer()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a Connection cannot be pickled; pickle the arguments of connect() instead")
@@ -418,7 +489,7 @@ class Connection:
     def __repr__(self) -> str:
         try:
             link = self._links.link
-        except NotConnected:
+        except NotConnectedError:
             return "<Connection not open>"
         state = "connected" if self.connected else "closed" if self._closing.closed else "lost"
         return f"<Connection {link.address} STOMP {self.version} {state}>"

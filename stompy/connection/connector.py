@@ -13,14 +13,20 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stompy.connection.config import Config, Order
+from stompy.connection.config import Config
+from stompy.connection.reconnect import Order
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import RABBITMQ, is_client_id_in_use, is_unknown_virtual_host
-from stompy.errors import AllBrokersFailed, ClientIdInUse, ConnectError, ConnectRefused, NotConnected
+from stompy.errors import (
+    AllBrokersFailedError,
+    ClientIdInUseError,
+    ConnectError,
+    ConnectRefusedError,
+    NotConnectedError,
+)
 from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.locks import Rank, make_lock
@@ -31,6 +37,7 @@ from stompy.transport.proxy import ProxyDialer
 from stompy.transport.tcp import TcpDialer
 from stompy.transport.tls.options import Tls
 from stompy.transport.unix import UnixDialer
+from stompy.world import random
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -83,9 +90,9 @@ class Connector:
             deadline: for all addresses together.
 
         Raises:
-            ConnectError: the only address failed, or one failed with an error that is not retryable.
-            AllBrokersFailed: all of several addresses failed; has the error of each.
-            NotConnected: cancelled.
+            ConnectError: the only address failed, or one failed with an error that will not pass.
+            AllBrokersFailedError: all of several addresses failed; has the error of each.
+            NotConnectedError: cancelled.
         """
         attempts: list[ConnectError] = []
         for address in in_order(self._config.addresses, self._config.order):
@@ -93,10 +100,10 @@ class Connector:
             try:
                 return self._open(address, deadline)
             except ConnectError as error:
-                if not error.retryable or len(self._config.addresses) == 1:
+                if not error.safe_to_retry or len(self._config.addresses) == 1:
                     raise
                 attempts.append(error)
-        raise AllBrokersFailed(attempts) from attempts[-1]
+        raise AllBrokersFailedError(attempts) from attempts[-1]
 
     def cancel(self) -> None:
         """End the current handshake and start no other. Any thread; never blocks."""
@@ -111,12 +118,12 @@ class Connector:
         config = self._config
         dialer = _WatchedDialer(dialer_of(address, config), self)
         settings, credentials = config.for_address(address), config.credentials(address)
-        deadline = until.sooner(config.connect_timeout)
+        deadline = until.sooner(config.timeouts.connect)
         try:
             return self._session(dialer, settings, credentials, deadline)
-        except ConnectRefused as refused:
+        except ConnectRefusedError as refused:
             if is_client_id_in_use(refused.frame):
-                raise ClientIdInUse(_message(refused), frame=refused.frame, address=refused.address) from refused
+                raise ClientIdInUseError(_message(refused), frame=refused.frame, address=refused.address) from refused
             if settings.vhost is not None or config.dialect is not None or not is_unknown_virtual_host(refused.frame):
                 raise
         # No virtual host was configured, and RabbitMQ has none of the default name, the host name.
@@ -135,7 +142,7 @@ class Connector:
     def _check(self) -> None:
         with self._lock:
             if self._cancelled:
-                raise NotConnected("the connection was closed")
+                raise NotConnectedError("the connection was closed")
 
     def watch(self, transport: Transport) -> None:
         """Remember the transport of a handshake, so that `cancel` can end it."""
@@ -175,5 +182,5 @@ def in_order(addresses: Sequence[Address], order: Order) -> Sequence[Address]:
     return [*addresses[:fixed], *random.sample(addresses[fixed:], len(addresses) - fixed)]
 
 
-def _message(error: ConnectRefused) -> str:
+def _message(error: ConnectRefusedError) -> str:
     return str(error).removeprefix(f"{error.address}: ")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from stompy.deadline import Deadline
 from stompy.forks import ChildEnds
-from stompy.locks import make_condition
+from stompy.locks import Event, make_condition
 from stompy.threads import DaemonThread, must_propagate
 
 _LOG = logging.getLogger("stompy.connection")
@@ -63,6 +63,16 @@ class Dispatcher(DaemonThread):
         with self._condition:
             return self._condition.wait_for(lambda: not self._jobs and not self._busy, deadline.remaining())
 
+    def wait_passed(self, deadline: Deadline) -> bool:
+        """Wait until the jobs that are queued now have run; return `False` at the deadline.
+
+        Called on the dispatcher itself, it returns immediately.
+        """
+        passed = Event()
+        if self.is_current():
+            return True
+        return passed.wait(deadline.remaining()) if self.put(passed.set) else self.wait_idle(deadline)
+
     def run(self) -> None:
         """Run jobs until stopped and empty."""
         while True:
@@ -70,22 +80,24 @@ class Dispatcher(DaemonThread):
                 self._busy = False
                 if not self._jobs:
                     self._condition.notify_all()
-                while not self._jobs:
-                    if self._stopping:
+                    self._condition.wait_for(lambda: self._jobs or self._stopping)
+                    if not self._jobs:
                         return
-                    self._condition.wait()
                 job = self._jobs.popleft()
                 self._busy = True
             run_logged(job)
+            del job  # it may hold the last reference to the connection
 
 
-def run_logged(job: Callable[[], None]) -> None:
-    """Run user code and log what it raises, including `SystemExit`; see `must_propagate` for the exception."""
+def run_logged(job: Callable[[], object]) -> BaseException | None:
+    """Run user code; log and return what it raises, including `SystemExit`; see `must_propagate` for the exception."""
     try:
         with ChildEnds():
             job()
+        return None
     except BaseException as error:
         if must_propagate(error):
             raise
         with contextlib.suppress(BaseException):  # of a handler of logging, which may be why the callback raised
             _LOG.exception("a callback raised")
+        return error

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl
 
-from stompy.connection.config import Order
-from stompy.connection.reconnect import Reconnect
+from stompy.backoff import Backoff
+from stompy.connection.reconnect import Order, Reconnect
 from stompy.errors import ConfigurationError
 
 _FORM = re.compile(r"failover:(?://)?\((?P<inner>[^()]*)\)(?:\?(?P<options>.*))?")
@@ -29,7 +29,7 @@ class Failover:
     urls: str = field(repr=False)
     randomize: bool = True
     priority: bool = False
-    policy: Reconnect | None = field(default_factory=lambda: Reconnect(first_delay=0.01))
+    policy: Reconnect | None = field(default_factory=lambda: Reconnect(backoff=Backoff(first=0.01)))
 
     @property
     def order(self) -> Order:
@@ -76,25 +76,27 @@ def _priority(parsed: Failover, name: str, value: str) -> Failover:
     return replace(parsed, priority=_flag(name, value))
 
 
-def _first_delay(parsed: Failover, name: str, value: str) -> Failover:
-    return _with_policy(parsed, first_delay=_number(name, value, least=1) / 1000)
+def _first(parsed: Failover, name: str, value: str) -> Failover:
+    return _with_backoff(parsed, first=_number(name, value, least=1) / 1000)
 
 
-def _max_delay(parsed: Failover, name: str, value: str) -> Failover:
-    return _with_policy(parsed, max_delay=_number(name, value, least=1) / 1000)
+def _longest(parsed: Failover, name: str, value: str) -> Failover:
+    return _with_backoff(parsed, longest=_number(name, value, least=1) / 1000)
 
 
 def _attempts(parsed: Failover, name: str, value: str) -> Failover:
     attempts = _number(name, value, least=-1)
     if attempts == 0:
         return replace(parsed, policy=None)
-    return _with_policy(parsed, attempts=None if attempts < 0 else attempts)
-
-
-def _with_policy(parsed: Failover, **changes: float | int | None) -> Failover:
     if parsed.policy is None:
         return parsed
-    return replace(parsed, policy=replace(parsed.policy, **changes))  # type: ignore[arg-type]
+    return replace(parsed, policy=replace(parsed.policy, attempts=None if attempts < 0 else attempts))
+
+
+def _with_backoff(parsed: Failover, **changes: float) -> Failover:
+    if parsed.policy is None:
+        return parsed
+    return replace(parsed, policy=replace(parsed.policy, backoff=replace(parsed.policy.backoff, **changes)))
 
 
 def _flag(name: str, value: str) -> bool:
@@ -112,7 +114,7 @@ def _number(name: str, value: str, *, least: int) -> int:
 _OPTIONS: dict[str, Callable[[Failover, str, str], Failover]] = {
     "randomize": _randomize,
     "priorityBackup": _priority,
-    "initialReconnectDelay": _first_delay,
-    "maxReconnectDelay": _max_delay,
+    "initialReconnectDelay": _first,
+    "maxReconnectDelay": _longest,
     "maxReconnectAttempts": _attempts,
 }

@@ -16,26 +16,29 @@ timeout, and its result is dropped.
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stompy.connection import reconnect
 from stompy.connection.connector import Connector
-from stompy.connection.reconnect import Reconnect, ReconnectThread
+from stompy.connection.reconnect import Outage, Reconnect, ReconnectThread
 from stompy.connection.stats import EndedLinks
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT, Default, given
 from stompy.errors import (
     BrokerError,
     ConcurrencyError,
     ConnectError,
-    ConnectionLost,
-    ConnectRefused,
-    NotConnected,
+    ConnectionLostError,
+    ConnectRefusedError,
+    NotConnectedError,
+    SessionError,
     StompError,
 )
 from stompy.link.link import Link
 from stompy.locks import Event, Rank, make_condition
+from stompy.threads import must_propagate
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.connection.config import Config
@@ -99,8 +102,11 @@ class LinkManager:
         self._final = False
         self._down = False
         self._failure: StompError | None = None
+        self._outage: Outage | None = None
+        self._address = ""
+        """Of the last session that was opened."""
+        self._end_reason: StompError | None = None
         self._thread: ReconnectThread | None = None
-        self._leaving: list[Link] = []
         self._generation = 0
         self._failures = 0
         self._published = 0.0
@@ -115,13 +121,24 @@ class LinkManager:
     def link(self) -> Link:
         """The newest published link, alive or not."""
         if self._link is None:
-            raise NotConnected("the connection was never opened")
+            raise NotConnectedError("the connection was never opened")
         return self._link
 
     def links_for_stats(self) -> tuple[Link, EndedLinks]:
         """Return the newest link, and the counters of the earlier ones."""
         with self._changed:
             return self.link, self._ended_links
+
+    @property
+    def outage(self) -> str | None:
+        """Why there is no session, and when the next attempt is made; `None` if there is one, or it was closed."""
+        outage = self._outage
+        return None if outage is None or self._closing.is_set() else str(outage)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is the copy in a forked child."""
+        return self._fork_error is not None
 
     def check_process(self) -> None:
         """Check that this is not a forked child.
@@ -132,53 +149,73 @@ class LinkManager:
         if self._fork_error is not None:
             raise self._fork_error.with_traceback(None)
 
-    def live(self, timeout: float | None = None) -> Link:
+    def live(self, timeout: float | Default | None = DEFAULT) -> Link:
         """Return the link to use now; if it has ended, wait for the next one.
 
         Args:
-            timeout: seconds; `None` uses the send timeout.
+            timeout: seconds; by default the send timeout.
 
         Raises:
             ConcurrencyError: the connection belongs to the parent process.
-            NotConnected: `disconnect` was called.
-            ConnectionLost: the link was lost and there is no other, or none in time; nothing was sent.
+            NotConnectedError: `close` was called.
+            ConnectionLostError: the link was lost and there is no other, or none in time; nothing was sent.
         """
         self.check_process()
         if self._closing.is_set():
-            raise NotConnected("the connection is closed")
+            raise NotConnectedError("the connection is closed")
         link = self.link
         if link.alive:
             return link
         if self._config.reconnect is None:
             link.check_open()
-        deadline = Deadline(self._config.send_timeout if timeout is None else timeout)
+        seconds = given(timeout, self._config.timeouts.send)
+        deadline = Deadline(seconds)
         with self._changed:
             self._changed.wait_for(
                 lambda: self._final or self._closing.is_set() or self.link.alive, deadline.remaining()
             )
         if self._closing.is_set():
-            raise NotConnected("the connection is closed")
+            raise NotConnectedError("the connection is closed")
         if self._failure is not None:
-            raise ConnectionLost(f"the connection is lost for good: {self._failure}", outcome="not-sent")
+            text = f"the connection is lost for good: {self._failure}"
+            raise ConnectionLostError(text, outcome="not-sent") from self._failure
         if not self.link.alive and not self._final:
-            raise ConnectionLost("there was no connection to a broker in time", outcome="not-sent")
+            outage = self._outage
+            reason = self.link.end_reason if outage is None else outage.reason
+            text = f"there was no session within {round(seconds or 0, 2):g} s: {outage or reason}"
+            raise ConnectionLostError(text, outcome="not-sent") from reason
         self.link.check_open()
         return self.link
+
+    @property
+    def final(self) -> bool:
+        """Whether there will be no other link, and this one has ended."""
+        return self._final
+
+    def wait_final(self, deadline: Deadline) -> bool:
+        """Wait until there will be no other link; return `False` at the deadline."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._final, deadline.remaining())
+
+    def raise_end(self) -> None:
+        """Raise the error that ended the connection, unless it was closed."""
+        if self._end_reason is not None:
+            raise self._end_reason.with_traceback(None)
 
     # Opening.
 
     def open(self) -> None:
-        """Open the first link, in the caller's thread, with one attempt or as `startup_timeout` allows.
+        """Open the first link, in the caller's thread, with one attempt or as `Timeouts.start` allows.
 
         Raises:
             ConnectError: no link could be opened, or it ended immediately.
         """
-        seconds = self._config.startup_timeout
-        if seconds is None:
+        seconds = self._config.start_timeout
+        if seconds == 0:
             self._open(Deadline(None))
             return
         deadline, policy = Deadline(seconds), self._config.reconnect or Reconnect()
-        last = seconds - min(_LAST_ATTEMPT, seconds / 10)
+        last = None if seconds is None else seconds - min(_LAST_ATTEMPT, seconds / 10)
         reconnect.retry(
             lambda: self._open(deadline),
             replace(policy, attempts=None, total=last),
@@ -190,9 +227,10 @@ class LinkManager:
         try:
             self.attempt(deadline)
         except BrokerError as error:
-            raise ConnectRefused(f"right after CONNECTED: {error}", frame=error.frame) from error
-        except ConnectionLost as lost:
-            raise ConnectError(f"right after CONNECTED: {lost}") from lost
+            text = f"right after CONNECTED: {error}"
+            raise ConnectRefusedError(text, frame=error.frame, address=self._address) from error
+        except ConnectionLostError as lost:
+            raise ConnectError(f"right after CONNECTED: {lost}", address=self._address) from lost
 
     def attempt(self, deadline: Deadline) -> None:
         """Try all addresses once and publish the new link.
@@ -227,7 +265,7 @@ class LinkManager:
     def _announce(self, link: Link, decided: Event) -> None:
         """Make a new link known to `close`, and its session to listeners."""
         with self._changed:
-            self._next = link
+            self._next, self._address = link, link.address
             self._check_not_closing()
             self._announced = link
             self._callbacks.connected(link.connected, decided)
@@ -237,7 +275,7 @@ class LinkManager:
         reason = None
         if isinstance(error, StompError) and not self._closing.is_set():
             reason = (
-                error if isinstance(error, ConnectionLost) else ConnectionLost(f"the session was given up: {error}")
+                error if isinstance(error, SessionError) else ConnectionLostError(f"the session was given up: {error}")
             )
             link.fail(reason)
         link.discard()
@@ -254,21 +292,23 @@ class LinkManager:
 
     def _check_not_closing(self) -> None:
         if self._closing.is_set():
-            raise NotConnected("the connection was closed")
+            raise NotConnectedError("the connection was closed")
 
     def _publish(self, link: Link) -> None:
         with self._changed:
             self._check_not_closing()
             # One that ended meanwhile was never in use.
             self._check_fresh(link)
+            first, outage, self._outage = self._link is None, self._outage, None
             if self._link is not None:
                 self.reconnects += 1
                 self._ended_links = self._ended_links.with_link(self._link)
-                # Their readers may be on their way out, and whoever closes the connection waits for all threads.
-                self._leaving = [each for each in (*self._leaving, self._link) if not each.join(Deadline(0))]
             self._link, self._down, self.ready = link, False, link
             self._published, self._frames_before = time.monotonic(), link.frames_in
             self._changed.notify_all()
+        if outage is not None:
+            text = "connected to %s, after %.1f s" if first else "connected again to %s, after %.1f s"
+            self.warn(text, link.address, self._published - outage.since)
 
     def _check_fresh(self, link: Link) -> None:
         try:
@@ -277,7 +317,7 @@ class LinkManager:
             if self._link is None:
                 raise
             # The broker confirmed the subscriptions, so it rejected a resent message: no reason to give up.
-            raise ConnectionLost(f"the session ended immediately: {error}") from error
+            raise ConnectionLostError(f"the session ended immediately: {error}") from error
 
     # After a link ended.
 
@@ -290,11 +330,13 @@ class LinkManager:
             self._down, self.ready = True, None
             if self._config.reconnect is None or self._closing.is_set():
                 thread = None
+                self._outage = None if reason is None else self._outage_after(reason)
             else:
+                lost = reason or ConnectionLostError(f"{link.address} closed the connection")
                 self._failures = 0 if self._was_useful(link, reason) else self._failures + 1
                 seconds = reconnect.first_wait(self._config.reconnect, self._failures)
                 name = f"stompy-{self._name}-reconnect"
-                thread = self._thread = ReconnectThread(self, self._config.reconnect, seconds, name=name)
+                thread = self._thread = ReconnectThread(self, self._config.reconnect, seconds, lost, name=name)
         if thread is None:
             self.finish(reason)
         else:
@@ -306,7 +348,7 @@ class LinkManager:
             try:
                 thread.start()
             except ConnectError as error:
-                _LOG.warning("reconnecting is delayed: %s", error)
+                self.warn("reconnecting is delayed: %s", error)
                 self._closing.wait(_THREAD_RETRY)
             else:
                 return
@@ -326,17 +368,38 @@ class LinkManager:
                 return
             self._final = True
             self._failure = reason if failed else None
+            self._end_reason = reason
+            if self._failure is not None:
+                self._outage = self._outage_after(self._failure)
             self._changed.notify_all()
         if self._unconfirmed is not None:
             self._unconfirmed.finish(reason)
         self._subscriptions.finish(reason)
         self._callbacks.finish(reason)
 
-    def reconnecting(self, attempt: int, delay: float) -> None:
-        """Report the next attempt to listeners, unless the connection is being closed."""
+    def reconnecting(self, attempt: int, delay: float, reason: StompError) -> None:
+        """Report a failure and the next attempt, to the log and to listeners, unless the connection is being closed."""
         with self._changed:
-            if not self._closing.is_set():
-                self._callbacks.notify("on_reconnecting", attempt, delay)
+            if self._closing.is_set():
+                return
+            self._outage = outage = self._outage_after(reason, attempt, delay)
+            self._callbacks.reconnecting(attempt, delay, reason)
+        # As text now: a handler of logging may format it after the attempt has begun.
+        self.warn("%s", str(outage))
+
+    def warn(self, text: str, *arguments: object) -> None:
+        """Log; what a handler of logging raises does not keep a session from being replaced."""
+        try:
+            _LOG.warning(text, *arguments, extra={"stompy_address": self._address})
+        except BaseException as error:
+            if must_propagate(error):
+                raise
+
+    def _outage_after(self, reason: StompError, attempt: int = 0, delay: float = 0.0) -> Outage:
+        text = str(reason)
+        if not isinstance(reason, ConnectError) and self._address not in text:
+            text = f"{self._address}: {text}"
+        return Outage.after(self._outage, reason, attempt, delay, text=text)
 
     # Closing.
 
@@ -371,6 +434,5 @@ class LinkManager:
 
     def join(self, deadline: Deadline) -> bool:
         """Wait for the threads to end; return whether they have."""
-        threads = [*self._leaving] if self._link is None else [*self._leaving, self._link]
-        links_ended = [link.join(deadline) for link in threads]
-        return (self._thread is None or self._thread.join_until(deadline)) and all(links_ended)
+        link_ended = self._link is None or self._link.join(deadline)
+        return (self._thread is None or self._thread.join_until(deadline)) and link_ended

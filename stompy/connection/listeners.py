@@ -9,29 +9,115 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, HeartBeatTimeout, StompError
+from stompy.errors import BrokerError, ConfigurationError, HeartbeatTimeoutError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.learned import Run, frames_of
 from stompy.link.link import Link
 from stompy.locks import Event, Rank, make_lock
 
+if TYPE_CHECKING:
+    from stompy.connection.connection import Connection
 
-class ConnectionListener:
+_ASYNC = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectionEvent:
+    """What happened to a connection; the argument of most methods of a `Listener`.
+
+    Attributes:
+        connection: to which it happened.
+    """
+
+    connection: Connection
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectedEvent(ConnectionEvent):
+    """A session is open.
+
+    Attributes:
+        frame: CONNECTED.
+    """
+
+    frame: Frame
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DisconnectedEvent(ConnectionEvent):
+    """A session has ended.
+
+    Attributes:
+        reason: `None` if `disconnect` ended it.
+    """
+
+    reason: StompError | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeartbeatTimeoutEvent(ConnectionEvent):
+    """The broker sent nothing for too long."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReconnectingEvent(ConnectionEvent):
+    """An attempt to open a session follows.
+
+    Attributes:
+        attempt: its number.
+        delay: seconds until then.
+        reason: why the session was lost, or the previous attempt failed.
+    """
+
+    attempt: int
+    delay: float
+    reason: StompError | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HandlerErrorEvent(ConnectionEvent):
+    """A handler raised.
+
+    Attributes:
+        message: that it was called with.
+        error: that it raised.
+    """
+
+    message: Message
+    error: BaseException
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClosedEvent(ConnectionEvent):
+    """There will be no further session.
+
+    Attributes:
+        reason: the error of the last reconnect attempt or, without a reconnect policy, of the session; `None` if
+            `disconnect` or the exit of the program closed the connection.
+    """
+
+    reason: StompError | None
+
+
+class Listener:
     """Base class of listeners: override the methods you need.
 
     Methods run on the connection's dispatcher thread, one at a time, in the order the listeners were added. They may
     call anything, including `send`, `subscribe`, `ack` and `disconnect`. Exceptions they raise are logged and ignored.
     """
 
-    def on_connected(self, frame: Frame) -> None:
-        """Called when a session is open, before any other frame of it; `frame` is CONNECTED.
+    def on_connected(self, event: ConnectedEvent) -> None:
+        """Called when a session is open, before any other frame of it.
 
         If the session is lost before it is used, such as while subscriptions are restored, `on_disconnected` follows.
         """
@@ -42,10 +128,10 @@ class ConnectionListener:
         A subscription without a handler then needs no other reader, and has no inbox; see `Connection.subscribe`.
         """
 
-    def on_handler_error(self, message: Message, error: BaseException) -> None:
-        """Called when a handler raised `error`; before its next message, unless it runs on its own thread.
+    def on_handler_error(self, event: HandlerErrorEvent) -> None:
+        """Called when a handler raised; before its next message, unless it runs on its own thread.
 
-        If `message.settled` is `None` and `message.ack_mode` is not `"auto"`, the message is still unacknowledged and
+        If `event.message.settled` is `None` and its `ack_mode` is not `"auto"`, the message is still unacknowledged and
         counts towards the prefetch until it is acknowledged, which may be done here, or the session ends.
         """
 
@@ -55,30 +141,54 @@ class ConnectionListener:
     def on_error(self, frame: Frame) -> None:
         """Called with an ERROR frame; `on_disconnected` follows."""
 
-    def on_heartbeat_timeout(self) -> None:
+    def on_heartbeat_timeout(self, event: HeartbeatTimeoutEvent) -> None:
         """Called when the broker sent nothing for too long; `on_disconnected` follows."""
 
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
-        """Called when attempt number `attempt` to open a session starts in `delay` seconds.
+    def on_reconnecting(self, event: ReconnectingEvent) -> None:
+        """Called when a further attempt to open a session follows.
 
-        This includes the first session, with `connect(startup_timeout=...)`.
+        This includes the first session, with `Timeouts.start`.
         """
 
-    def on_closed(self, reason: StompError | None) -> None:
+    def on_closed(self, event: ClosedEvent) -> None:
         """Called once per connection, as the last event, when there will be no further session.
 
-        `reason` is the error of the last reconnect attempt or, without a reconnect policy, of the session; `None` if
-        `disconnect` or the exit of the program closed the connection. Not called if `connect` itself raised.
+        Not called if `connect` itself raised.
         """
 
-    def on_disconnected(self, reason: StompError | None) -> None:
-        """Called once per session when it has ended; `reason` is `None` if `disconnect` ended it."""
+    def on_disconnected(self, event: DisconnectedEvent) -> None:
+        """Called once per session when it has ended."""
 
 
 def hears_messages(listener: object) -> bool:
     """Return whether an object defines `on_message`."""
     method = getattr(listener, "on_message", None)
-    return method is not None and getattr(method, "__func__", method) is not ConnectionListener.on_message
+    return method is not None and getattr(method, "__func__", method) is not Listener.on_message
+
+
+def check_function(function: object, name: str) -> None:
+    """Check that user code can be called here.
+
+    Raises:
+        ConfigurationError: it cannot be called, or is `async def`, and would return without having run.
+    """
+    if not callable(function):
+        raise ConfigurationError(f"{name} must be callable, not {function!r}")
+    if any(is_async(each) for is_async in _ASYNC for each in (function, type(function).__call__)):
+        raise ConfigurationError(
+            f"{name} must not be async def, as its messages would count as handled before it has run: hand them over to"
+            " the event loop by asyncio.run_coroutine_threadsafe(...).result()"
+        )
+
+
+def _check_listener(listener: object) -> None:
+    """Check the methods of a listener; raises as `check_function` does."""
+    if isinstance(listener, type):
+        raise ConfigurationError(f"a listener must be an object, not the class {listener.__name__}")
+    for event in (name for name in vars(Listener) if name.startswith("on_")):
+        method = getattr(listener, event, None)
+        if method is not None:
+            check_function(method, f"{event} of a listener")
 
 
 class Callbacks:
@@ -89,7 +199,11 @@ class Callbacks:
         listeners: called from the first session on.
     """
 
-    def __init__(self, name: str, listeners: Sequence[ConnectionListener]) -> None:
+    def __init__(self, name: str, listeners: Sequence[Listener]) -> None:
+        self.connection: Callable[[], Connection | None] = lambda: None
+        """Returns the connection of the events, which must not be kept alive here: it closes when it is collected."""
+        for listener in listeners:
+            _check_listener(listener)
         self.listeners = list(listeners)
         self.message_listeners = list(filter(hears_messages, listeners))
         """Those that define `on_message`."""
@@ -101,17 +215,18 @@ class Callbacks:
         self._numbers = itertools.count(2)
         self._lock = make_lock(Rank.LEAF, "callbacks")
 
-    def add_listener(self, listener: ConnectionListener) -> None:
-        """Add a listener after the existing ones."""
+    def add_listener(self, listener: Listener) -> None:
+        """Add a listener after the existing ones; raises as `connect` does for one that cannot be called."""
+        _check_listener(listener)
         with self._lock:
             self._set([*self.listeners, listener])
 
-    def remove_listener(self, listener: ConnectionListener) -> None:
+    def remove_listener(self, listener: Listener) -> None:
         """Remove a listener; unknown ones are ignored."""
         with self._lock:
             self._set([other for other in self.listeners if other is not listener])
 
-    def _set(self, listeners: list[ConnectionListener]) -> None:
+    def _set(self, listeners: list[Listener]) -> None:
         self.listeners = listeners
         self.message_listeners = list(filter(hears_messages, listeners))
 
@@ -130,9 +245,9 @@ class Callbacks:
 
     # Events.
 
-    def notify(self, event: str, *arguments: object) -> None:
-        """Queue calls of the listeners' method `event`."""
-        for job in self._calls_of(event, *arguments):
+    def _notify(self, method: str, argument: object) -> None:
+        """Queue calls of a method of the listeners."""
+        for job in self._calls_of(method, argument):
             self.call_soon(job)
 
     def receipts(self, link: Link, frames: Frame | Run) -> None:
@@ -142,12 +257,13 @@ class Callbacks:
         for frame in frames_of([frames]):
             # Counted like messages, so that receipts cannot pile up before a slow listener.
             link.flow.added(1, frame.headers.size)
-            self.notify("on_receipt", frame)
+            self._notify("on_receipt", frame)
             self.call_soon(partial(link.flow.removed, 1, frame.headers.size))
 
     def handler_failed(self, message: Message, error: BaseException) -> None:
         """Report what a handler raised, before its next message if they share a dispatcher."""
-        for job in self._calls_of("on_handler_error", message, error):
+        event = HandlerErrorEvent(connection=self._source(), message=message, error=error)
+        for job in self._calls_of("on_handler_error", event):
             if self.dispatcher.is_current():
                 run_logged(job)
             else:
@@ -161,27 +277,37 @@ class Callbacks:
 
         if self.listeners:
             self.call_soon(wait)
-            self.notify("on_connected", frame)
+            self._notify("on_connected", ConnectedEvent(connection=self._source(), frame=frame))
 
     def disconnected(self, reason: StompError | None) -> None:
         """Queue the calls for the end of a session."""
         if isinstance(reason, BrokerError):
-            self.notify("on_error", reason.frame)
-        elif isinstance(reason, HeartBeatTimeout):
-            self.notify("on_heartbeat_timeout")
-        self.notify("on_disconnected", reason)
+            self._notify("on_error", reason.frame)
+        elif isinstance(reason, HeartbeatTimeoutError):
+            self._notify("on_heartbeat_timeout", HeartbeatTimeoutEvent(connection=self._source()))
+        self._notify("on_disconnected", DisconnectedEvent(connection=self._source(), reason=reason))
 
-    def _calls_of(self, event: str, *arguments: object) -> list[Callable[[], None]]:
-        """Return one call for each listener that has the method `event`."""
-        methods = (getattr(listener, event, None) for listener in self.listeners)
-        return [partial(method, *arguments) for method in methods if method is not None]
+    def reconnecting(self, attempt: int, delay: float, reason: StompError | None) -> None:
+        """Queue the calls before a further attempt to open a session."""
+        event = ReconnectingEvent(connection=self._source(), attempt=attempt, delay=delay, reason=reason)
+        self._notify("on_reconnecting", event)
+
+    def _source(self) -> Connection:
+        # Not `None`: a connection that is collected before it has ended gives itself back for its last events.
+        return cast("Connection", self.connection())
+
+    def _calls_of(self, name: str, argument: object) -> list[Callable[[], None]]:
+        """Return one call for each listener that has the method."""
+        methods = (getattr(listener, name, None) for listener in self.listeners)
+        return [partial(method, argument) for method in methods if method is not None]
 
     # Closing.
 
     def finish(self, reason: StompError | None) -> None:
         """Queue `on_closed`, and end the dispatchers after what is queued."""
+        last = self._calls_of("on_closed", ClosedEvent(connection=self._source(), reason=reason))
         for dispatcher in self._dispatchers:
-            dispatcher.stop(self._calls_of("on_closed", reason) if dispatcher is self.dispatcher else ())
+            dispatcher.stop(last if dispatcher is self.dispatcher else ())
 
     def is_current(self) -> bool:
         """Whether the caller is one of the dispatchers."""

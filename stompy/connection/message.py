@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
-from stompy.connection.codec import decode_json, decode_text
-from stompy.errors import StompError
+from stompy.connection.codec import Body, decode_json, decode_text
+from stompy.default import DEFAULT, Default
+from stompy.dialects.brokers import dialect_named
+from stompy.dialects.dialect import Dialect
+from stompy.dialects.options import SendOptions
+from stompy.errors import AckError, MessageError, NotConnectedError, StompError
 from stompy.frames.frame import Frame, Headers, show_body, show_text
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
+from stompy.world import threading
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from stompy.connection.acking import Acker
+    from stompy.connection.connection import Connection
     from stompy.connection.subscription import Subscription
 
 _LOG = logging.getLogger("stompy.connection")
+DELIVERY_HEADERS = frozenset((
+    "ack", "content-length", "content-type", "destination", "message-id", "receipt", "redelivered", "subscription",
+    "timestamp", "transaction", "persistent", "breadcrumbId", "JMSXUserID", "JMSXDeliveryCount", "_AMQ_DUPL_ID",
+    "_AMQ_GROUP_SEQUENCE", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "AMQ_SCHEDULED_REPEAT",
+    "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_CRON", "scheduledJobId", "redelivery-count", "x-delivery-count", "browser",
+    "destination-type", "subscription-type",
+))  # fmt: skip
+"""Headers of a message that a copy does not have: the broker sets them, or they must not take effect twice."""
+
 _MAX_SHARED = 1_000
 """Frames that may wait for the thread that writes; then others wait for it too."""
 
@@ -33,6 +49,31 @@ def log_fields(message: Message) -> dict[str, object]:
         "stompy_message_id": message.message_id[:_MAX_LOGGED],
         "stompy_destination": message.destination[:_MAX_LOGGED],
     }
+
+
+def headers_to_copy(message: Message) -> dict[str, str]:
+    """Return the headers that belong to a message, and not to its delivery."""
+    made = {name: value for name, value in message.headers.items() if name not in DELIVERY_HEADERS}
+    if made.get("expires") == "0":
+        del made["expires"]
+    return made
+
+
+def persistent_option(message: Message, dialect: Dialect) -> bool | None:
+    """Return the option `persistent` for what is sent because of a message; `None` leaves it to the broker."""
+    able = dialect.supports("persistent")
+    return True if able and message.headers.get("persistent", "").lower() == "true" else None
+
+
+def options_to_forward(message: Message, dialect: Dialect, options: SendOptions) -> SendOptions:
+    """Return the options with which a message is sent on: its own, but for those in `options`."""
+    taken = dialect.headers_of(options).values()
+    own = {name: value for name, value in headers_to_copy(message).items() if name not in taken}
+    made: SendOptions = {"content_type": message.headers.get("content-type"), **options}
+    made["headers"] = headers = {**own, **(options.get("headers") or {})}
+    if made.get("persistent") is None and "persistent" not in headers:
+        made["persistent"] = persistent_option(message, dialect)
+    return made
 
 
 class Delivery:
@@ -102,17 +143,22 @@ class Delivery:
 
 
 class Message:
-    """A received MESSAGE frame. Thread-safe.
+    """A received MESSAGE frame, made by `Connection.subscribe` and its like. Thread-safe.
 
     It can only be acknowledged in the session that delivered it.
 
     Attributes:
-        size: bytes of the body and, approximately, the headers, as counted by `InboxLimits`.
+        size: bytes of the body and, approximately, the headers, as counted by `Limits`.
     """
 
-    __slots__ = ("_body", "_claimant", "_counted", "_delivery", "_failed", "_headers", "_order", "_settled", "size")
+    __slots__ = (
+        "_body", "_claimant", "_counted", "_delivery", "_explicit", "_failed", "_headers", "_order", "_settled", "size",
+    )  # fmt: skip
 
     _failed: bool
+    """Set when its handler raised."""
+    _explicit: bool
+    """Set when an explicit ACK or NACK of it failed, or its transaction was aborted."""
 
     def __init__(self, delivery: Delivery, headers: bytes | Headers, body: bytes) -> None:
         self._delivery = delivery
@@ -138,7 +184,7 @@ class Message:
 
     @property
     def ack_mode(self) -> str:
-        """The mode of its subscription: `"auto"`, `"client"` or `"client-individual"`."""
+        """The mode of its subscription: `"handled"`, `"auto"`, `"client"` or `"client-individual"`."""
         return self._delivery.ack_mode
 
     @property
@@ -210,6 +256,15 @@ class Message:
         source = self._delivery.source
         return source is not None and source._unsubscribing
 
+    def _check_subscribed(self) -> None:
+        """Check that the broker still takes an ACK or NACK of it.
+
+        Raises:
+            AckError: the subscription has ended.
+        """
+        if self._unsubscribed and not self._link.dialect.ack_after_unsubscribe:
+            raise AckError("the subscription of this message has ended; the broker will deliver it again")
+
     @property
     def _is_first(self) -> bool:
         """Whether a cumulative ACK or NACK would settle no other message."""
@@ -235,27 +290,47 @@ class Message:
         try:
             self._delivery.acker.refuse(self)
         except StompError as error:
-            if not self._link.alive or self._unsubscribed:
-                _LOG.info(
-                    "sent no NACK for message %.200r, as the broker redelivers it: %s",
-                    self.message_id,
-                    error,
-                    extra=log_fields(self),
-                )
-                return
-            _LOG.warning(
-                "sent no NACK for message %.200r from %.200r, which stays unacknowledged and counts towards the "
-                "prefetch: %s",
+            self._log_unsettled("NACK", error)
+
+    def _handled(self) -> None:
+        """Acknowledge it in mode `handled`, unless its handler raised, or the user has settled it or tried to."""
+        if self.settled is not None or hasattr(self, "_failed") or hasattr(self, "_explicit"):
+            return
+        try:
+            self._delivery.acker.acknowledge(self, "ACK")
+        except StompError as error:
+            if self.settled is None:  # else another thread was faster
+                self._log_unsettled("ACK", error)
+
+    def _log_unsettled(self, command: str, error: StompError) -> None:
+        if not self._link.alive or self._unsubscribed:
+            _LOG.info(
+                "sent no %s for message %.200r, as the broker redelivers it: %s",
+                command,
                 self.message_id,
-                self.destination,
                 error,
                 extra=log_fields(self),
             )
+            return
+        _LOG.warning(
+            "sent no %s for message %.200r from %.200r, which stays unacknowledged and counts towards the prefetch: %s",
+            command,
+            self.message_id,
+            self.destination,
+            error,
+            extra=log_fields(self),
+        )
 
     def _claim(self, command: str | None, claimant: object) -> None:
         """Record the command that settles the message, and who may undo that."""
         self._claimant = claimant
         self._settled = command
+
+    def _unclaim(self, claimant: object) -> None:
+        """Undo a claim of `claimant`, if there is one."""
+        self._explicit = True
+        if self._claimant is claimant:
+            self._claim(None, None)
 
     def _cover(self) -> None:
         """Record that earlier messages of a cumulative subscription are settled with this one."""
@@ -263,27 +338,29 @@ class Message:
             with self._delivery.acker.claims:
                 self._delivery.cover(self._order, self._settled)
 
-    @overload
-    def ack(self, *, receipt: Literal[True]) -> Receipt: ...
-    @overload
-    def ack(self, *, receipt: bool = False) -> Receipt | None: ...
-    def ack(self, *, receipt: bool = False) -> Receipt | None:
+    def ack(self, *, confirm: bool = False) -> None:
         """Acknowledge the message; in mode `client`, and all earlier ones of the subscription (STOMP 1.2, ACK).
 
         Args:
-            receipt: request a receipt and return it.
+            confirm: wait until the broker has confirmed the ACK by a receipt.
 
         Raises:
             AckError: the mode is `auto`, the message is already settled, or its session or (for most brokers) its
                 subscription has ended, so that the broker redelivers it.
+            ConnectionLostError: the connection was lost.
+            ReceiptTimeoutError: with `confirm`, the broker did not confirm within the receipt timeout.
         """
-        return self._delivery.acker.acknowledge(self, "ACK", receipt=receipt)
+        receipt = self._delivery.acker.acknowledge(self, "ACK", receipt=confirm)
+        if receipt is not None:
+            receipt.result()
 
-    @overload
-    def nack(self, *, requeue: bool | None = None, receipt: Literal[True]) -> Receipt: ...
-    @overload
-    def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None: ...
-    def nack(self, *, requeue: bool | None = None, receipt: bool = False) -> Receipt | None:
+    def ack_async(self) -> Receipt:
+        """Acknowledge the message as `ack` does, and return the receipt by which the broker will confirm the ACK."""
+        receipt = self._delivery.acker.acknowledge(self, "ACK", receipt=True)
+        assert receipt is not None
+        return receipt
+
+    def nack(self, *, requeue: bool | None = None, confirm: bool = False) -> None:
         """Reject the message (STOMP 1.2, NACK).
 
         RabbitMQ redelivers it immediately. ActiveMQ dead-letters it, or drops it if not persistent. Artemis drops it.
@@ -291,14 +368,82 @@ class Message:
         Args:
             requeue: `True`: only if the broker then redelivers the message; `False`: only if it does not; `None`: what
                 the broker does by default, unless that is to drop every message.
-            receipt: request a receipt and return it.
+            confirm: wait until the broker has confirmed the NACK by a receipt.
 
         Raises:
             AckError: as `ack`.
             LocalProtocolError: STOMP 1.0 has no NACK.
             ConfigurationError: the broker does not do what `requeue` requires; nothing was sent.
+            ConnectionLostError: the connection was lost.
+            ReceiptTimeoutError: with `confirm`, the broker did not confirm within the receipt timeout.
         """
-        return self._delivery.acker.acknowledge(self, "NACK", receipt=receipt, requeue=requeue)
+        receipt = self._delivery.acker.acknowledge(self, "NACK", receipt=confirm, requeue=requeue)
+        if receipt is not None:
+            receipt.result()
+
+    def nack_async(self, *, requeue: bool | None = None) -> Receipt:
+        """Reject the message as `nack` does, and return the receipt by which the broker will confirm the NACK."""
+        receipt = self._delivery.acker.acknowledge(self, "NACK", receipt=True, requeue=requeue)
+        assert receipt is not None
+        return receipt
+
+    def reply(
+        self,
+        body: Body = b"",
+        *,
+        confirm: bool = False,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> None:
+        """Send an answer to the destination in its `reply-to`, with its `correlation-id` or else its message id.
+
+        Args:
+            body: as for `Connection.send`.
+            confirm: as for `Connection.send`.
+            timeout: as for `Connection.send`.
+            options: see `SendOptions`.
+
+        Raises:
+            MessageError: it has no `reply-to`; nothing was sent.
+            StompError: as `Connection.send`.
+        """
+        to = self.headers.get("reply-to")
+        if not to:
+            raise MessageError(f"message {self.message_id!r} from {self.destination!r} has no reply-to header")
+        correlation = self.headers.get("correlation-id") or self.message_id
+        options["headers"] = {"correlation-id": correlation, **(options.get("headers") or {})}
+        self._connection().send(to, body, confirm=confirm, timeout=timeout, **options)
+
+    def forward(
+        self,
+        destination: str,
+        *,
+        confirm: bool = False,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> None:
+        """Send its body and headers to another destination, without those of its delivery, such as `message-id`.
+
+        It is not acknowledged by that: `Transaction.forward` and `Transaction.ack` do both or nothing.
+
+        Args:
+            destination: as for `Connection.send`.
+            confirm: as for `Connection.send`.
+            timeout: as for `Connection.send`.
+            options: see `SendOptions`; by default those of the message.
+
+        Raises:
+            StompError: as `Connection.send`.
+        """
+        connection = self._connection()
+        options = options_to_forward(self, dialect_named(connection.dialect), options)
+        connection.send(destination, self._body, confirm=confirm, timeout=timeout, **options)
+
+    def _connection(self) -> Connection:
+        connection = self._delivery.acker.connection()
+        if connection is None:
+            raise NotConnectedError("the connection was closed")
+        return connection
 
     def __enter__(self) -> Message:
         return self
@@ -308,7 +453,7 @@ class Message:
     ) -> None:
         """Acknowledge after the block, or refuse if it raised, unless the mode is `auto` or the block did so.
 
-        A message that the broker would drop if refused stays unacknowledged, with a warning; see `on_error` of
+        A message that the broker would drop if refused stays unacknowledged, with a warning; see `on_exception` of
         `Connection.subscribe`.
         """
         if self.ack_mode == "auto" or self.settled is not None:
@@ -322,3 +467,8 @@ class Message:
         state = f" {self._settled}" if self._settled else ""
         identity, destination = show_text(self.message_id), show_text(self.destination)
         return f"<Message {identity} from {destination} {show_body(self.body)}{state}>"
+
+
+def delivery_of(message: Message) -> Delivery:
+    """Return the link, the acker and the subscription of a message, for other folders of stompy."""
+    return message._delivery

@@ -2,152 +2,32 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from stompy.backoff import Backoff, check_attempts, check_backoff
 from stompy.deadline import Deadline, check_seconds
-from stompy.errors import ConfigurationError, ConnectionLost, NotConnected, StompError
+from stompy.default import DEFAULT, Default
+from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError, is_passing
 from stompy.locks import Event
 from stompy.threads import DaemonThread
+from stompy.world import time
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
     from stompy.connection.link_manager import LinkManager
 
-_LOG = logging.getLogger("stompy.connection")
+
+Order = Literal["given", "random", "priority"]
+"""The order of addresses in one pass: as given, random, or the first address first and the others random."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reconnect:
-    """Policy for replacing a lost session; durations in seconds.
-
-    One attempt is one pass over all addresses. The first starts immediately. The delay before each later one is random,
-    between 0 and a bound that doubles each time (full jitter). If several sessions in a row end as soon as they are
-    open, the first attempt is delayed too.
-
-    Attributes:
-        attempts: attempts before giving up; `None` for no limit.
-        first_delay: upper bound of the delay before the second attempt.
-        max_delay: upper bound of all delays.
-        total: seconds after which no new attempt starts; `None` for no limit.
-    """
-
-    attempts: int | None = None
-    first_delay: float = 0.1
-    max_delay: float = 30.0
-    total: float | None = None
-
-    def __post_init__(self) -> None:
-        attempts: object = self.attempts
-        if attempts is not None and (not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1):
-            raise ConfigurationError(f"attempts must be 1 or more, or None, not {self.attempts!r}")
-        check_seconds(self.first_delay, "first_delay", positive=True, finite=True, optional=False)
-        check_seconds(self.max_delay, "max_delay", positive=True, finite=True, optional=False)
-        check_seconds(self.total, "total", positive=True, finite=True)
-        if self.first_delay > self.max_delay:
-            raise ConfigurationError(f"first_delay must not be larger than max_delay: {self}")
-
-
-def first_wait(policy: Reconnect, failures: int) -> float:
-    """Return the seconds before the first attempt, after `failures` links in a row that were of no use."""
-    if failures < 2:
-        return 0.0
-    most = min(policy.max_delay, policy.first_delay * 2 ** min(failures - 2, 60))
-    return random.uniform(0, most)  # noqa: S311 - a pause
-
-
-def reconnect_of(value: bool | Reconnect | None) -> Reconnect | None:
-    """Return the policy for the argument of `connect`: `True` is the default policy."""
-    if isinstance(value, Reconnect):
-        return value
-    return Reconnect() if value else None
-
-
-def retry(
-    attempt: Callable[[], None], policy: Reconnect, *, closing: Event, report: Callable[[int, float], None]
-) -> None:
-    """Call `attempt` until it succeeds; raise the last error.
-
-    Args:
-        attempt: called in this thread; called again after a `retryable` error.
-        policy: limits and delays.
-        closing: ends a delay and prevents further attempts.
-        report: called with the number of the next attempt and the seconds until then.
-    """
-    # Imported late, as it is slow to import and most programs never need it.
-    import tenacity
-
-    closed: Any = closing  # has the methods of `threading.Event` that tenacity uses
-    drawn = tenacity.wait_random_exponential(multiplier=policy.first_delay, max=policy.max_delay)
-
-    def wait(state: RetryCallState) -> float:
-        remaining = math.inf if policy.total is None else policy.total - (state.seconds_since_start or 0.0)
-        return max(0.0, min(drawn(state), remaining))  # so that the last attempt fits into `total`
-
-    def report_next(state: RetryCallState) -> None:
-        report(state.attempt_number + 1, state.next_action.sleep if state.next_action is not None else 0.0)
-
-    retrying = tenacity.Retrying(
-        sleep=tenacity.sleep_using_event(closed),
-        stop=tenacity.stop_any(
-            tenacity.stop_when_event_set(closed),
-            tenacity.stop_never if policy.attempts is None else tenacity.stop_after_attempt(policy.attempts),
-            tenacity.stop_never if policy.total is None else tenacity.stop_after_delay(policy.total),
-        ),
-        wait=wait,
-        # Not a rejected login, version or subscription.
-        retry=tenacity.retry_if_exception(lambda error: isinstance(error, StompError) and error.retryable),
-        before_sleep=report_next,
-        reraise=True,
-    )
-    retrying(attempt)
-
-
-class ReconnectThread(DaemonThread):
-    """Replaces a lost link, until the policy gives up or the connection is closed."""
-
-    def __init__(self, links: LinkManager, policy: Reconnect, first_wait: float, *, name: str) -> None:
-        super().__init__(name)
-        self._links = links
-        self._policy = policy
-        self._first_wait = first_wait
-
-    def run(self) -> None:
-        """Open the next link, or report why there will be none."""
-        try:
-            self._retry()
-        except StompError as error:
-            self._give_up(error)
-        except BaseException as error:
-            self._give_up(ConnectionLost(f"reconnecting failed: {error!r}"))
-            raise
-
-    def _retry(self) -> None:
-        closing = self._links.closing
-        self._links.reconnecting(1, self._first_wait)
-        closing.wait(self._first_wait)
-        retry(self._attempt, self._policy, closing=closing, report=self._links.reconnecting)
-
-    def _give_up(self, error: StompError) -> None:
-        closed = self._links.closing.is_set()
-        if not closed:
-            _LOG.warning("gave up reconnecting: %s", error)
-        self._links.finish(None if closed else error, failed=not closed)
-
-    def _attempt(self) -> None:
-        if self._links.closing.is_set():
-            raise NotConnected("the connection was closed")
-        self._links.attempt(Deadline(None))
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResendLimits:
-    """Limits of the messages that `connect(resend_unconfirmed=...)` keeps until they are confirmed.
+    """Limits of the messages that `Reconnect(resend_unconfirmed=...)` keeps until they are confirmed.
 
     At either limit, the next send with a receipt waits, up to the send timeout.
 
@@ -167,7 +47,181 @@ class ResendLimits:
 
 
 def resend_of(value: bool | ResendLimits) -> ResendLimits | None:
-    """Return the limits for the argument of `connect`: `True` is the default limits."""
+    """Return the limits for `resend_unconfirmed`: `True` is the default limits."""
     if isinstance(value, ResendLimits):
         return value
     return ResendLimits() if value else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconnect:
+    """Policy for replacing a lost session; durations in seconds.
+
+    One attempt is one pass over all addresses. The first starts immediately. `backoff` is before each later one. If
+    several sessions in a row end as soon as they are open, the first attempt is delayed too.
+
+    Attributes:
+        attempts: attempts before giving up; `None` for no limit.
+        backoff: the delays between attempts.
+        total: seconds after which no new attempt starts; `None` for no limit.
+        order: the order of several addresses in each attempt: `"given"`, `"random"`, or `"priority"`, which tries the
+            first address first and the others in random order. By default that of a `failover:` address, else
+            `"given"`. Each attempt starts over, so with `"given"` and `"priority"` a lost connection returns to the
+            first address if it is reachable.
+        resend_unconfirmed: resend what was sent with a receipt and not confirmed, in order and before any new send.
+            Every copy has the same `stompy-dedupe-id` header (and `_AMQ_DUPL_ID` for Artemis, which drops duplicates).
+            `True`, or limits.
+    """
+
+    attempts: int | None = None
+    backoff: Backoff = field(default_factory=Backoff)
+    total: float | None = None
+    order: Order | Default = DEFAULT
+    resend_unconfirmed: bool | ResendLimits = False
+
+    def __post_init__(self) -> None:
+        check_attempts(self.attempts)
+        check_backoff(self.backoff)
+        check_seconds(self.total, "total", positive=True, finite=True)
+        if self.order is not DEFAULT and self.order not in get_args(Order):
+            raise ConfigurationError(f"order must be one of {', '.join(get_args(Order))}, not {self.order!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Why there is no session; `str` adds the next attempt.
+
+    Attributes:
+        text: what failed, with the address.
+        reason: the error.
+        since: when the outage began, as of `time.monotonic`.
+        attempt: number of the next attempt; 0 if there will be none.
+        at: when that starts, as of `time.monotonic`.
+    """
+
+    text: str
+    reason: StompError
+    since: float
+    attempt: int = 0
+    at: float = 0.0
+
+    @classmethod
+    def after(
+        cls, last: Outage | None, reason: StompError, attempt: int = 0, delay: float = 0.0, *, text: str = ""
+    ) -> Outage:
+        """Return the outage after a failure; it goes on since the first one."""
+        now = time.monotonic()
+        return cls(text or str(reason), reason, now if last is None else last.since, attempt, now + delay)
+
+    def __str__(self) -> str:
+        if not self.attempt:
+            return self.text
+        seconds = self.at - time.monotonic()
+        when = f"in {seconds:.1f} s" if seconds > 0 else "is being made"
+        return f"{self.text}; attempt {self.attempt} {when}"
+
+
+def first_wait(policy: Reconnect, failures: int) -> float:
+    """Return the seconds before the first attempt, after `failures` links in a row that were of no use."""
+    return 0.0 if failures < 2 else policy.backoff(failures - 1)
+
+
+def reconnect_of(value: bool | Reconnect | Default, failover: Reconnect | None) -> Reconnect | None:
+    """Return the policy for the argument of `connect`.
+
+    Args:
+        value: the argument; `True` is the policy of the address or, if it has none, the default policy.
+        failover: the policy of a `failover:` address.
+
+    Raises:
+        ConfigurationError: it is neither a policy nor `True` or `False`.
+    """
+    if isinstance(value, Reconnect):
+        return value
+    if value is DEFAULT:
+        return failover
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"reconnect must be True, False or a Reconnect, not {value!r}")
+    return (failover or Reconnect()) if value else None
+
+
+def retry(
+    attempt: Callable[[], None], policy: Reconnect, *, closing: Event, report: Callable[[int, float, StompError], None]
+) -> None:
+    """Call `attempt` until it succeeds; raise the last error.
+
+    Args:
+        attempt: called in this thread; called again after an error that may pass.
+        policy: limits and delays.
+        closing: ends a delay and prevents further attempts.
+        report: called with the number of the next attempt, the seconds until then, and why the last one failed.
+    """
+    # Imported late, as it is slow to import and most programs never need it.
+    import tenacity
+
+    closed: Any = closing  # has the methods of `threading.Event` that tenacity uses
+
+    def wait(state: RetryCallState) -> float:
+        remaining = math.inf if policy.total is None else policy.total - (state.seconds_since_start or 0.0)
+        # So that the last attempt fits into `total`.
+        return max(0.0, min(policy.backoff(state.attempt_number), remaining))
+
+    def report_next(state: RetryCallState) -> None:
+        error = None if state.outcome is None else state.outcome.exception()
+        assert isinstance(error, StompError)  # as others are not retried
+        report(state.attempt_number + 1, state.next_action.sleep if state.next_action is not None else 0.0, error)
+
+    retrying = tenacity.Retrying(
+        sleep=tenacity.sleep_using_event(closed),
+        stop=tenacity.stop_any(
+            tenacity.stop_when_event_set(closed),
+            tenacity.stop_never if policy.attempts is None else tenacity.stop_after_attempt(policy.attempts),
+            tenacity.stop_never if policy.total is None else tenacity.stop_after_delay(policy.total),
+        ),
+        wait=wait,
+        # Not a rejected login, version or subscription.
+        retry=tenacity.retry_if_exception(is_passing),
+        before_sleep=report_next,
+        reraise=True,
+    )
+    retrying(attempt)
+
+
+class ReconnectThread(DaemonThread):
+    """Replaces a lost link, until the policy gives up or the connection is closed."""
+
+    def __init__(
+        self, links: LinkManager, policy: Reconnect, first_wait: float, reason: StompError, *, name: str
+    ) -> None:
+        super().__init__(name)
+        self._links = links
+        self._policy = policy
+        self._first_wait = first_wait
+        self._reason = reason
+
+    def run(self) -> None:
+        """Open the next link, or report why there will be none."""
+        try:
+            self._retry()
+        except StompError as error:
+            self._give_up(error)
+        except BaseException as error:
+            self._give_up(ConnectionLostError(f"reconnecting failed: {error!r}"))
+            raise
+
+    def _retry(self) -> None:
+        closing = self._links.closing
+        self._links.reconnecting(1, self._first_wait, self._reason)
+        closing.wait(self._first_wait)
+        retry(self._attempt, self._policy, closing=closing, report=self._links.reconnecting)
+
+    def _give_up(self, error: StompError) -> None:
+        closed = self._links.closing.is_set()
+        if not closed:
+            self._links.warn("gave up reconnecting: %s", error)
+        self._links.finish(None if closed else error, failed=not closed)
+
+    def _attempt(self) -> None:
+        if self._links.closing.is_set():
+            raise NotConnectedError("the connection was closed")
+        self._links.attempt(Deadline(None))

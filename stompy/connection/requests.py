@@ -9,16 +9,18 @@
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from stompy.connection.encoding import check_destination
 from stompy.connection.message import Message
 from stompy.connection.sending import Sender
 from stompy.connection.subscription import Subscription
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
-from stompy.errors import NotConnected, ReceiptTimeout, ReceiveTimeout, StompError
+from stompy.dialects.options import SendOptions
+from stompy.errors import NotConnectedError, ReceiptTimeoutError, ReceiveTimeoutError, StompError
 from stompy.locks import Event, Rank, make_lock
+from stompy.world import os
 
 
 class _PendingRequest:
@@ -74,7 +76,7 @@ class ReplyInbox(Subscription):
             unanswered = list(self.pending.values())
             self.pending.clear()
         for request in unanswered:
-            request.error = reason or NotConnected("the connection was closed before the reply came")
+            request.error = reason or NotConnectedError("the connection was closed before the reply came")
             request.arrived.set()
 
 
@@ -98,16 +100,9 @@ class RequestReply:
         """Replies that came after their timeout."""
         return 0 if self._inbox is None else self._inbox.late
 
-    def request(
-        self,
-        destination: str,
-        body: object,
-        *,
-        content_type: str | None,
-        headers: Mapping[str, object] | None,
-        timeout: float,
-    ) -> Message:
+    def request(self, destination: str, body: object, options: SendOptions, *, timeout: float | None) -> Message:
         """Send a request and return its reply; see `Connection.request`."""
+        check_destination(destination)
         deadline = Deadline(timeout)
         link = self._sender.live_link(deadline.remaining())
         inbox = self._open_inbox(deadline)
@@ -115,8 +110,8 @@ class RequestReply:
         request, flow = _PendingRequest(), link.flow
         try:
             inbox.expect(correlation, request)
-            fields = {**(headers or {}), "reply-to": inbox.destination, "correlation-id": correlation}
-            self._sender.send(destination, body, content_type=content_type, headers=fields)
+            own = {"reply-to": inbox.destination, "correlation-id": correlation}
+            self._sender.send(destination, body, {**options, "headers": {**(options.get("headers") or {}), **own}})
             self._sender.flush_batch(timeout=deadline.remaining())
             flow.hold(request)
             request.arrived.wait(deadline.remaining())
@@ -127,21 +122,21 @@ class RequestReply:
             return request.reply
         if request.error is not None:
             raise request.error
-        raise ReceiveTimeout(f"no reply from {destination!r} within {timeout:g} s")
+        raise ReceiveTimeoutError(f"no reply from {destination!r} within {timeout:g} s", outcome="unknown")
 
     def _open_inbox(self, deadline: Deadline) -> ReplyInbox:
         """Return the reply inbox; subscribe at the first request, with the lock held until the deadline at most."""
         remaining = deadline.remaining()
         try:
             if not self._opening.acquire(timeout=-1 if remaining is None else remaining):
-                raise ReceiveTimeout("the reply queue could not be subscribed to in time")
+                raise ReceiveTimeoutError("the reply queue could not be subscribed to in time")
             if self._inbox is None or self._inbox.closed:
                 dialect = self._subscriptions.links.link.dialect
                 inbox = ReplyInbox(self._subscriptions, name=f"/temp-queue/{os.urandom(8).hex()}")
                 try:
                     self._subscriptions.add(inbox, timeout=deadline.remaining(), announce=dialect.subscribes_temporary)
-                except ReceiptTimeout as error:
-                    raise ReceiveTimeout("the reply queue could not be subscribed to in time") from error
+                except ReceiptTimeoutError as error:
+                    raise ReceiveTimeoutError("the reply queue could not be subscribed to in time") from error
                 self._inbox = inbox
             return self._inbox
         finally:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 from collections.abc import Callable
 
 from stompy.connection.buffer import FrameBuffer
@@ -27,16 +26,17 @@ from stompy.connection.reconnect import ResendLimits
 from stompy.deadline import Deadline
 from stompy.errors import (
     BrokerError,
-    ConnectionLost,
+    ConnectionLostError,
     LocalProtocolError,
-    ReceiptTimeout,
+    ReceiptTimeoutError,
     StompError,
-    UnconfirmedFull,
+    UnconfirmedFullError,
 )
 from stompy.frames.encoder import Encoded, encode_head, finish
-from stompy.link.link import Link
+from stompy.link.link import Link, for_caller
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, make_condition, make_lock
+from stompy.world import os
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -160,7 +160,7 @@ class ResendBuffer:
             flush: writes the caller's batch, whose receipts may be needed to make room.
 
         Raises:
-            UnconfirmedFull: no room in time; nothing was sent.
+            UnconfirmedFullError: no room in time; nothing was sent.
         """
         if not self._take_room(send):
             flush()
@@ -187,11 +187,11 @@ class ResendBuffer:
         with self._changed:
             self._changed.wait_for(lambda: self._has_room(send) or self._last is not link, deadline.remaining())
 
-    def _full(self) -> UnconfirmedFull:
+    def _full(self) -> UnconfirmedFullError:
         which = "max_messages" if len(self._prepared) >= self._limits.max_messages else "max_bytes"
         limit = self._limits.max_messages if which == "max_messages" else self._limits.max_bytes
         held = f"{len(self._prepared)} messages of {self._size} bytes are waiting for the broker's confirmation"
-        return UnconfirmedFull(f"nothing was sent: {held}", limit_name=which, limit=limit)
+        return UnconfirmedFullError(f"nothing was sent: {held}", limit_name=which, limit=limit)
 
     def _take_room(self, send: PendingSend) -> bool:
         with self._changed:
@@ -243,8 +243,8 @@ class ResendBuffer:
         messages may have caused it, each is then sent after the receipt of the previous one.
 
         Raises:
-            ConnectionLost: the link was lost; what it did not confirm will be resent on the next one.
-            ReceiptTimeout: a receipt that was waited for did not arrive in time.
+            ConnectionLostError: the link was lost; what it did not confirm will be resent on the next one.
+            ReceiptTimeoutError: a receipt that was waited for did not arrive in time.
         """
         one_by_one = self._last is not None and _names_no_receipt(self._last.end_reason)
         with self._changed:
@@ -260,7 +260,7 @@ class ResendBuffer:
             link.check_open()
         except BrokerError as error:
             # It is about one of the messages, so no reason to give up.
-            raise ConnectionLost(f"while resending messages: {error}") from error
+            raise ConnectionLostError(f"while resending messages: {error}") from error
         finally:
             link.flow.holders.discard(self)
 
@@ -274,39 +274,39 @@ class ResendBuffer:
         for send in pending:
             self._send_together(link, [send])
             self._await_answer(link, send.receipt)
-            if send.receipt.done:
+            if send.receipt.done():
                 continue
             if link.end_reason is None:
-                raise ReceiptTimeout("a resent message was not confirmed in time", receipt_id=send.receipt.id)
+                raise ReceiptTimeoutError("a resent message was not confirmed in time", receipt_id=send.receipt.id)
             self._suspect(send, link.end_reason)
             link.check_open()
 
     def _await_answer(self, link: Link, receipt: Receipt) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: receipt.done or link.end_reason is not None, link.receipt_timeout)
+            self._changed.wait_for(lambda: receipt.done() or link.end_reason is not None, link.receipt_timeout)
 
     def _suspect(self, send: PendingSend, reason: StompError) -> None:
         if not _names_no_receipt(reason):
             return
         send.failures_alone += 1
         if send.failures_alone >= _MAX_FAILURES_ALONE:
-            send.receipt._resolve("rejected", reason)
+            send.receipt._resolve(for_caller(reason, "rejected"))
 
     def _add(self, buffer: FrameBuffer, send: PendingSend) -> None:
-        if send.receipt.done:
+        if send.receipt.done():
             return
         try:
             buffer.add(send.frame(buffer.link), send.receipt)
         except LocalProtocolError as error:
             # Such as in another STOMP version than that of the first copy.
-            lost = ConnectionLost(f"the connection was lost, and the message cannot be resent: {error}")
+            lost = ConnectionLostError(f"the connection was lost, and the message cannot be resent: {error}")
             lost.__cause__ = error
-            send.receipt._resolve("unknown", lost)
+            send.receipt._resolve(lost)
 
     def finish(self, reason: StompError | None) -> None:
         """Resolve all receipts as unknown: there will be no other link."""
         message = "the connection was closed before the broker confirmed"
-        over = ConnectionLost(message if reason is None else f"the connection is lost for good: {reason}")
+        over = ConnectionLostError(message if reason is None else f"the connection is lost for good: {reason}")
         over.__cause__ = reason
         with self._changed:
             if self._end_error is not None:
@@ -315,7 +315,7 @@ class ResendBuffer:
             unresolved = list(self._pending.values())
             self._changed.notify_all()
         for send in unresolved:
-            send.receipt._resolve("unknown", over)
+            send.receipt._resolve(over)
 
 
 def size_of(headers: dict[str, str], body: bytes) -> int:

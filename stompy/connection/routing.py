@@ -15,7 +15,7 @@ from functools import partial
 
 from stompy.connection.acking import Acker
 from stompy.connection.dispatcher import Dispatcher, run_logged
-from stompy.connection.listeners import Callbacks, ConnectionListener
+from stompy.connection.listeners import Callbacks, Listener
 from stompy.connection.message import Delivery, Message, log_fields
 from stompy.connection.subscription import Subscription
 from stompy.connection.subscriptions import SubscriptionTable
@@ -109,7 +109,7 @@ class Router:
         return delivery
 
     def _route_separately(
-        self, delivery: Delivery, messages: list[Message], listeners: list[ConnectionListener]
+        self, delivery: Delivery, messages: list[Message], listeners: list[Listener]
     ) -> list[Message]:
         """Route messages that have no handler on the dispatcher; return those that listeners must not get."""
         subscription = delivery.source
@@ -176,7 +176,7 @@ class Router:
         self,
         link: Link,
         messages: list[Message],
-        listeners: list[ConnectionListener],
+        listeners: list[Listener],
         own: Dispatcher | None,
     ) -> None:
         """Queue messages for user code as one job; if the dispatcher has ended, run it here."""
@@ -209,7 +209,7 @@ class Router:
         self,
         link: Link,
         messages: list[Message],
-        listeners: list[ConnectionListener],
+        listeners: list[Listener],
         own: Dispatcher | None,
     ) -> None:
         """Call user code with messages; on a dispatcher."""
@@ -221,11 +221,27 @@ class Router:
                 source = delivery.source
                 try:
                     # Not if the broker will redeliver it.
-                    if not callbacks.discarding and (delivery.ack_mode == "auto" or link.alive):
+                    if not callbacks.discarding and (
+                        delivery.ack_mode == "auto"
+                        or (
+                            link.alive
+                            and (source is None or not source._unsubscribing or link.dialect.ack_after_unsubscribe)
+                        )
+                    ):
+                        failure: BaseException | None = None
                         for listener in listeners:
-                            run_logged(partial(listener.on_message, message))
-                        if source is not None and source._handler is not None and source._dispatcher is own:
-                            source._handler(message)
+                            failure = run_logged(partial(listener.on_message, message)) or failure
+                        if source is not None:
+                            handler = source._handler
+                            if handler is not None:
+                                if source._dispatcher is not own:
+                                    continue
+                                handler(message)
+                            elif failure is not None:  # of the listeners, which are the consumer
+                                self._failed(message, failure)
+                                continue
+                            if delivery.ack_mode == "handled":
+                                message._handled()
                 except BaseException as error:
                     if must_propagate(error) or self._owner.forked:
                         raise
@@ -235,8 +251,7 @@ class Router:
                         message.message_id,
                         extra=log_fields(message),
                     )
-                    message._fail(nack=source is not None and source.on_error == "nack")
-                    callbacks.handler_failed(message, error)
+                    self._failed(message, error)
                 finally:
                     done += 1
                     size += message.size
@@ -247,6 +262,12 @@ class Router:
         finally:
             running.pop(own, None)
             flow.removed(done, size)
+
+    def _failed(self, message: Message, error: BaseException) -> None:
+        """Called when the consumer of a message raised."""
+        source = message._delivery.source
+        message._fail(nack=source is not None and source.on_exception == "nack")
+        self._callbacks.handler_failed(message, error)
 
 
 def _names(subscriptions: Iterable[Subscription]) -> str:

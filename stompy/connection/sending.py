@@ -8,45 +8,27 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from collections.abc import Mapping
-from time import monotonic
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import encode_body
 from stompy.connection.config import Config
-from stompy.connection.encoding import SendEncoder, headers_of_send
+from stompy.connection.encoding import SendEncoder, check_destination, headers_of_send
 from stompy.connection.resend_buffer import PendingSend, ResendBuffer
 from stompy.deadline import Deadline
-from stompy.dialects.options import SendOptions
-from stompy.errors import ConnectionLost, ReceiptTimeout, StompError
+from stompy.default import DEFAULT, Default, given
+from stompy.dialects.options import SendOptions, check_send_options
+from stompy.errors import ReceiptTimeoutError, SessionError, StompError
 from stompy.link.link import Link
 from stompy.link.receipts import FailedFrames, Receipt
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager
 
-
-class MessageArguments(TypedDict, total=False):
-    """The keyword arguments of `Connection.send` that are about the message."""
-
-    content_type: str | None
-    headers: Mapping[str, object] | None
-    content_length: bool | None
-    persistent: bool | None
-    priority: int | None
-    expires: float | None
-    delay: float | None
-    group: str | None
-    dedupe_id: str | None
-
-
-class SendArguments(MessageArguments, total=False):
-    """The keyword arguments of `Connection.send` without those that determine its return type."""
-
-    timeout: float | None
+_monotonic = time.monotonic  # called for each message
 
 
 class _Batches(threading.local):
@@ -99,7 +81,7 @@ class Sender:
             raise
         self._batches.current = None
 
-    def flush_batch(self, *, timeout: float | None = None) -> None:
+    def flush_batch(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Write this thread's batch, if there is one; raises as `FrameBuffer.flush` does."""
         batch = self._current()
         if batch is not None:
@@ -120,7 +102,7 @@ class Sender:
 
     # Sending.
 
-    def live_link(self, timeout: float | None = None) -> Link:
+    def live_link(self, timeout: float | Default | None = DEFAULT) -> Link:
         """Return the link to use now; see `LinkManager.live`."""
         return self._links.live(timeout)
 
@@ -132,31 +114,25 @@ class Sender:
         """Return the encoder for a link."""
         encoder = self._encoder
         if encoder is None or encoder.link is not link:
-            encoder = self._encoder = SendEncoder(link)
+            encoder = self._encoder = SendEncoder(link, content_length=self._config.content_length)
         return encoder
 
     def send(
         self,
         destination: str,
         body: object,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
+        options: SendOptions,
         receipt: bool = False,
-        content_length: bool | None = None,
-        timeout: float | None = None,
-        options: SendOptions | None = None,
+        timeout: float | Default | None = DEFAULT,
     ) -> Receipt | None:
-        """Send a message, or add it to this thread's batch; see `Connection.send`."""
-        if content_length is None:
-            content_length = self._config.content_length
+        """Send a message, or add it to this thread's batch; see `Connection.send`. Pops the headers."""
+        headers = options.pop("headers", None) if options else None
         if receipt and self._unconfirmed is not None:
-            return self._send_resendable(
-                self._unconfirmed, destination, body, content_type, headers, options, content_length, timeout
-            )
+            return self._send_resendable(self._unconfirmed, destination, body, headers, options, timeout)
         batch = self._batches.current
         if batch is not None and (self._unconfirmed is not None or batch.owner() is None):
             batch = self._batch(self._deadline(timeout))
-        began, left, link = monotonic(), timeout, self._links.ready if batch is None else batch.link
+        began, left, link = _monotonic(), timeout, self._links.ready if batch is None else batch.link
         while True:
             encoder = self._encoder
             if encoder is None or encoder.link is not link:
@@ -164,7 +140,7 @@ class Sender:
                 encoder = self.encoder(link or self._links.link)
             handle = encoder.link.receipts.make() if receipt else None
             extra = b"" if handle is None else handle._line
-            data = encoder.send(destination, body, content_type, headers, options, content_length, extra)
+            data = encoder.send(destination, body, headers, options, extra)
             if batch is not None:
                 batch.add(data, handle)
                 if handle is not None:
@@ -176,23 +152,23 @@ class Sender:
                     if handle is not None:
                         self._failed.watch(handle)
                     return handle
-            except ConnectionLost as error:
+            except SessionError as error:
                 # Nothing was written, so the message can go to the next link without a duplicate.
                 if error.outcome != "not-sent" or self._config.reconnect is None:
                     raise
-                if self._remaining(began, timeout) <= 0:
+                if self._remaining(began, timeout) == 0:
                     raise
             link = self._links.live(self._remaining(began, timeout))
             left = self._remaining(began, timeout)
 
-    def _deadline(self, timeout: float | None) -> Deadline:
-        return Deadline(self._config.send_timeout if timeout is None else timeout)
+    def _deadline(self, timeout: float | Default | None) -> Deadline:
+        return Deadline(given(timeout, self._config.timeouts.send))
 
-    def _remaining(self, began: float, timeout: float | None) -> float:
-        seconds = self._config.send_timeout if timeout is None else timeout
-        return max(0.0, began + seconds - monotonic())
+    def _remaining(self, began: float, timeout: float | Default | None) -> float | None:
+        seconds = given(timeout, self._config.timeouts.send)
+        return None if seconds is None else max(0.0, began + seconds - _monotonic())
 
-    def flush(self, timeout: float) -> None:
+    def flush(self, timeout: float | None) -> None:
         """Write this thread's batch and wait for all pending receipts; see `Connection.flush`."""
         deadline = Deadline(timeout)
         self.flush_batch(timeout=deadline.remaining())
@@ -200,7 +176,7 @@ class Sender:
         try:
             for receipt in self._outstanding():
                 receipt._await_outcome(deadline, timeout)
-        except ReceiptTimeout as error:
+        except ReceiptTimeoutError as error:
             late = error
         # Not only of the receipts waited for: others failed before, and their link may have been replaced.
         failed = self._failed.take() or late
@@ -208,7 +184,7 @@ class Sender:
             raise failed.with_traceback(None)
         try:
             self._links.live(deadline.remaining())
-        except ConnectionLost as error:
+        except SessionError as error:
             error.outcome = "unknown"  # of what was sent without a receipt
             raise
 
@@ -222,18 +198,24 @@ class Sender:
         unconfirmed: ResendBuffer,
         destination: str,
         body: object,
-        content_type: str | None,
         headers: Mapping[str, object] | None,
-        options: SendOptions | None,
-        content_length: bool,
-        timeout: float | None,
+        options: SendOptions,
+        timeout: float | Default | None,
     ) -> Receipt:
-        data, kind = encode_body(body, content_type)
+        check_destination(destination)
+        check_send_options(options)
+        data, kind = encode_body(body, options.get("content_type"))
         fields = headers_of_send(self._links.link, destination, kind, headers, options)
         deadline = self._deadline(timeout)
         link = self._links.live(deadline.remaining())
-        identity = None if options is None else options.dedupe_id
-        pending = unconfirmed.prepare(link, fields, data, content_length=content_length, identity=identity)
+        content_length = options.get("content_length")
+        pending = unconfirmed.prepare(
+            link,
+            fields,
+            data,
+            content_length=self._config.content_length if content_length is None else content_length,
+            identity=options.get("dedupe_id"),
+        )
         try:
             unconfirmed.make_room(pending, link, deadline, lambda: self.flush_batch(timeout=deadline.remaining()))
             self._hand_over(pending, deadline)
@@ -253,7 +235,7 @@ class Sender:
                 else:
                     link = self._links.live(deadline.remaining())
                     link.writer.write(pending.frame(link), receipt=pending.receipt, timeout=deadline.remaining())
-            except ConnectionLost as error:
+            except SessionError as error:
                 # The batch also had frames that cannot be resent: report their loss.
                 if batch is not None and not batch.link.alive and not batch.replaceable:
                     if pending.registered:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stompy.link.link import Link
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stompy.connection.subscriptions import SubscriptionTable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionStats:
     """Counters and gauges of a connection.
 
@@ -28,7 +28,7 @@ class ConnectionStats:
         frames_received: frames received.
         bytes_received: bytes received.
         receipts_pending: receipts that have no outcome yet.
-        unconfirmed: messages in the resend buffer of `connect(resend_unconfirmed=...)`.
+        unconfirmed: messages in the resend buffer of `Reconnect(resend_unconfirmed=...)`.
         unconfirmed_bytes: bytes of their bodies and headers.
         queued_messages: messages that wait for user code, and receipts that wait for listeners.
         queued_bytes: bytes of their bodies and, approximately, headers.
@@ -40,6 +40,8 @@ class ConnectionStats:
         reading_paused: whether reading from the broker is paused because user code is slow.
         times_paused: how often reading was paused.
         silent_for: seconds since the last received byte.
+        outage: why there is no session and when the next attempt is made, such as
+            `localhost:61613: connection refused; attempt 7 in 3.2 s`; `None` if there is a session, or it was closed.
     """
 
     frames_sent: int
@@ -59,6 +61,7 @@ class ConnectionStats:
     reading_paused: bool
     times_paused: int
     silent_for: float
+    outage: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,4 +126,5 @@ def measure(
         reading_paused=link.flow.paused,
         times_paused=ended.times_paused + link.flow.times_paused,
         silent_for=max(0.0, time.monotonic() - link.timer.last_heard),
+        outage=links.outage,
     )

@@ -10,25 +10,30 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from weakref import WeakSet
 
 from stompy.connection.dispatcher import Dispatcher
-from stompy.connection.listeners import hears_messages
+from stompy.connection.leaving import left_by_exception
+from stompy.connection.listeners import check_function, hears_messages
 from stompy.connection.message import Delivery, Message
 from stompy.deadline import Deadline, check_seconds
+from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SubscribeOptions
-from stompy.errors import ConfigurationError, LocalProtocolError, NotConnected, ReceiveTimeout, StompError
+from stompy.errors import ConfigurationError, LocalProtocolError, NotConnectedError, ReceiveTimeoutError, StompError
 from stompy.link.link import Link
 from stompy.locks import make_condition
+from stompy.threads import DaemonThread
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.connection.acking import Acker
     from stompy.connection.subscriptions import SubscriptionTable
 
-AckMode = Literal["auto", "client", "client-individual"]
+AckMode = Literal["handled", "auto", "client", "client-individual"]
 Handler = Callable[[Message], object]
 
 
@@ -40,9 +45,12 @@ class MessageListener(Protocol):
         ...
 
 
-OnError = Literal["nack", "leave"]
+OnException = Literal["nack", "leave"]
 
 _NO_OPTIONS = SubscribeOptions()
+
+_FEW = 10
+"""Messages; a subscription with a larger prefetch does not keep the last ones."""
 
 _NO_DEADLINE = Deadline(None)
 
@@ -55,18 +63,27 @@ _LOOP_INTERVAL = 0.02
 """Seconds between checks whether a loop has ended."""
 
 
+class _Hand:
+    """What a thread has received last from a subscription in mode `handled`, if it is not yet acknowledged."""
+
+    __slots__ = ("__weakref__", "message")
+
+    def __init__(self) -> None:
+        self.message: Message | None = None
+
+
 class Subscription:
     """A subscription, returned by `Connection.subscribe`. Thread-safe.
 
     It has one consumer: its handler; without one the listeners of the connection that define `on_message`; else
     whoever iterates over it with `for message in subscription` or calls `receive`. The iteration waits for messages,
-    and ends after `unsubscribe` or `disconnect`. Several threads may receive from one subscription.
+    and ends after `close`, of the subscription or the connection. Several threads may receive from one subscription.
 
     Attributes:
         id: the `id` header.
         destination: as given.
         ack: the acknowledgement mode.
-        on_error: what to do with a message whose handler raised; see `Connection.subscribe`.
+        on_exception: what to do with a message whose handler raised; see `Connection.subscribe`.
     """
 
     def __init__(
@@ -81,7 +98,7 @@ class Subscription:
         dispatcher: Dispatcher | None = None,
         options: SubscribeOptions = _NO_OPTIONS,
         acks_all: bool = False,
-        on_error: OnError = "nack",
+        on_exception: OnException = "nack",
     ) -> None:
         self.id = id
         self.destination = destination
@@ -91,11 +108,15 @@ class Subscription:
         self._dispatcher = dispatcher
         self._options = options
         self._acks_all = acks_all
-        self.on_error: OnError = on_error
+        self.on_exception: OnException = on_exception
         self._subscriptions = subscriptions
         self._condition = make_condition("inbox")
         self._inbox: deque[Message] = deque()
         self._loops: dict[object, int] = {}
+        self._own = threading.local()
+        """The hand of the current thread. It ends with the thread, whose identifier may be used again."""
+        self._hands: WeakSet[_Hand] = WeakSet()
+        """Those of all threads; guarded by the inbox's lock."""
         self._receiver: int | None = None
         """The thread that called `receive` last."""
         self._closed = False
@@ -115,6 +136,9 @@ class Subscription:
         self._warned = False
         self._reason: StompError | None = None
         self._delivery: Delivery | None = None
+        few = options.prefetch is not None and options.prefetch <= _FEW and ack != "auto"
+        self._recent: deque[Message] | None = deque(maxlen=options.prefetch) if few else None
+        """As many of the last messages as the broker sends before an ACK, to explain why no other comes."""
 
     # For the reader and the connection.
 
@@ -197,17 +221,21 @@ class Subscription:
 
     def _subscribe_headers(self) -> dict[str, str]:
         """Return the headers of the SUBSCRIBE frame."""
-        return {**self._headers, "id": self.id, "destination": self.destination, "ack": self.ack}
+        # Brokers know this mode in STOMP 1.0 too, which does not define it.
+        ack = "client-individual" if self.ack == "handled" else self.ack
+        return {**self._headers, "id": self.id, "destination": self.destination, "ack": ack}
 
     def _wait_read(self, deadline: Deadline) -> bool:
-        """Wait until other threads have taken what is in the inbox and their loops have ended; `False` at the deadline.
+        """Wait until other threads have handled what was received and their loops have ended; `False` at the deadline.
 
         What nobody else takes is not waited for: what this thread receives itself, or nobody ever did.
         """
         own = threading.get_ident()
         with self._condition:
-            while any(loop != own for loop in list(self._loops.values())) or (
-                self._inbox and self._read_elsewhere(own)
+            while (
+                any(loop != own for loop in list(self._loops.values()))
+                or (self._inbox and self._read_elsewhere(own))
+                or self._held_elsewhere()
             ):
                 if deadline.expired:
                     return False
@@ -221,6 +249,36 @@ class Subscription:
             thread.ident == self._receiver for thread in threading.enumerate()
         )
 
+    def _held_elsewhere(self) -> bool:
+        """Whether another thread, which still runs, has received a message and not asked for the next one."""
+        own = getattr(self._own, "hand", None)
+        held = [hand.message for hand in self._hands if hand is not own]
+        return any(message is not None and message.settled is None and message._link.alive for message in held)
+
+    # Mode `handled`, for what is received. Each thread has its own message in hand. It is acknowledged when the thread
+    # asks for the next one, or when the block of the connection ends without an exception.
+    #
+    # A loop that is left by an exception has not handled its last message, even if the exception is caught outside the
+    # loop and the thread goes on: that message is redelivered after the session.
+
+    def _hold(self, message: Message) -> _Hand:
+        """Note what this thread has received."""
+        hand: _Hand | None = getattr(self._own, "hand", None)
+        if hand is None:
+            hand = self._own.hand = _Hand()
+            with self._condition:
+                self._hands.add(hand)
+        hand.message = message
+        return hand
+
+    def _acknowledge_held(self) -> None:
+        """Acknowledge what this thread has received, as it asks for the next message, or ends the block."""
+        hand: _Hand | None = getattr(self._own, "hand", None)
+        if hand is not None and hand.message is not None:
+            hand.message._handled()
+            # Last, as a signal may interrupt: a message that is settled is not acknowledged again.
+            hand.message = None
+
     # For users.
 
     @property
@@ -233,36 +291,56 @@ class Subscription:
         """Number of messages that wait to be received."""
         return len(self._inbox)
 
-    def receive(self, timeout: float | None = None) -> Message:
+    def receive(self, *, timeout: float | Default | None = DEFAULT) -> Message:
         """Return the next message.
 
         Args:
-            timeout: seconds; `None` uses the connection's receipt timeout, `0` does not wait.
+            timeout: seconds; by default the connection's receipt timeout; `0` does not wait.
 
         Raises:
-            ReceiveTimeout: no message in time.
-            NotConnected: after `unsubscribe` or `disconnect`.
-            ConnectionLost: the connection was lost.
+            ReceiveTimeoutError: no message in time.
+            NotConnectedError: after `close`.
+            ConnectionLostError: the connection was lost.
             LocalProtocolError: the subscription has a handler, or the listeners of the connection get its messages.
         """
-        seconds = self._subscriptions.receive_timeout if timeout is None else timeout
+        seconds = given(timeout, self._subscriptions.receive_timeout)
         self._receiver = threading.get_ident()
+        handled = self.ack == "handled"
+        if handled:
+            self._acknowledge_held()
         message = self._next(Deadline(seconds))
         if message is None:
-            raise NotConnected(f"subscription {self.id!r} is closed")
+            raise NotConnectedError(f"subscription {self.id!r} is closed")
+        if handled:
+            self._hold(message)
         return message
 
     def __iter__(self) -> Iterator[Message]:
-        """Yield messages until `unsubscribe` or `disconnect` is called.
+        """Yield messages until the subscription or the connection is closed.
 
         Raises:
-            ConnectionLost: the connection was lost.
+            ConnectionLostError: the connection was lost.
         """
         loop = object()
+        handled = self.ack == "handled"
+        message: Message | None = None
+        hand: _Hand | None = None
         try:
             self._loops[loop] = threading.get_ident()
-            while (message := self._next(_NO_DEADLINE) if self._inbox else self._next_of_loop()) is not None:
+            while True:
+                if handled:
+                    self._acknowledge_held()
+                message = self._next(_NO_DEADLINE) if self._inbox else self._next_of_loop()
+                if message is None:
+                    return
+                if handled:
+                    hand = self._hold(message)
                 yield message
+        except GeneratorExit as closing:
+            # The hand is that of the thread of the loop, which the garbage collector may not run this in.
+            if hand is not None and hand.message is message and left_by_exception(closing):
+                hand.message = None
+            raise
         finally:
             # Without the lock, as the garbage collector may run this in a thread that holds it.
             self._loops.pop(loop, None)
@@ -271,13 +349,13 @@ class Subscription:
         """Return the next message; warn once if this thread alone keeps the program running."""
         thread = threading.current_thread()
         while not (self._warned or thread.daemon or thread is threading.main_thread()):
-            with contextlib.suppress(ReceiveTimeout):
+            with contextlib.suppress(ReceiveTimeoutError):
                 return self._next(Deadline(_MAIN_THREAD_INTERVAL))
             if not threading.main_thread().is_alive():
                 self._warned = True
                 _LOG.warning(
-                    "the main thread has ended, but the loop over %.200r in thread %s keeps the program running: call "
-                    "disconnect, or make the thread a daemon",
+                    "the main thread has ended, but the loop over %.200r in thread %s keeps the program running: close "
+                    "the connection, or make the thread a daemon",
                     self.destination,
                     thread.name,
                 )
@@ -302,6 +380,8 @@ class Subscription:
                     taken = None
                     raise
             taken._link.flow.taken(taken)
+            if self._recent is not None:
+                self._recent.append(taken)
             return taken
         except BaseException:
             if taken is not None:
@@ -322,14 +402,19 @@ class Subscription:
 
     def _await_message(self, deadline: Deadline) -> bool:
         """Wait for a message, with the lock held; return `False` if the subscription was closed by us."""
-        while not self._inbox:
-            if self._closed:
-                if self._reason is not None:
-                    raise self._reason.with_traceback(None)
-                return False
-            if not self._condition.wait(deadline.remaining()) and not self._inbox and deadline.expired:
-                raise ReceiveTimeout(f"no message from {self.destination!r} in time")
-        return True
+        if not self._condition.wait_for(lambda: self._inbox or self._closed, deadline.remaining()):
+            raise ReceiveTimeoutError(f"no message from {self.destination!r} in time" + self._why_none())
+        if not self._inbox and self._reason is not None:
+            raise self._reason.with_traceback(None)
+        return bool(self._inbox)
+
+    def _why_none(self) -> str:
+        """Return what keeps the broker from sending more, if that is known."""
+        recent, most = self._recent or (), self._options.prefetch
+        unsettled = sum(message.settled is None and not message.session_ended for message in recent)
+        if not unsettled or unsettled != most:
+            return ""
+        return f": {unsettled} unacknowledged, prefetch={most}; acknowledge them to get more"
 
     def _restore(self, message: Message) -> None:
         if not self._inbox or self._inbox[0] is not message:
@@ -344,20 +429,51 @@ class Subscription:
         with self._condition:
             self._restore(message)
 
-    def unsubscribe(self, *, delete: bool = False, timeout: float | None = None) -> None:
+    def close(self, *, timeout: float | Default | None = DEFAULT, drain: bool = False) -> None:
         """End the subscription; messages that were received before can still be read. Idempotent.
 
-        In the client modes, most brokers then reject ACKs for it; `disconnect(drain=True)` waits for them first.
+        Except in mode `auto`, brokers then redeliver what was not acknowledged, and reject an ACK for it: the handler
+        gets no more messages, also if it calls this itself. `drain=True` waits for them first. A durable subscription
+        is kept by the broker; `unsubscribe` deletes it.
 
         Args:
-            delete: delete a durable subscription with its stored messages; otherwise the broker keeps it.
-            timeout: seconds for the broker's confirmation; `None` uses the receipt timeout.
+            timeout: seconds in total; by default the receipt timeout.
+            drain: first stop accepting messages, and wait until the handler, listeners or other threads have handled
+                those received; a handler that calls it is not waited for. Loops over the subscription end.
+
+        Raises:
+            ConfigurationError: the timeout is invalid; nothing was done.
+            ReceiptTimeoutError: the broker did not confirm in time.
+        """
+        check_seconds(given(timeout, None))
+        self._subscriptions.close(self, timeout=timeout, drain=drain)
+
+    def unsubscribe(self, *, delete: bool, timeout: float | Default | None = DEFAULT) -> None:
+        """End the subscription as `close` does, and delete it at the broker if it is durable.
+
+        Args:
+            delete: whether to delete a durable subscription with its stored messages.
+            timeout: seconds in total; by default the receipt timeout.
 
         Raises:
             ConfigurationError: the subscription is not durable, or the timeout is invalid.
         """
-        check_seconds(timeout)
+        check_seconds(given(timeout, None))
         self._subscriptions.remove(self, timeout=timeout, delete=delete)
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._acknowledge_held()
+            self.close(drain=kind is None)
+        except StompError:
+            if kind is None:
+                raise
 
     def __repr__(self) -> str:
         state = " closed" if self._closed else ""
@@ -365,11 +481,31 @@ class Subscription:
 
 
 class QueueBrowser(Subscription):
-    """A subscription that reads a queue without consuming it; returned by `subscribe(browse=True)`."""
+    """A subscription that reads a queue without consuming it; made by `Connection.browse`."""
 
     def __init__(self, subscriptions: SubscriptionTable, **arguments: Any) -> None:
         super().__init__(subscriptions, **arguments)
         self._has_reader = True
+
+    def messages(self, timeout: float | None) -> Iterator[Message]:
+        """Subscribe, and yield the messages; raises as `Connection.browse` does.
+
+        Args:
+            timeout: seconds for each message.
+        """
+        try:
+            self._subscriptions.add(self, timeout=DEFAULT)
+        except BaseException:
+            self._subscriptions.withdraw(self)
+            raise
+        try:
+            while (message := self._next(Deadline(timeout))) is not None:
+                yield message
+        finally:
+            if not self._closed:
+                # From a new thread, as the garbage collector may run this in one that holds any of our locks.
+                with contextlib.suppress(StompError):  # no thread can be started
+                    _CloseThread(self).start()
 
     def _is_end_marker(self, message: Message) -> bool:
         """Return whether it is ActiveMQ's end marker, which is not a message."""
@@ -385,8 +521,21 @@ class QueueBrowser(Subscription):
         if message is None:
             # The reader, which found the end marker, never writes, so the broker still has the subscription.
             with contextlib.suppress(StompError):
-                self.unsubscribe(timeout=deadline.remaining())
+                self.close(timeout=deadline.remaining())
         return message
+
+
+class _CloseThread(DaemonThread):
+    """Ends a browser whose iteration was left before the last message."""
+
+    def __init__(self, browser: QueueBrowser) -> None:
+        super().__init__(f"stompy-browser-{browser.id}")
+        self._browser = browser
+
+    def run(self) -> None:
+        """End it."""
+        with contextlib.suppress(StompError):
+            self._browser.close()
 
 
 def _release(messages: Sequence[Message]) -> None:
@@ -399,22 +548,25 @@ def handler_of(consumer: Handler | MessageListener | None) -> Handler | None:
     """Return the function to call with messages: the argument, or its `on_message`.
 
     Raises:
-        ConfigurationError: it is neither a function nor an object that defines `on_message`.
+        ConfigurationError: it is neither a function nor an object that defines `on_message`, or is `async def`.
     """
-    if consumer is None or callable(consumer):
-        return consumer
-    if not hears_messages(consumer):
+    if consumer is None:
+        return None
+    is_class = isinstance(consumer, type) and hasattr(consumer, "on_message")
+    if is_class or not (callable(consumer) or hears_messages(consumer)):
         raise ConfigurationError(f"the handler must be a function or an object with on_message, not {consumer!r}")
-    return consumer.on_message
+    function: Handler = consumer if callable(consumer) else consumer.on_message
+    check_function(function, "the handler")
+    return function
 
 
-def check_ack_mode(ack: str, on_error: str) -> None:
-    """Check the `ack` and `on_error` arguments.
+def check_ack_mode(ack: str, on_exception: str) -> None:
+    """Check the `ack` and `on_exception` arguments.
 
     Raises:
-        ConfigurationError: not `auto`, `client` or `client-individual`; not `nack` or `leave`.
+        ConfigurationError: not `handled`, `auto`, `client` or `client-individual`; not `nack` or `leave`.
     """
-    if ack not in ("auto", "client", "client-individual"):
-        raise ConfigurationError(f"ack must be 'auto', 'client' or 'client-individual', not {ack!r}")
-    if on_error not in ("nack", "leave"):
-        raise ConfigurationError(f"on_error must be 'nack' or 'leave', not {on_error!r}")
+    if ack not in get_args(AckMode):
+        raise ConfigurationError(f"ack must be 'handled', 'auto', 'client' or 'client-individual', not {ack!r}")
+    if on_exception not in ("nack", "leave"):
+        raise ConfigurationError(f"on_exception must be 'nack' or 'leave', not {on_exception!r}")

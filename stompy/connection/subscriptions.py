@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConfigurationError, ConnectionLost, LocalProtocolError, StompError
+from stompy.default import Default, given
+from stompy.errors import ConfigurationError, ConnectionLostError, LocalProtocolError, StompError
 from stompy.link.link import Link
 from stompy.locks import Rank, make_lock
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from stompy.connection.config import Config
     from stompy.connection.link_manager import LinkManager
     from stompy.connection.listeners import Callbacks
+
+_LOG = logging.getLogger("stompy.connection")
 
 
 class SubscriptionTable:
@@ -42,7 +46,7 @@ class SubscriptionTable:
     def __init__(self, config: Config, callbacks: Callbacks) -> None:
         self._config = config
         self._callbacks = callbacks
-        self.receive_timeout = config.receipt_timeout
+        self.receive_timeout = config.timeouts.receipt
         """Default timeout of `Subscription.receive`, in seconds."""
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
         self._subscriptions: dict[str, Subscription] = {}
@@ -71,12 +75,12 @@ class SubscriptionTable:
             return self._subscriptions.get(identity)
         return next((each for each in self.all() if each.destination == destination), None)
 
-    def add(self, subscription: Subscription, *, timeout: float | None, announce: bool = True) -> None:
+    def add(self, subscription: Subscription, *, timeout: float | Default | None, announce: bool = True) -> None:
         """Register a subscription, then send SUBSCRIBE and wait for its receipt; on the next link if one is lost.
 
         Args:
             subscription: registered first, as its messages may arrive before the receipt.
-            timeout: seconds in total; `None` uses the receipt timeout.
+            timeout: seconds in total; by default the receipt timeout.
             announce: whether to send SUBSCRIBE.
         """
         try:
@@ -89,7 +93,7 @@ class SubscriptionTable:
             subscription._announced = announce
             if not announce:
                 return
-            self._subscribe(subscription, Deadline(self.receive_timeout if timeout is None else timeout))
+            self._subscribe(subscription, Deadline(given(timeout, self.receive_timeout)))
         except BaseException:
             self.forget(subscription)
             subscription._end(None)
@@ -102,14 +106,12 @@ class SubscriptionTable:
                 self._send_subscribe(subscription, link, deadline.remaining())
                 if self._note_confirmed(subscription, link):
                     return
-            except BrokerError:
-                raise
-            except ConnectionLost as error:
+            except ConnectionLostError as error:
                 if link.alive or deadline.expired:
                     raise
                 lost = error
             else:
-                lost = ConnectionLost("the connection was lost while subscribing")
+                lost = ConnectionLostError("the connection was lost while subscribing")
             try:
                 link = self.links.live(deadline.remaining())
             except StompError:
@@ -122,7 +124,7 @@ class SubscriptionTable:
                 "SUBSCRIBE", subscription._subscribe_headers(), receipt=True, on_written=lambda: sent.append(link)
             )
             assert receipt is not None
-            receipt.wait(timeout)
+            receipt.result(timeout)
         except BaseException:
             # Only if it was sent: UNSUBSCRIBE for an unknown id is an error.
             if sent:
@@ -137,12 +139,12 @@ class SubscriptionTable:
             self._confirmed[subscription.id] = link
             return True
 
-    def remove(self, subscription: Subscription, *, timeout: float | None, delete: bool = False) -> None:
+    def remove(self, subscription: Subscription, *, timeout: float | Default | None, delete: bool = False) -> None:
         """End a subscription, with UNSUBSCRIBE if its link is alive.
 
         Args:
             subscription: ignored if unknown.
-            timeout: seconds for each UNSUBSCRIBE; `None` uses the receipt timeout.
+            timeout: seconds for each UNSUBSCRIBE; by default the receipt timeout.
             delete: delete a durable subscription.
 
         Raises:
@@ -162,11 +164,28 @@ class SubscriptionTable:
             for headers in frames if link.alive and subscription._announced else ():
                 receipt = link.writer.request("UNSUBSCRIBE", headers, receipt=True)
                 assert receipt is not None
-                receipt.wait(timeout)
+                receipt.result(timeout)
         finally:
             # Only now, as messages may arrive until the receipt.
             if self.forget(subscription):
                 subscription._end(None)
+
+    def acknowledge_held(self) -> None:
+        """Acknowledge what the current thread has received in mode `handled`: its block has ended."""
+        for subscription in self.all():
+            subscription._acknowledge_held()
+
+    def close(self, subscription: Subscription, *, timeout: float | Default | None, drain: bool) -> None:
+        """End a subscription, after its messages were handled if `drain` is true; see `Subscription.close`."""
+        deadline = Deadline(given(timeout, self.receive_timeout))
+        if drain and not self.links.forked:  # in a child, nobody handles what its parent received
+            subscription._drain()
+            if subscription.ack == "auto":
+                self.remove(subscription, timeout=deadline.remaining())
+            dispatcher = subscription._dispatcher or self._callbacks.dispatcher
+            if not (subscription._wait_read(deadline) and dispatcher.wait_passed(deadline)):
+                _LOG.warning("%r is closed before all received messages were handled", subscription)
+        self.remove(subscription, timeout=deadline.remaining())
 
     def replay(self, link: Link) -> None:
         """Restore the confirmed subscriptions on a new link, before it is published."""
@@ -178,7 +197,7 @@ class SubscriptionTable:
         receipts = [link.writer.request("SUBSCRIBE", each._subscribe_headers(), receipt=True) for each in active]
         for receipt in receipts:
             assert receipt is not None
-            receipt.wait()
+            receipt.result()
         for subscription in active:
             if not self._note_replayed(subscription, link):
                 self._send_unsubscribe(link, subscription)

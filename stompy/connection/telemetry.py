@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from stompy.connection.config import Config
     from stompy.connection.connection import Connection
-    from stompy.connection.listeners import ConnectionListener
+    from stompy.connection.listeners import Listener
 
 
 class Telemetry(Protocol):
     """Records what connections do; `stompy.OpenTelemetry` is one."""
 
-    def _connection(self, config: Config, listeners: Sequence[ConnectionListener]) -> Connection:
+    def connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
         """Return a connection that is recorded."""
         ...
 
-    def _for_worker(self) -> Telemetry:
+    def for_worker(self) -> Telemetry:
         """Return what records a worker's connection and is middleware for its tasks."""
         ...
 
-    def _inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
+    def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
         """Return headers with the current context, unless they have one."""
         ...

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import Body
-from stompy.connection.message import Message
+from stompy.connection.message import Message, options_to_forward
 from stompy.deadline import Deadline, check_seconds
-from stompy.dialects.options import NOTHING_ASKED, SendOptions
+from stompy.default import DEFAULT, Default, given
+from stompy.dialects.options import SendOptions
 from stompy.errors import (
-    ConnectionLost,
-    LimitExceeded,
+    ConnectionLostError,
+    LimitExceededError,
     LocalProtocolError,
-    ReceiptTimeout,
+    ReceiptTimeoutError,
+    SessionError,
     StompError,
     TransactionError,
 )
@@ -26,6 +27,8 @@ from stompy.link.link import for_caller
 from stompy.link.receipts import Receipt
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from stompy.connection.sending import Sender
 
 
@@ -39,11 +42,10 @@ class Transaction:
         id: the `transaction` header.
     """
 
-    def __init__(self, sender: Sender, acker: Acker, *, content_length: bool) -> None:
+    def __init__(self, sender: Sender, acker: Acker) -> None:
         self.id = sender.new_transaction_id()
         self._line = b"transaction:%b\n" % self.id.encode("ascii")
         self._acker = acker
-        self._content_length = content_length
         self._link = sender.live_link()
         self._dialect = self._link.dialect
         self._each = self._dialect.transacted_receipts != "later"
@@ -89,43 +91,31 @@ class Transaction:
             assert error is not None
             error.__context__ = error.__context__ or abort_error
 
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
-        content_length: bool | None = None,
-        persistent: bool | None = None,
-        priority: int | None = None,
-        expires: float | None = None,
-        delay: float | None = None,
-        group: str | None = None,
-        dedupe_id: str | None = None,
-    ) -> None:
+    def send(self, destination: str, body: Body = b"", **options: Unpack[SendOptions]) -> None:
         """Send a message in the transaction; for the arguments see `Connection.send`.
 
         Raises:
-            ConfigurationError: the broker does not support an option; nothing was sent.
+            ConfigurationError: an option is wrong, given twice, or not supported by the broker; nothing was sent.
             TransactionError: the transaction has ended.
             LocalProtocolError: the frame cannot be encoded.
-            LimitExceeded: the broker takes no more frames in a transaction, or too many receipts are pending; nothing
-                was sent.
-            ConnectionLost: the connection was lost, and the transaction with it.
+            LimitExceededError: the broker takes no more frames in a transaction, or too many receipts are pending;
+                nothing was sent.
+            ConnectionLostError: the connection was lost, and the transaction with it.
         """
         self._check_room()
-        values = (persistent, priority, expires, delay, group, dedupe_id)
-        options = None if values == NOTHING_ASKED else SendOptions(*values)
+        headers = options.pop("headers", None) if options else None
         receipt = self._receipt() if self._each else None
         line = self._line if receipt is None else self._line + receipt._line
-        length = self._content_length if content_length is None else content_length
-        data = self._encoder.send(destination, body, content_type, headers, options, length, line)
+        data = self._encoder.send(destination, body, headers, options, line)
         if receipt is None:
             self._buffer.add(data)
             self._frames += 1
         else:
             self._add(data, receipt)
+
+    def forward(self, message: Message, destination: str, **options: Unpack[SendOptions]) -> None:
+        """Send a message on in the transaction, as `Message.forward` does; raises as `send` does."""
+        self.send(destination, message.body, **options_to_forward(message, self._dialect, options))
 
     def ack(self, message: Message) -> None:
         """Acknowledge a message when the transaction commits; also raises as `Message.ack` and `send` do.
@@ -176,7 +166,7 @@ class Transaction:
             raise
         self._frames += 1
 
-    def commit(self, *, timeout: float | None = None) -> None:
+    def commit(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Commit and wait for the broker's receipts.
 
         COMMIT leaves when the broker has taken every frame before it. Where COMMIT does not take effect as a whole
@@ -184,23 +174,23 @@ class Transaction:
         outcome `"not-sent"` says that nothing took effect; one with `"unknown"`, that the broker may have committed.
 
         Args:
-            timeout: seconds in total; `None` uses the receipt timeout.
+            timeout: seconds in total; by default the receipt timeout.
 
         Raises:
             TransactionError: the transaction has ended.
             BrokerError: the broker refused a frame.
-            ReceiptTimeout: the broker did not confirm in time.
-            ConnectionLost: the connection was lost.
+            ReceiptTimeoutError: the broker did not confirm in time.
+            ConnectionLostError: the connection was lost.
         """
-        check_seconds(timeout)
+        check_seconds(given(timeout, None))
         self._check()
-        deadline = Deadline(self._link.receipt_timeout if timeout is None else timeout)
+        deadline = Deadline(given(timeout, self._link.receipt_timeout))
         try:
             for receipt in self._write_all():
-                receipt.wait(deadline.remaining())
+                receipt.result(deadline.remaining())
         except BaseException as error:
             self._abort_quietly()
-            if isinstance(error, (ConnectionLost, ReceiptTimeout)):
+            if isinstance(error, (SessionError, ReceiptTimeoutError)):
                 raise for_caller(error, "not-sent", f"nothing of the transaction took effect: {error}") from error
             raise
         done = self._unknown
@@ -209,13 +199,13 @@ class Transaction:
             committed = request("COMMIT", {"transaction": self.id}, receipt=True, on_written=self._committed)
             assert committed is not None
             for receipt in (committed, *self._receipts):
-                receipt.wait(deadline.remaining())
+                receipt.result(deadline.remaining())
             if self._second:
                 done = "its messages are stored, and its acknowledgements may have taken effect"
                 receipt = self._link.receipts.make()
                 self._link.writer.write(self._frame_of_second("COMMIT", receipt), receipt=receipt)
                 self._second = False
-                receipt.wait(deadline.remaining())
+                receipt.result(deadline.remaining())
         except BaseException as error:
             if self._end is None and getattr(error, "outcome", "not-sent") == "not-sent":
                 self._abort_quietly()  # COMMIT was not written
@@ -226,9 +216,9 @@ class Transaction:
             if not isinstance(error, StompError):
                 raise
             text = f"the outcome of the transaction is unknown, {done}: {error}"
-            if isinstance(error, (ConnectionLost, ReceiptTimeout)):
+            if isinstance(error, (SessionError, ReceiptTimeoutError)):
                 raise for_caller(error, "unknown", text) from error
-            raise ConnectionLost(text) from error
+            raise ConnectionLostError(text) from error
         for message in self._acked:
             message._cover()
 
@@ -296,7 +286,7 @@ class Transaction:
 
         Raises:
             TransactionError: the transaction has ended.
-            ConnectionLost: the connection was lost, which also aborts the transaction.
+            ConnectionLostError: the connection was lost, which also aborts the transaction.
         """
         self._check()
         self._end = "aborted"
@@ -326,7 +316,7 @@ class Transaction:
         limit = self._dialect.max_transaction_frames
         if limit is not None and self._frames >= limit:
             what = f"{self._dialect.product} takes no more frames in transaction {self.id!r}"
-            raise LimitExceeded(what, limit_name="max_transaction_frames", limit=limit)
+            raise LimitExceededError(what, limit_name="max_transaction_frames", limit=limit)
 
     def __repr__(self) -> str:
         return f"<Transaction {self.id!r} {self._end or 'open'}>"

@@ -38,6 +38,7 @@ ACTIVEMQ = Dialect(
     unsupported={"dedupe_id": "a message that is sent twice is delivered twice"},
     not_in_1_0=frozenset({"browse"}),
     leniency=Leniency.ESCAPED_CONNECT,
+    slashed=True,
     ack_after_unsubscribe=False,
     nack="dead letter",
     nack_is_individual=True,
@@ -133,6 +134,7 @@ RABBITMQ = Dialect(
     durable_as_queue=True,
     subscribes_temporary=False,
     ack_reaches="connection",
+    slashed=True,
     ack_after_unsubscribe=False,
     nack="requeued",
     marks_redelivered=True,
@@ -162,6 +164,8 @@ EMBEDDED = Dialect(
     nack="redelivered",
     keeps_message_id=True,
     marks_redelivered=True,
+    slashed=True,
+    ack_after_unsubscribe=False,
     transacted_receipts="later",
 )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stompy.dialects.options import SendOptions, SubscribeOptions
+from stompy.dialects.options import BROKER_OPTIONS, SUBSCRIBE_FEATURES, SubscribeOptions
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency, Version
 from stompy.protocol.rules import Lookup
+from stompy.world import time
 
 DEDUPE_HEADER = "stompy-dedupe-id"
 """SEND header with the same value whenever a message is resent, so that consumers can detect duplicates."""
@@ -19,20 +19,6 @@ NOT_DURABLE = ("/queue/", "/temp-queue/", "/temp-topic/")
 """Prefixes of destinations that are not topics at any broker with durable subscriptions."""
 
 _QUEUES = ("/queue/", "/temp-queue/", "/remote-temp-queue/")
-
-_FEATURES = {
-    "persistent": "persistence per message",
-    "priority": "priorities",
-    "expires": "expiry",
-    "delay": "delayed delivery",
-    "group": "message groups",
-    "dedupe_id": "duplicate detection",
-    "prefetch": "a prefetch limit in messages",
-    "selector": "selectors",
-    "durable": "durable subscriptions",
-    "browse": "browsing",
-    "exclusive": "exclusive consumers",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +45,7 @@ class Dialect:
     Attributes:
         name: the name for `connect(dialect=...)`.
         product: the name for error messages.
-        headers: the header for each option of `SendOptions` and `SubscribeOptions` that the broker supports.
+        headers: the header for each of `BROKER_OPTIONS` and `SubscribeOptions` that the broker supports.
         unsupported: for an option that it does not support, the reason and the alternative, for error messages.
         not_in_1_0: the options that it does not support in STOMP 1.0.
         pitfalls: the explicit headers that would silently do harm.
@@ -75,6 +61,7 @@ class Dialect:
         subscribes_temporary: whether a client has to subscribe to its reply queue (RabbitMQ does that by itself).
         ack_reaches: the messages that an ACK in mode `client` settles: the earlier ones of its subscription, as the
             specification says, or those of all subscriptions of the connection.
+        slashed: whether the names of destinations usually begin with a slash.
         ack_after_unsubscribe: whether an ACK is still accepted after its subscription has ended.
         nack: what the broker does with a message after a NACK: unknown; redelivers it a few times, then dead-letters
             it; redelivers it at once, without a limit; dead-letters it; discards it.
@@ -112,6 +99,7 @@ class Dialect:
     durable_as_queue: bool = False
     subscribes_temporary: bool = True
     ack_reaches: Literal["subscription", "connection"] = "subscription"
+    slashed: bool = False
     ack_after_unsubscribe: bool = True
     nack: Literal["unknown", "redelivered", "requeued", "dead letter", "discarded"] = "unknown"
     nack_is_individual: bool = False
@@ -140,23 +128,44 @@ class Dialect:
         """Return whether the broker supports an option."""
         return option in self.headers
 
+    def defaults_to(self, option: str, explicit: Container[str]) -> bool:
+        """Return whether an option can be set by default: the broker supports it, and its header is not given."""
+        header = self.headers.get(option)
+        return header is not None and header not in explicit
+
     def dedupe_headers(self, identity: str) -> dict[str, str]:
         """Return the SEND headers that identify a message which may be resent; they work with every broker."""
         own = self.headers.get("dedupe_id")
         return {name: identity for name in (DEDUPE_HEADER, own) if name is not None}
 
-    def send_headers(self, options: SendOptions) -> dict[str, str]:
-        """Return the SEND headers for `options`.
+    def send_headers(self, options: Mapping[str, object], explicit: Container[str] = ()) -> dict[str, str]:
+        """Return the SEND headers for those of `options` that are `BROKER_OPTIONS`.
+
+        Args:
+            options: of a message.
+            explicit: the names of its explicit headers.
 
         Raises:
-            ConfigurationError: the broker does not support one of them.
+            ConfigurationError: the broker does not support one of them, or its header is given explicitly too.
         """
         made = {}
-        for option, value in options.asked().items():
-            name = self._header(option)
+        for option, header in self.headers_of(options).items():
+            value = options[option]
+            if header in explicit:
+                raise ConfigurationError(
+                    f"{option}= and header {header!r} in headers= are the same for {self.product}: give one of them"
+                )
             if value is not False or not self.omits_transient:
-                made[name] = self._written(option, value)
+                made[header] = self._written(option, value)
         return made
+
+    def headers_of(self, options: Mapping[str, object]) -> dict[str, str]:
+        """Return the header for each given one of `options` that is a broker's; raises as `send_headers`."""
+        return {
+            option: self._header(option)
+            for option, value in options.items()
+            if value is not None and option in BROKER_OPTIONS
+        }
 
     def _written(self, option: str, value: object) -> str:
         if isinstance(value, bool):
@@ -182,7 +191,7 @@ class Dialect:
         late = [option for option in asked if option in self.not_in_1_0]
         if late and not version.has_heartbeats:
             raise ConfigurationError(
-                f"{self.product} supports {_FEATURES[late[0]]} ({late[0]}=) only from STOMP 1.1 on"
+                f"{self.product} supports {SUBSCRIBE_FEATURES[late[0]]} ({late[0]}=) only from STOMP 1.1 on"
             )
         made = {self._header(option): self._written(option, value) for option, value in asked.items()}
         if options.browse and ack != "auto":
@@ -323,11 +332,16 @@ class Dialect:
                     " (connect(dialect='generic') sends every header unchanged)"
                 )
 
+    def has_pitfall(self, command: str, header: str) -> bool:
+        """Return whether an explicit header of this name has to be checked each time."""
+        return any(pitfall.command == command and pitfall.header == header for pitfall in self.pitfalls)
+
     def _header(self, option: str) -> str:
         header = self.headers.get(option)
         if header is not None:
             return header
-        what = f"{_FEATURES[option]} ({option}=)"
+        sent = BROKER_OPTIONS.get(option)
+        what = f"{SUBSCRIBE_FEATURES[option] if sent is None else sent.feature} ({option}=)"
         if option in self.unsupported:
             raise ConfigurationError(f"{self.product} does not support {what}: {self.unsupported[option]}")
         raise ConfigurationError(

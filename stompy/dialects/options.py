@@ -2,51 +2,126 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from typing import TypedDict
 
 from stompy.errors import ConfigurationError
+from stompy.printable import did_you_mean
 
 _LONGEST = 1e9
 """Seconds, about thirty years: a larger number is a point in time, passed by mistake."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendOptions:
-    """Options of one message; `None` leaves the choice to the broker.
+class SendOptions(TypedDict, total=False):
+    """The options of a message, keyword arguments of `Connection.send` and of whatever else sends one.
 
-    Attributes:
-        persistent: whether the message survives a restart of the broker.
-        priority: 0 to 9.
-        expires: the lifetime in seconds.
-        delay: the delay of the delivery in seconds.
-        group: the message group; the messages of a group go to one consumer, in order.
-        dedupe_id: the id by which the broker detects and drops duplicates.
-
-    Raises:
-        ConfigurationError: a value of the wrong kind or out of range.
+    `None` is the same as not given. A broker that does not support an option is an error before anything is sent.
     """
 
-    persistent: bool | None = None
-    priority: int | None = None
-    expires: float | None = None
-    delay: float | None = None
-    group: str | None = None
-    dedupe_id: str | None = None
+    content_type: str | None
+    """A MIME type; text is encoded with its charset. By default that of the body, see `Connection.send`."""
+    headers: Mapping[str, object] | None
+    """Additional headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`)."""
+    content_length: bool | None
+    """Whether to add that header; by default the connection's setting."""
+    persistent: bool | None
+    """Whether the message survives a restart of the broker; by default the broker's choice."""
+    priority: int | None
+    """0 to 9."""
+    expires: float | None
+    """Seconds to live."""
+    delay: float | None
+    """Seconds until the broker delivers it."""
+    group: str | None
+    """Messages of a group go to one consumer, in order."""
+    dedupe_id: str | None
+    """The broker drops messages with an id it has seen."""
 
-    def __post_init__(self) -> None:
-        if self.persistent is not None and not isinstance(self.persistent, bool):
-            raise ConfigurationError(f"persistent must be True, False or None, not {self.persistent!r}")
-        if self.priority is not None and not (_is_count(self.priority) and 0 <= self.priority <= 9):
-            raise ConfigurationError(f"priority must be a whole number from 0 to 9, not {self.priority!r}")
-        for name in ("expires", "delay"):
-            seconds = getattr(self, name)
-            if seconds is not None and not (_is_number(seconds) and 0 < seconds < _LONGEST):
-                raise ConfigurationError(f"{name} must be a positive number of seconds, not {seconds!r}")
-        _check_texts(self, "group", "dedupe_id")
 
-    def asked(self) -> dict[str, object]:
-        """Return the options that were given."""
-        return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOption:
+    """One of `SendOptions`.
+
+    Attributes:
+        allowed: its values, for error messages.
+        check: whether a value is one of them.
+        feature: what a broker supports or does not, if brokers have headers of their own for it, which
+            `Dialect.headers` names.
+        varies: whether that header usually differs from message to message.
+    """
+
+    allowed: str
+    check: Callable[[object], bool]
+    feature: str = ""
+    varies: bool = False
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _LONGEST
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_priority(value: object) -> bool:
+    return _is_count(value) and value in range(10)
+
+
+_SECONDS = "a positive number of seconds"
+_TEXT = "text of at least one character"
+
+SEND_OPTIONS: Mapping[str, SendOption] = {
+    "content_type": SendOption(allowed=_TEXT, check=_is_text),
+    "headers": SendOption(allowed="a mapping", check=_is_mapping),
+    "content_length": SendOption(allowed="True or False", check=_is_bool),
+    "persistent": SendOption(allowed="True or False", check=_is_bool, feature="persistence per message"),
+    "priority": SendOption(allowed="a whole number from 0 to 9", check=_is_priority, feature="priorities"),
+    "expires": SendOption(allowed=_SECONDS, check=_is_seconds, feature="expiry", varies=True),
+    "delay": SendOption(allowed=_SECONDS, check=_is_seconds, feature="delayed delivery"),
+    "group": SendOption(allowed=_TEXT, check=_is_text, feature="message groups"),
+    "dedupe_id": SendOption(allowed=_TEXT, check=_is_text, feature="duplicate detection", varies=True),
+}
+"""The one table of them; `CONTRIBUTING.md` says how to add one."""
+
+BROKER_OPTIONS = {name: option for name, option in SEND_OPTIONS.items() if option.feature}
+"""Those for which brokers have headers of their own."""
+
+SUBSCRIBE_FEATURES: Mapping[str, str] = {
+    "prefetch": "a prefetch limit in messages",
+    "selector": "selectors",
+    "durable": "durable subscriptions",
+    "browse": "browsing",
+    "exclusive": "exclusive consumers",
+}
+"""What a broker supports or does not, for each of `SubscribeOptions`."""
+
+
+def check_send_options(options: Mapping[str, object]) -> None:
+    """Check the names and values of options of a message, but not what is in `headers`.
+
+    Raises:
+        ConfigurationError: there is no such option, or its value is of the wrong kind or out of range.
+    """
+    for name, value in options.items():
+        option = SEND_OPTIONS.get(name)
+        if option is None:
+            raise ConfigurationError(f"send has no option {name!r}" + did_you_mean(name, SEND_OPTIONS))
+        if value is not None and not option.check(value):
+            raise ConfigurationError(f"{name} must be {option.allowed}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +161,8 @@ class SubscribeOptions:
         return {name: value for name, value in every if value is not None and value is not False}
 
 
-NOTHING_ASKED = (None,) * 6
-"""The values of `SendOptions` if no option is given, as for most messages."""
-
-
 def _check_texts(options: object, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
-        if value is not None and not (isinstance(value, str) and value):
-            raise ConfigurationError(f"{name} must be text of at least one character, not {value!r}")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and not _is_text(value):
+            raise ConfigurationError(f"{name} must be {_TEXT}, not {value!r}")

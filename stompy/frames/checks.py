@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from stompy.errors import FrameTooLarge, RemoteProtocolError
+from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.escaping import undefined_escape
 
 if TYPE_CHECKING:
-    from stompy.frames.grammar import Grammar, Limits
+    from stompy.frames.grammar import FrameLimits, Grammar
 
 _SHOWN = 60
 _HIDDEN = "(hidden: it may hold a credential)"
@@ -33,12 +33,12 @@ def show(data: bytes | bytearray | str) -> str:
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
 
 
-def checked_length(value: str, grammar: Grammar, limits: Limits) -> int:
+def checked_length(value: str, grammar: Grammar, limits: FrameLimits) -> int:
     """Return the value of a `content-length` header, in bytes.
 
     Raises:
         RemoteProtocolError: the value is not ASCII digits.
-        FrameTooLarge: the value exceeds the limit of a body.
+        FrameTooLargeError: the value exceeds the limit of a body.
     """
     if grammar.trim or grammar.handshake:  # the first frame may be from a 1.0 peer, which may pad values
         value = value.strip(" ")
@@ -49,7 +49,7 @@ def checked_length(value: str, grammar: Grammar, limits: Limits) -> int:
     # Converting thousands of digits would be slow, and the number is too large anyway.
     length = int(digits or "0") if len(digits) <= _DIGITS else limit + 1
     if length > limit:
-        raise FrameTooLarge(f"content-length {show(digits)} is too large", limit_name=name, limit=limit)
+        raise FrameTooLargeError(f"content-length {show(digits)} is too large", limit_name=name, limit=limit)
     return length
 
 
@@ -61,7 +61,7 @@ class HeadChecker:
         limits: limits of a frame.
     """
 
-    def __init__(self, grammar: Grammar, limits: Limits) -> None:
+    def __init__(self, grammar: Grammar, limits: FrameLimits) -> None:
         self._grammar = grammar
         self._limits = limits
         # A block of at most this size cannot exceed any limit, whatever its lines are.
@@ -89,7 +89,7 @@ class HeadChecker:
         """Check an incomplete head, which starts at `at` in `source`; each byte is only checked once.
 
         Raises:
-            FrameTooLarge: there are too many lines, or too many bytes in a line or in all lines.
+            FrameTooLargeError: there are too many lines, or too many bytes in a line or in all lines.
             RemoteProtocolError: there is a NUL, or the first line cannot be a command.
         """
         start, line_start = at + self._seen, at + self._line_start
@@ -146,7 +146,7 @@ class HeadChecker:
         Raises:
             RemoteProtocolError: they are not UTF-8, or there is a NUL, a line without a name or a colon, a stray CR, or
                 an undefined escape sequence, unless the grammar tolerates it.
-            FrameTooLarge: there are too many headers, or too many bytes in a line or in all lines.
+            FrameTooLargeError: there are too many headers, or too many bytes in a line or in all lines.
         """
         grammar = self._grammar
         if len(block) > self._harmless:
@@ -203,18 +203,20 @@ class HeadChecker:
 
     def _check_count(self, count: int) -> None:
         if count > self._limits.max_headers:
-            raise FrameTooLarge("too many headers in a frame", limit_name="max_headers", limit=self._limits.max_headers)
+            raise FrameTooLargeError(
+                "too many headers in a frame", limit_name="max_headers", limit=self._limits.max_headers
+            )
 
     def _check_block(self, size: int) -> None:
         limit = self._limits.max_header_block
         if size > limit:
-            raise FrameTooLarge("the headers of a frame are too long", limit_name="max_header_block", limit=limit)
+            raise FrameTooLargeError("the headers of a frame are too long", limit_name="max_header_block", limit=limit)
 
     def check_length(self, length: int, last: bytes | bytearray) -> None:
-        """Raise `FrameTooLarge` if a line is too long; `last` is its last byte, which may be the CR of the line end."""
+        """Raise `FrameTooLargeError` if a line is too long; `last` is its last byte, perhaps the CR of its end."""
         limit = self._limits.max_header_line
         if length > limit and (length > limit + 1 or not self._grammar.crlf or last != b"\r"):
-            raise FrameTooLarge("a header line is too long", limit_name="max_header_line", limit=limit)
+            raise FrameTooLargeError("a header line is too long", limit_name="max_header_line", limit=limit)
 
 
 def _malformed_line(text: str, start: int, command: str) -> RemoteProtocolError:

@@ -235,6 +235,16 @@ def _simple_fields(text: str, escaped: bool) -> list[str] | None:
     return fields if len(fields) == 2 * lines else None
 
 
+def headers_from_head(head: bytes, grammar: Grammar, command: str) -> Headers:
+    """Return headers from the checked lines of a learned head, which start with LF; for other folders of stompy."""
+    return Headers._from_head(head, grammar, command)
+
+
+def headers_from_wire(text: str, grammar: Grammar) -> Headers:
+    """Return headers from escaped header lines between line ends; for other folders of stompy."""
+    return Headers._from_wire(text, grammar, True)
+
+
 def _simple_mapping(text: str, escaped: bool) -> dict[str, str] | None:
     """Return the headers; `None` as `_simple_fields` does, or if a name is repeated."""
     fields = _simple_fields(text, escaped)

@@ -189,11 +189,11 @@ def handshake_grammar(leniency: Leniency = Leniency.NONE) -> Grammar:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of a frame of the peer; a frame beyond one of them raises `FrameTooLarge`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameLimits:
+    """The limits of a frame of the peer; a frame beyond one of them raises `FrameTooLargeError`.
 
-    They also limit the memory for a frame that is not complete yet. Source: STOMP 1.2, Size Limits.
+    They also limit the memory for a frame that is not complete yet. Source: STOMP 1.2, Size FrameLimits.
 
     Attributes:
         max_headers: the number of header lines of a frame.
@@ -213,7 +213,7 @@ class Limits:
     max_first_body: int = 64 * 1024
 
     def __post_init__(self) -> None:
-        for limit in fields(self):
+        for limit in fields(FrameLimits):
             value = getattr(self, limit.name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ConfigurationError(f"{limit.name} must be a whole number of 0 or more, not {value!r}")
@@ -225,4 +225,4 @@ class Limits:
         return "max_body", self.max_body
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = FrameLimits()

@@ -18,7 +18,7 @@ from stompy.frames.grammar import BODY_COMMANDS
 
 if TYPE_CHECKING:
     from stompy.frames.checks import HeadChecker
-    from stompy.frames.grammar import Grammar, Limits
+    from stompy.frames.grammar import FrameLimits, Grammar
 
 Row = tuple[bytes | Headers, bytes, bytes]
 """A frame in a run: its header lines, starting with LF; the value of `subscription`, or `b""`; its body."""
@@ -99,7 +99,7 @@ class LearnedHeads:
         limits: limits of a frame.
     """
 
-    def __init__(self, grammar: Grammar, checker: HeadChecker, limits: Limits) -> None:
+    def __init__(self, grammar: Grammar, checker: HeadChecker, limits: FrameLimits) -> None:
         self._grammar = grammar
         self._checker = checker
         # A block of at most this size is within the limits: its number of lines was checked when it was learned.

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from stompy.errors import FrameTooLarge, RemoteProtocolError
+from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.checks import HeadChecker, checked_length, show
 from stompy.frames.frame import Frame, Headers
-from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, DEFAULT_LIMITS, SERVER_COMMANDS, Limits
+from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, DEFAULT_LIMITS, SERVER_COMMANDS, FrameLimits
 from stompy.frames.learned import LearnedHeads, Run, frames_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Parser:
         single: whether to pause after the first frame, which determines the version, until `switch` is called.
     """
 
-    def __init__(self, grammar: Grammar, limits: Limits = DEFAULT_LIMITS, *, single: bool = False) -> None:
+    def __init__(self, grammar: Grammar, limits: FrameLimits = DEFAULT_LIMITS, *, single: bool = False) -> None:
         self.error: RemoteProtocolError | None = None
         """The error that ended parsing; the call that finds it returns normally, every later one raises it."""
         self.line_ends = 0
@@ -317,7 +317,7 @@ class Parser:
     def _check_uncounted(self, size: int) -> None:
         name, limit = self._limits._body_limit(first=self._grammar.handshake)
         if size > limit:
-            raise FrameTooLarge("a body without content-length does not end", limit_name=name, limit=limit)
+            raise FrameTooLargeError("a body without content-length does not end", limit_name=name, limit=limit)
 
     def _emit(self, command: str, headers: Headers, body: bytes, frames: list[Frame | Run]) -> None:
         if body and command in _BODYLESS and self._grammar.unexpected_body == "drop":

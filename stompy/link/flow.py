@@ -12,37 +12,14 @@ While reading is paused, the TCP window fills and the broker stops sending; sile
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from stompy.errors import ConfigurationError
 from stompy.locks import make_condition
 from stompy.protocol.heartbeat import HeartbeatTimer
+from stompy.world import time
 
-
-@dataclass(frozen=True, slots=True)
-class InboxLimits:
-    """Limits on the messages that wait for user code, at which reading from the broker pauses.
-
-    Reading resumes at half of both high-water marks. The marks are soft: one read holds many frames, and all of them
-    are queued.
-
-    Attributes:
-        max_messages: high-water mark in messages.
-        max_bytes: high-water mark in bytes of headers and bodies, plus `overhead` for each message.
-        hard_max_bytes: while a caller waits for a receipt, reading continues up to this many bytes, counted as above.
-        overhead: bytes added for each message, about what Python needs to store it, so that empty messages count too.
-    """
-
-    max_messages: int = 10_000
-    max_bytes: int = 64 * 1024 * 1024
-    hard_max_bytes: int = 256 * 1024 * 1024
-    overhead: int = 1024
-
-    def __post_init__(self) -> None:
-        if not (self.max_messages > 0 and 0 < self.max_bytes <= self.hard_max_bytes and self.overhead >= 0):
-            raise ConfigurationError(f"inbox limits must be positive, and hard_max_bytes at least max_bytes: {self}")
+if TYPE_CHECKING:
+    from stompy.link.settings import Limits
 
 
 class Counted(Protocol):
@@ -61,7 +38,7 @@ class FlowControl:
         timer: reset when reading resumes, so that the pause does not count as silence of the peer.
     """
 
-    def __init__(self, limits: InboxLimits, timer: HeartbeatTimer) -> None:
+    def __init__(self, limits: Limits, timer: HeartbeatTimer) -> None:
         self._limits = limits
         self._timer = timer
         self._condition = make_condition("flow")
@@ -88,14 +65,14 @@ class FlowControl:
 
     @property
     def _weight(self) -> int:
-        return self._size + self._messages * self._limits.overhead
+        return self._size + self._messages * self._limits.inbox_overhead
 
     def added(self, messages: int, size: int) -> None:
         """Count messages that now wait for user code."""
         with self._condition:
             self._messages += messages
             self._size += size
-            if self._messages >= self._limits.max_messages or self._weight >= self._limits.max_bytes:
+            if self._messages >= self._limits.max_inbox_messages or self._weight >= self._limits.max_inbox_bytes:
                 self._above_limit = True
 
     def removed(self, messages: int, size: int) -> None:
@@ -124,7 +101,7 @@ class FlowControl:
                 raise
 
     def _resume_if_low(self) -> None:
-        if self._messages * 2 <= self._limits.max_messages and self._weight * 2 <= self._limits.max_bytes:
+        if self._messages * 2 <= self._limits.max_inbox_messages and self._weight * 2 <= self._limits.max_inbox_bytes:
             self._above_limit = False
         # Also if it stays above the mark, but has a holder and fell below the hard limit.
         if self.paused and not self._blocked():
@@ -159,7 +136,7 @@ class FlowControl:
     def _blocked(self) -> bool:
         if not self._above_limit or self._disabled:
             return False
-        return not self.holders or self._weight >= self._limits.hard_max_bytes
+        return not self.holders or self._weight >= self._limits.hard_max_inbox_bytes
 
     def peer_dead(self, now: float) -> bool:
         """Return whether the peer was silent for too long while we were reading."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT, given
 from stompy.dialects.brokers import leniency_of
 from stompy.errors import (
     ConnectError,
-    ConnectionLost,
-    ConnectRefused,
-    ConnectTimeout,
+    ConnectionLostError,
+    ConnectRefusedError,
+    ConnectTimeoutError,
     ProtocolError,
-    SendTimeout,
-    StompTimeout,
+    SendTimeoutError,
+    StompTimeoutError,
     TlsError,
-    VersionMismatch,
+    VersionMismatchError,
 )
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Leniency, Version
@@ -30,6 +30,7 @@ from stompy.protocol.subprotocols import version_of
 from stompy.secret import Secret, revealed, without_traceback
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.diagnosis import GREETING_SIZE, detect_protocol
+from stompy.world import time
 
 _LOG = logging.getLogger("stompy.link")
 
@@ -65,10 +66,10 @@ def open_session(
 
     Raises:
         ConnectError: the broker is unreachable, or the stream ended before CONNECTED.
-        ConnectTimeout: the deadline passed.
-        ConnectRefused: the broker answered ERROR.
+        ConnectTimeoutError: the deadline passed.
+        ConnectRefusedError: the broker answered ERROR.
         TlsError: only one side uses TLS, or the TLS handshake failed.
-        VersionMismatch: no common version.
+        VersionMismatchError: no common version.
         LocalProtocolError: CONNECT cannot be encoded, such as a line end in the login; nothing was sent.
     """
     host = settings.vhost if settings.vhost is not None else dialer.host
@@ -88,10 +89,10 @@ def open_session(
     except ConnectError:
         transport.close()
         raise
-    except (StompTimeout, SendTimeout) as error:
+    except (StompTimeoutError, SendTimeoutError) as error:
         transport.close()
-        raise ConnectTimeout("the broker did not answer CONNECT in time", address=dialer.address) from error
-    except (ConnectionLost, ProtocolError) as error:
+        raise ConnectTimeoutError("the broker did not answer CONNECT in time", address=dialer.address) from error
+    except (ConnectionLostError, ProtocolError) as error:
         transport.close()
         raise ConnectError(f"before CONNECTED: {error}", address=dialer.address) from error
     except BaseException:
@@ -105,11 +106,11 @@ def _protocol(settings: LinkSettings) -> ClientProtocol:
     return ClientProtocol(
         versions=settings.versions,
         heartbeat=HeartbeatOffer.from_seconds(*settings.heartbeat),
-        leniency=settings.leniency or Leniency.NONE,
-        leniency_for=leniency_of if settings.leniency is None else None,
+        leniency=given(settings.limits.leniency, Leniency.NONE),
+        leniency_for=leniency_of if settings.limits.leniency is DEFAULT else None,
         limits=settings.limits,
-        max_subscriptions=settings.max_subscriptions,
-        max_transactions=settings.max_transactions,
+        max_subscriptions=settings.limits.max_subscriptions,
+        max_transactions=settings.limits.max_transactions,
     )
 
 
@@ -125,7 +126,7 @@ class _Handshake:
     def first_frames(self, deadline: Deadline) -> list[Frame]:
         """Return CONNECTED and the frames that came with it."""
         protocol, start = self.protocol, b""
-        rate_limit = HeartbeatRateLimit(self.settings.max_eol_rate, time.monotonic())
+        rate_limit = HeartbeatRateLimit(self.settings.limits.max_eol_rate, time.monotonic())
         while True:
             data = self.transport.recv(deadline)
             if not data:
@@ -138,9 +139,9 @@ class _Handshake:
             rate_limit.check(protocol.parser.line_ends, frames=len(frames), now=time.monotonic())
             if frames and frames[0].command == "ERROR":
                 raise _refused(frames[0], self.settings.versions, self.address)
-            if isinstance(protocol.error, VersionMismatch):
+            if isinstance(protocol.error, VersionMismatchError):
                 error = protocol.error
-                raise VersionMismatch(
+                raise VersionMismatchError(
                     str(error), offered=error.offered, supported=error.supported, address=self.address
                 )
             if frames:
@@ -148,7 +149,7 @@ class _Handshake:
             if protocol.error is not None:
                 raise protocol.error
             if deadline.expired:  # `recv` returns available bytes without checking the deadline
-                raise ConnectTimeout("the broker did not answer CONNECT in time", address=self.address)
+                raise ConnectTimeoutError("the broker did not answer CONNECT in time", address=self.address)
 
     def _check_greeting(self, detected: str | None) -> None:
         if detected == "TLS":
@@ -161,11 +162,11 @@ class _Handshake:
 def _send(transport: Transport, request: Secret[bytes], handshake: _Handshake, deadline: Deadline) -> None:
     try:
         _write(transport, request, deadline)
-    except SendTimeout:
+    except SendTimeoutError:
         raise
-    except ConnectionLost:
+    except ConnectionLostError:
         # A peer that rejects us sends the reason, then closes (TLS 1.3: the client certificate).
-        with contextlib.suppress(StompTimeout, ConnectionLost, ProtocolError):
+        with contextlib.suppress(StompTimeoutError, ConnectionLostError, ProtocolError):
             handshake.first_frames(deadline.sooner(_REASON_TIMEOUT))
         raise
 
@@ -186,5 +187,7 @@ def _write(transport: Transport, request: Secret[bytes], deadline: Deadline) -> 
 def _refused(frame: Frame, versions: Sequence[Version], address: str) -> ConnectError:
     message, mismatch = explain_refusal(frame, versions)
     if mismatch is not None:
-        return VersionMismatch(str(mismatch), offered=mismatch.offered, supported=mismatch.supported, address=address)
-    return ConnectRefused(f"the broker refused the connection: {message}", frame=frame, address=address)
+        return VersionMismatchError(
+            str(mismatch), offered=mismatch.offered, supported=mismatch.supported, address=address
+        )
+    return ConnectRefusedError(f"the broker refused the connection: {message}", frame=frame, address=address)

@@ -9,12 +9,11 @@ It asks flow control (rank 5) whether the peer is dead, and ends the link if so.
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import TYPE_CHECKING
 
-from stompy.errors import HeartBeatTimeout
+from stompy.errors import HeartbeatTimeoutError
 from stompy.threads import DaemonThread
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.link.link import Link
@@ -61,4 +60,4 @@ class HeartbeatThread(DaemonThread):
 
     def _declare_dead(self, now: float) -> None:
         silent = now - self._link.timer.last_heard
-        self._link.fail(HeartBeatTimeout(f"received nothing from {self._link.address} for {silent:.1f} s"))
+        self._link.fail(HeartbeatTimeoutError(f"received nothing from {self._link.address} for {silent:.1f} s"))

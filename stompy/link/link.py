@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Sequence
 
 from stompy.deadline import Deadline
@@ -25,11 +24,11 @@ from stompy.dialects.dialect import Dialect
 from stompy.errors import (
     BrokerError,
     ConcurrencyError,
-    ConnectionLost,
-    NotConnected,
+    ConnectionLostError,
+    NotConnectedError,
     Outcome,
-    ReceiptTimeout,
-    SendTimeout,
+    ReceiptTimeoutError,
+    SendTimeoutError,
     StompError,
 )
 from stompy.frames.frame import Frame
@@ -44,6 +43,7 @@ from stompy.locks import Event, Rank, make_lock
 from stompy.protocol.client import error_message
 from stompy.protocol.heartbeat import HeartbeatTimer
 from stompy.protocol.state import State
+from stompy.world import time
 
 _LOG = logging.getLogger("stompy.link")
 
@@ -83,12 +83,12 @@ class Link:
         self.frames_in = 0
         self.bytes_in = 0
         self.owner = owner
-        self.timer = HeartbeatTimer(opened.protocol.heartbeats, time.monotonic(), settings.heartbeat_tolerance)
-        self.flow = FlowControl(settings.inbox, self.timer)
-        self.receipt_timeout = settings.receipt_timeout
+        self.timer = HeartbeatTimer(opened.protocol.heartbeats, time.monotonic(), settings.timeouts.heartbeat_tolerance)
+        self.flow = FlowControl(settings.limits, self.timer)
+        self.receipt_timeout = settings.timeouts.receipt
         """Default timeout of a receipt, in seconds."""
-        self.receipts = Receipts(f"{name}-", self, limit=settings.max_receipts)
-        self.max_eol_rate = settings.max_eol_rate
+        self.receipts = Receipts(f"{name}-", self, limit=settings.limits.max_receipts)
+        self.max_eol_rate = settings.limits.max_eol_rate
         self.ended = Event()
         """Set when the reader has cleaned up."""
         self.protocol_lock = make_lock(Rank.PROTOCOL, "protocol")
@@ -98,7 +98,7 @@ class Link:
         self._expected_end = False
         self.alive = True
         """Whether frames can still be sent."""
-        self.writer = Writer(self, send_timeout=settings.send_timeout)
+        self.writer = Writer(self, send_timeout=settings.timeouts.send)
         self._reader = self._new_reader(opened.early)
         self._heartbeat = HeartbeatThread(self) if self.timer.next_check(time.monotonic()) is not None else None
 
@@ -124,15 +124,15 @@ class Link:
     def check_open(self) -> None:
         """Raise the reason if the link can send no more frames."""
         if self._closing and not isinstance(self._end, ConcurrencyError):
-            raise NotConnected("the connection is closed")
+            raise NotConnectedError("the connection is closed")
         if isinstance(self._end, ConcurrencyError):
             raise self._end.with_traceback(None)
         if self._end is not None:
             raise for_caller(self._end, "not-sent")
 
-    def write_failed(self, error: ConnectionLost) -> StompError:
+    def write_failed(self, error: ConnectionLostError) -> StompError:
         """End the link after a failed write and return the error to raise; called without locks."""
-        if not isinstance(error, SendTimeout) and not self._reader.is_current():
+        if not isinstance(error, SendTimeoutError) and not self._reader.is_current():
             # A broker that rejects us sends the reason, then closes: let the reader find it first.
             holder = object()
             try:
@@ -170,12 +170,12 @@ class Link:
         receipt_id = frame.headers.get("receipt-id")
         error = BrokerError(f"the broker reports an error: {error_message(frame)}", frame=frame, receipt_id=receipt_id)
         if receipt_id is not None:
-            self.receipts.reject(receipt_id, error)
+            self.receipts.reject(receipt_id, for_caller(error, "rejected"))
         self.fail(error)
 
     def fail_for_memory(self, error: MemoryError) -> None:
         """End the link because one of its threads found no memory."""
-        lost = ConnectionLost(
+        lost = ConnectionLostError(
             f"out of memory while reading from {self.address}: the broker sends larger frames, or more of them, than"
             " this program has memory for; lower limits or inbox of connect, or prefetch"
         )
@@ -196,10 +196,10 @@ class Link:
             others = deadline.sooner(None if remaining is None else remaining / 2)
             for receipt in self.receipts.outstanding():
                 with contextlib.suppress(StompError):
-                    receipt.wait(others.remaining())
+                    receipt.result(others.remaining())
             confirmation = self.writer.request("DISCONNECT", {}, receipt=True, timeout=deadline.remaining())
             assert confirmation is not None
-            confirmation.wait(deadline.remaining())
+            confirmation.result(deadline.remaining())
             if getattr(self.transport, "peer_closes", False):
                 self.expect_end()
                 self.transport.shutdown_write()
@@ -219,7 +219,7 @@ class Link:
     def close(self) -> None:
         """End the link without DISCONNECT. Idempotent, never blocks."""
         self.expect_end()
-        self.fail(NotConnected("the connection is closed"))
+        self.fail(NotConnectedError("the connection is closed"))
 
     def discard(self) -> None:
         """End a link that is not in use yet; clean up here if its reader was never started."""
@@ -235,14 +235,14 @@ class Link:
 
     def clean_up(self) -> None:
         """Release everything; the last thing that the reader does."""
-        reason = self._end or ConnectionLost(f"{self.address} closed the connection")
+        reason = self._end or ConnectionLostError(f"{self.address} closed the connection")
         self.fail(reason)
         with self.protocol_lock:
             self.protocol.end()
         self.transport.close()
         if self._heartbeat is not None:
             self._heartbeat.stop()
-        closed = ConnectionLost("the connection was closed before the broker confirmed")
+        closed = ConnectionLostError("the connection was closed before the broker confirmed")
         self.receipts.fail_all(closed if self._expected_end else for_caller(reason, "unknown"))
         try:
             self.owner.ended(self, None if self._expected_end else reason)
@@ -265,11 +265,11 @@ def for_caller(reason: StompError, outcome: Outcome, message: str | None = None)
     text = str(reason) if message is None else message
     if isinstance(reason, BrokerError):
         copy = BrokerError(text, frame=reason.frame, receipt_id=reason.receipt_id, outcome=outcome)
-    elif isinstance(reason, ConnectionLost):
-        copy = type(reason)(text, outcome=outcome)
-    elif isinstance(reason, ReceiptTimeout):
-        copy = ReceiptTimeout(text, receipt_id=reason.receipt_id, outcome=outcome)
+    elif isinstance(reason, ConnectionLostError):
+        copy = type(reason)(text, outcome=outcome, session_ended=reason.session_ended)
+    elif isinstance(reason, ReceiptTimeoutError):
+        copy = ReceiptTimeoutError(text, receipt_id=reason.receipt_id, outcome=outcome)
     else:
-        copy = NotConnected(text)
+        copy = NotConnectedError(text)
     copy.__cause__ = reason
     return copy

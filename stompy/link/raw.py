@@ -5,7 +5,6 @@ The threads and locks are those of a link; see `link.py`. The heartbeat thread s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from stompy.link.reader import LinkOwner, Reader
 from stompy.link.settings import LinkSettings
 from stompy.protocol.unchecked import UncheckedClient
 from stompy.transport.base import Transport
+from stompy.world import time
 
 
 class RawOwner(LinkOwner, Protocol):
@@ -54,7 +54,7 @@ class RawLink(Link):
         name: str,
         address: str,
     ) -> None:
-        self._raw, self._raw_owner, self._tolerance = protocol, owner, settings.heartbeat_tolerance
+        self._raw, self._raw_owner, self._tolerance = protocol, owner, settings.timeouts.heartbeat_tolerance
         super().__init__(
             OpenedSession(transport, protocol, Frame("CONNECTED"), [], address), settings, owner, name=name
         )

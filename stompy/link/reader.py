@@ -10,21 +10,22 @@ It takes the protocol lock (rank 4) once per read, and leaf locks (rank 5) while
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from stompy.errors import ConnectionLost, LimitExceeded, StompError
+from stompy.errors import ConnectionLostError, LimitExceededError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.learned import Row, Run, frames_of
 from stompy.protocol.heartbeat import HeartbeatRateLimit
 from stompy.threads import DaemonThread
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.link.link import Link
 
 _LOG = logging.getLogger("stompy.link")
-_RECEIPT_ID = b"receipt-id:"
+_RECEIPT_ID = b"\nreceipt-id:"
+"""How the header lines of a learned RECEIPT start."""
 _STALLED_AFTER = 5.0
 """Seconds of paused reading after which the owner is warned, once per session."""
 
@@ -104,7 +105,7 @@ class Reader(DaemonThread):
         self._check_violation()
         try:
             self._rate_limit.check(parser.line_ends, frames=_count(frames), now=now)
-        except LimitExceeded as flood:
+        except LimitExceededError as flood:
             raise _protocol_violation(flood) from flood
 
     def _check_violation(self) -> None:
@@ -160,5 +161,5 @@ def _count(frames: Sequence[Frame | Run]) -> int:
     return sum([len(item) if isinstance(item, Run) else 1 for item in frames])
 
 
-def _protocol_violation(violation: StompError) -> ConnectionLost:
-    return ConnectionLost(f"the broker broke the protocol: {violation}")
+def _protocol_violation(violation: StompError) -> ConnectionLostError:
+    return ConnectionLostError(f"the broker broke the protocol: {violation}")

@@ -4,7 +4,8 @@
 |---|---|---|
 | senders | `Receipts.register`, before the bytes are written | receipts (leaf) |
 | reader | `confirm`, `reject`, `fail_all` | receipts (leaf) |
-| any caller | `Receipt.wait` | waits on an event, without a lock |
+| any caller | `Receipt.result` | waits on an event, without a lock |
+| `concurrent.futures` | the state of a `Future`, made at its first use | that of the future |
 | any caller, reader | `FailedFrames` | failed frames (leaf) |
 
 A receipt belongs to one link and is resolved when that link ends at the latest. One with a store outlives the link:
@@ -15,23 +16,24 @@ Source: STOMP 1.2, Header receipt, RECEIPT. Receipts are matched by id and never
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from stompy.deadline import Deadline, check_seconds
-from stompy.errors import LimitExceeded, ReceiptTimeout, StompError
+from stompy.default import DEFAULT, Default, given
+from stompy.errors import LimitExceededError, ReceiptTimeoutError, StompError
 from stompy.locks import Event, Rank, make_lock
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.link.link import Link
 
 MAX_RECEIPTS = 100_000
 """Limit of pending receipts on one link, so that a broker that never confirms cannot exhaust memory."""
-
-ReceiptOutcome = Literal["pending", "confirmed", "rejected", "unknown"]
 
 
 class ResendStore(Protocol):
@@ -50,10 +52,15 @@ class ResendStore(Protocol):
         ...
 
 
-class Receipt:
-    """The broker's confirmation of one frame. Thread-safe.
+_FUTURE_STATE = frozenset(vars(Future()))
+"""The names of what `Future` keeps in an instance, in this release of Python."""
 
-    Returned by `send(..., receipt=True)`, `ack(receipt=True)` and `nack(receipt=True)`.
+
+class Receipt(Future[None]):
+    """The broker's confirmation of one frame, a future among futures. Thread-safe.
+
+    Returned by `send_async`, `ack_async` and `nack_async`. It may be given to `concurrent.futures.wait`,
+    `as_completed` and `asyncio.wrap_future`, which write a frame in this thread's batch first. It cannot be cancelled.
 
     Attributes:
         id: the `receipt` header of the frame.
@@ -67,9 +74,11 @@ class Receipt:
         "_error",
         "_event",
         "_failed",
+        "_is_future",
+        "_line",
         "_link",
         "_lock",
-        "_outcome",
+        "_resolved",
         "_store",
         "id",
     )
@@ -81,79 +90,100 @@ class Receipt:
         lock: AbstractContextManager[object],
         store: ResendStore | None = None,
     ) -> None:
+        # `Future.__init__` does not run: what it makes costs more than all the rest, and most receipts are never waited
+        # for but by `result`. `_FutureState` makes it at its first use.
         self.id = receipt_id
+        self._line = b"receipt:%b\n" % receipt_id.encode("ascii")
+        """The header line that requests it."""
         self._link = link
         self._lock = lock
         self._store = store
         self._before_wait: Callable[[float | None], object] | None = None
-        """Called first by `wait`, with its seconds, to write a frame that is still in a batch."""
+        """Called before a wait, with its seconds, to write a frame that is still in a batch."""
         self._deferred = False
         """Whether the broker may confirm it after a later COMMIT only, so that nobody else may wait for it now."""
         self._failed: FailedFrames | None = None
         """Counts the frame if it fails; `None` for frames whose caller always waits."""
         self._account: _Account | _Failure | None = None
         """Of the thread that sent the frame; once it failed, what counts it until its error was raised."""
-        self._outcome: ReceiptOutcome = "pending"
+        self._resolved = False
         self._error: StompError | None = None
-        # Made by `wait`, as most receipts are never waited for one by one.
         self._event: Event | None = None
-        self._callbacks: list[Callable[[Receipt], None]] | None = None
+        """Made by the first wait."""
+        self._callbacks: list[Callable[[Receipt], object]] | None = None
+        self._is_future = False
+        """Whether the state of a `Future` has been made, or is about to be."""
 
-    @property
-    def _line(self) -> bytes:
-        """The header line that requests it."""
-        return b"receipt:%b\n" % self.id.encode("ascii")
-
-    @property
-    def outcome(self) -> ReceiptOutcome:
-        """`"pending"`, `"confirmed"`, `"rejected"` (by an ERROR) or `"unknown"` (the connection was lost first)."""
-        return self._outcome
-
-    @property
     def done(self) -> bool:
-        """Whether the outcome is final."""
-        return self._outcome != "pending"
+        """Return whether the broker has confirmed the frame, or it is known that it will not."""
+        return self._resolved
 
-    @property
-    def error(self) -> StompError | None:
-        """Why the frame was not confirmed, or `None`."""
-        return self._error
+    def running(self) -> bool:
+        """Return whether the broker may still confirm the frame."""
+        return not self._resolved
 
-    def wait(self, timeout: float | None = None) -> None:
+    def cancel(self) -> bool:
+        """Return `False`: what was sent cannot be taken back."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Return `False`."""
+        return False
+
+    def result(self, timeout: float | Default | None = DEFAULT) -> None:
         """Wait until the broker has confirmed the frame.
 
         May be called from listeners and handlers. A frame in this thread's batch is written first.
 
         Args:
-            timeout: seconds; `None` uses the connection's receipt timeout, `0` does not wait.
+            timeout: seconds; by default the connection's receipt timeout; `0` does not wait.
 
         Raises:
-            ReceiptTimeout: no answer in time; it may still arrive.
+            ConfigurationError: the timeout is invalid.
+            ReceiptTimeoutError: no answer in time; it may still arrive.
             BrokerError: the broker answered with an ERROR that names this receipt.
-            ConnectionLost: the connection was lost first; the broker may or may not have the frame.
+            ConnectionLostError: the connection was lost first; the broker may or may not have the frame.
         """
-        if timeout is not None:
-            check_seconds(timeout)
-        if self._outcome == "pending":
-            seconds = self._link.receipt_timeout if timeout is None else timeout
-            deadline = Deadline(seconds)
-            before_wait = self._before_wait
-            if before_wait is not None:
-                before_wait(deadline.remaining())
-            self._await_outcome(deadline, seconds)
+        if not self._resolved or timeout is not DEFAULT:
+            self._await(timeout)
         if self._error is not None:
             self._report()
             raise self._error.with_traceback(None)
 
-    def _await_outcome(self, deadline: Deadline, seconds: float) -> None:
+    def exception(self, timeout: float | Default | None = DEFAULT) -> StompError | None:
+        """Wait as `result` does, and return why the frame was not confirmed, or `None`.
+
+        The `outcome` of the error is `"rejected"` if the broker has refused the frame.
+
+        Raises:
+            ConfigurationError: the timeout is invalid.
+            ReceiptTimeoutError: no answer in time; it may still arrive.
+        """
+        if not self._resolved or timeout is not DEFAULT:
+            self._await(timeout)
+        if self._error is not None:
+            self._report()
+        return self._error
+
+    def _await(self, timeout: float | Default | None) -> None:
+        seconds = given(timeout, self._link.receipt_timeout)
+        check_seconds(seconds)
+        if self._resolved:
+            return
+        deadline = Deadline(seconds)
+        if self._before_wait is not None:
+            self._before_wait(deadline.remaining())
+        self._await_outcome(deadline, seconds)
+
+    def _await_outcome(self, deadline: Deadline, seconds: float | None) -> None:
         """Wait until the outcome is known.
 
         Raises:
-            ReceiptTimeout: no answer by the deadline, which was `seconds` from the call.
+            ReceiptTimeoutError: no answer by the deadline, which was `seconds` from the call.
         """
         while True:
             with self._lock:
-                if self.done:
+                if self._resolved:
                     return
                 if self._event is None:
                     self._event = Event()
@@ -164,20 +194,50 @@ class Receipt:
                 arrived = event.wait(deadline.remaining())
             finally:
                 flow.holders.discard(holder)
-            if self._outcome != "pending":
+            if self.done():
                 return
             if not arrived:
                 hint = "; the inbox is at its hard limit, so the receipt may be unread" if flow.paused else ""
-                raise ReceiptTimeout(f"no receipt {self.id!r} within {seconds:g} s{hint}", receipt_id=self.id)
+                raise ReceiptTimeoutError(f"no receipt {self.id!r} within {seconds:g} s{hint}", receipt_id=self.id)
             # It moved to another link, whose flow control is the one to hold now.
 
-    def add_done_callback(self, callback: Callable[[Receipt], None]) -> None:
+    def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
         """Call `callback(receipt)` on the dispatcher thread when the outcome is known, or soon if it already is."""
         with self._lock:
-            if not self.done:
+            if not self._resolved:
                 self._callbacks = [*(self._callbacks or ()), callback]
                 return
-        self._link.owner.call_soon(lambda: callback(self))
+        self._call_soon(callback)
+
+    def _call_soon(self, callback: Callable[[Receipt], object]) -> None:
+        def call() -> None:
+            callback(self)
+
+        self._link.owner.call_soon(call)
+
+    def _become_future(self) -> None:
+        """Make the state of a `Future`, for the functions of `concurrent.futures` and `asyncio`, which wait by it."""
+        before_wait = self._before_wait
+        if before_wait is not None:
+            # They cannot bear an error here. One that matters resolves the receipt.
+            with contextlib.suppress(StompError):
+                before_wait(self._link.receipt_timeout)
+        with self._lock:
+            self._is_future = True  # first: from here on `_resolve` sets the result of the future
+            if not vars(self).keys() >= _FUTURE_STATE:
+                made: Future[None] = Future()
+                if self._resolved:
+                    _set(made, self._error)
+                vars(self).update(vars(made))  # one call into C: no thread, and no signal handler, sees a half of it
+            link = self._link
+        self._hold(link)
+
+    def _hold(self, link: Link) -> None:
+        """Keep reading enabled for those that wait for the future, until it is resolved."""
+        if not self._resolved:
+            link.flow.hold(self)
+            if self.done():  # meanwhile: `_resolve`, which sets it first, may have looked too early
+                link.flow.holders.discard(self)
 
     @property
     def _resendable(self) -> bool:
@@ -185,26 +245,32 @@ class Receipt:
         return self._store is not None
 
     def _move(self, link: Link) -> None:
-        """Move to another link, and callers of `wait` with it. Called without the lock."""
+        """Move to another link, and those that wait with it. Called without the lock."""
         with self._lock:
             self._link = link
             event, self._event = self._event, None
+            is_future = self._is_future
         if event is not None:
             event.set()
+        if is_future:
+            self._hold(link)
 
-    def _resolve(self, outcome: ReceiptOutcome, error: StompError | None) -> None:
+    def _resolve(self, error: StompError | None) -> None:
         """Set the outcome, once. Called without the lock, by the link, the store or a batch."""
         with self._lock:
-            if self._outcome != "pending":
+            if self._resolved:
                 return
             self._error = error
-            self._outcome = outcome
-            callbacks, event = self._callbacks, self._event
+            self._resolved = True
+            callbacks, event, is_future = self._callbacks, self._event, self._is_future
             self._callbacks = None
         if event is not None:
             event.set()
+        if is_future:
+            self._link.flow.holders.discard(self)
+            _set(self, error)
         for callback in callbacks or ():
-            self._link.owner.call_soon(lambda callback=callback: callback(self))  # type: ignore[misc]
+            self._call_soon(callback)
         account = self._account
         if error is not None and self._failed is not None and isinstance(account, _Account):
             self._failed.add(self, account, error)
@@ -217,7 +283,32 @@ class Receipt:
             self._failed.reported(self)
 
     def __repr__(self) -> str:
-        return f"<Receipt {self.id!r} {self._outcome}>"
+        state = "pending" if not self._resolved else "confirmed" if self._error is None else type(self._error).__name__
+        return f"<Receipt {self.id!r} {state}>"
+
+
+class _FutureState:
+    """One value that `Future` keeps, of a receipt that has none yet; an instance's own, once made, goes before this."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, receipt: Receipt, owner: type[Receipt]) -> object:
+        receipt._become_future()
+        return vars(receipt)[self._name]
+
+
+for _name in _FUTURE_STATE:
+    setattr(Receipt, _name, _FutureState(_name))
+
+
+def _set(future: Future[None], error: StompError | None) -> None:
+    """Set the result of a future, if that was not done when its state was made."""
+    with contextlib.suppress(InvalidStateError):
+        if error is None:
+            Future.set_result(future, None)
+        else:
+            Future.set_exception(future, error)
 
 
 class _Failure:
@@ -249,7 +340,7 @@ class _Own(threading.local):
 class FailedFrames:
     """Frames with a receipt that failed after the call that sent them had returned, on any link of a connection.
 
-    `flush` raises their errors, although their link may have been replaced. Unless `Receipt.wait` did, the next flush
+    `flush` raises their errors, although their link may have been replaced. Unless the receipt did, the next flush
     of the thread that sent the frame does, and so does a flush of another thread that comes before it. Any thread.
     """
 
@@ -334,7 +425,7 @@ class Receipts:
             always: ignore the limit.
 
         Raises:
-            LimitExceeded: too many receipts are pending.
+            LimitExceededError: too many receipts are pending.
             StompError: why the link has ended; nothing was registered.
         """
         store = receipt._store
@@ -342,7 +433,7 @@ class Receipts:
             if self._closed:
                 self._link.check_open()
             if len(self._pending) >= self._limit and store is None and not always:
-                raise LimitExceeded("too many receipts are pending", limit_name="max_receipts", limit=self._limit)
+                raise LimitExceededError("too many receipts are pending", limit_name="max_receipts", limit=self._limit)
             self._pending[receipt.id] = receipt
         if store is not None:
             # If the link ends right here, `fail_all` asks the store before the next link is opened.
@@ -358,14 +449,14 @@ class Receipts:
         receipt = self._pending.pop(receipt_id, None)
         if receipt is None:
             return False
-        receipt._resolve("confirmed", None)
+        receipt._resolve(None)
         return True
 
     def reject(self, receipt_id: str, error: StompError) -> None:
         """Reject the receipt that an ERROR named."""
         receipt = self._pending.pop(receipt_id, None)
         if receipt is not None:
-            receipt._resolve("rejected", error)
+            receipt._resolve(error)
 
     def fail_all(self, error: StompError) -> None:
         """Resolve all but those to resend as unknown, and accept no more: the link has ended."""
@@ -375,7 +466,7 @@ class Receipts:
             self._pending.clear()
         for receipt in left:
             if receipt._store is None or not receipt._store.will_resend(receipt):
-                receipt._resolve("unknown", error)
+                receipt._resolve(error)
 
     def outstanding(self) -> list[Receipt]:
         """Return the pending receipts, but for those of transactions whose COMMIT has not left yet."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stompy.deadline import check_seconds
+from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import NEGOTIABLE, Leniency, Limits, Version
-from stompy.link.flow import InboxLimits
+from stompy.frames.grammar import NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.link.receipts import MAX_RECEIPTS
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
@@ -33,24 +33,106 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """How long the operations of a connection may take, in seconds.
+
+    Attributes:
+        connect: for one address, up to CONNECTED.
+        start: for all attempts at the first session; failures that may be temporary (connection refused, unknown host
+            name, no answer) are retried meanwhile. 0 makes one attempt, `None` has no limit. By default 0, for a
+            `Worker` `None`.
+        send: for writing one frame, and for the next session if there is none.
+        receipt: default for what the broker confirms, and for messages and replies.
+        close: default of `close`, in all; by default 10, for a `Worker` 20, which running tasks get to finish.
+        heartbeat_tolerance: negotiated heartbeat intervals without a byte after which the broker counts as dead.
+
+    Raises:
+        ConfigurationError: a value is out of range.
+    """
+
+    connect: float = 10.0
+    start: float | Default | None = DEFAULT
+    send: float = 30.0
+    receipt: float = 30.0
+    close: float | Default = DEFAULT
+    heartbeat_tolerance: float = DEFAULT_TOLERANCE
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "send", "receipt", "close"):
+            value = given(getattr(self, name), 1.0)
+            check_seconds(value, f"timeouts.{name}", positive=True, finite=True, optional=False)
+        check_seconds(given(self.start, None), "timeouts.start", finite=True)
+        if not _is_number(self.heartbeat_tolerance) or not 1 <= self.heartbeat_tolerance < math.inf:
+            raise ConfigurationError(
+                f"timeouts.heartbeat_tolerance must be at least 1, not {self.heartbeat_tolerance!r}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits(FrameLimits):
+    """What a connection takes of its broker, and keeps.
+
+    The `max_inbox_...` limit the messages that wait for user code. At the first or the second of them reading from the
+    broker pauses, which is logged after five seconds, and it resumes at half of both. They are soft: one read has many
+    frames, and all of them are queued.
+
+    Attributes:
+        max_headers: header lines of a frame; a frame beyond this or one of the next four ends the session by
+            `FrameTooLargeError`.
+        max_header_line: bytes of one header line, without its line end.
+        max_header_block: bytes of all header lines of a frame, with their line ends.
+        max_body: bytes of a body.
+        max_first_body: bytes of the body of the broker's first frame.
+        max_inbox_messages: messages that wait.
+        max_inbox_bytes: bytes of their headers and bodies, plus `inbox_overhead` for each.
+        hard_max_inbox_bytes: while a caller waits for a receipt, reading goes on up to this many bytes.
+        inbox_overhead: bytes added for each message, about what Python needs to store it, so that empty ones count too.
+        max_receipts: pending receipts; exceeding this or the next two raises `LimitExceededError`.
+        max_subscriptions: active subscriptions.
+        max_transactions: open transactions.
+        max_eol_rate: bytes of line ends per second that the broker may send between frames.
+        leniency: deviations from STOMP to tolerate; by default those that the broker is known to need.
+
+    Raises:
+        ConfigurationError: a value is out of range.
+    """
+
+    max_inbox_messages: int = 10_000
+    max_inbox_bytes: int = 64 * 1024 * 1024
+    hard_max_inbox_bytes: int = 256 * 1024 * 1024
+    inbox_overhead: int = 1024
+    max_receipts: int = MAX_RECEIPTS
+    max_subscriptions: int = MAX_SUBSCRIPTIONS
+    max_transactions: int = MAX_TRANSACTIONS
+    max_eol_rate: int = DEFAULT_EOL_RATE
+    leniency: Leniency | Default = DEFAULT
+
+    def __post_init__(self) -> None:
+        FrameLimits.__post_init__(self)  # `super()` does not work here, as `slots=True` recreates the class
+        for name in (
+            *("max_inbox_messages", "max_inbox_bytes", "hard_max_inbox_bytes"),
+            *("max_receipts", "max_subscriptions", "max_transactions", "max_eol_rate"),
+        ):
+            count = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {count!r}")
+        if self.max_inbox_bytes > self.hard_max_inbox_bytes or self.inbox_overhead < 0:
+            raise ConfigurationError(
+                f"hard_max_inbox_bytes must be at least max_inbox_bytes, and inbox_overhead 0 or more: {self}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """Settings of one session; durations in seconds.
+    """Settings of one session.
 
     Attributes:
         vhost: the `host` header; `None` uses the host name of the address.
         versions: offered to the broker.
-        heartbeat: intervals we can send and want to receive, 0 for none.
-        heartbeat_tolerance: negotiated intervals of silence after which the broker counts as dead.
-        send_timeout: for writing one frame.
-        receipt_timeout: default for receipts.
-        limits: for received frames.
-        inbox: limits on messages that wait for user code.
-        max_receipts: limit of pending receipts.
-        max_subscriptions: limit of active subscriptions.
-        max_transactions: limit of open transactions.
-        max_eol_rate: bytes of line ends per second that the broker may send between frames.
+        heartbeat: intervals in seconds that we can send and want to receive, 0 for none.
+        timeouts: how long operations may take.
+        limits: what is taken of the broker, and kept.
         headers: added to CONNECT.
-        leniency: deviations to tolerate; `None` uses those that the broker is known to need.
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -59,27 +141,11 @@ class LinkSettings:
     vhost: str | None = None
     versions: tuple[Version, ...] = NEGOTIABLE
     heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT
-    heartbeat_tolerance: float = DEFAULT_TOLERANCE
-    send_timeout: float = 30.0
-    receipt_timeout: float = 30.0
+    timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)
-    inbox: InboxLimits = field(default_factory=InboxLimits)
-    max_receipts: int = MAX_RECEIPTS
-    max_subscriptions: int = MAX_SUBSCRIPTIONS
-    max_transactions: int = MAX_TRANSACTIONS
-    max_eol_rate: int = DEFAULT_EOL_RATE
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    leniency: Leniency | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_receipts", "max_subscriptions", "max_transactions", "max_eol_rate"):
-            count = getattr(self, name)
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {count!r}")
-        for name in ("send_timeout", "receipt_timeout"):
-            check_seconds(getattr(self, name), name, positive=True, finite=True, optional=False)
-        if not _is_number(self.heartbeat_tolerance) or not 1 <= self.heartbeat_tolerance < math.inf:
-            raise ConfigurationError(f"heartbeat_tolerance must be at least 1, not {self.heartbeat_tolerance!r}")
         pair: object = self.heartbeat
         if not (isinstance(pair, tuple) and len(pair) == 2 and all(map(_is_number, pair))):
             raise ConfigurationError(f"heartbeat must be two numbers of seconds (send, receive), not {pair!r}")

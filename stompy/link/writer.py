@@ -20,24 +20,33 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
-from stompy.errors import ConcurrencyError, ConnectionLost, SendTimeout, StompError
+from stompy.default import DEFAULT, Default
+from stompy.errors import ConcurrencyError, ConnectionLostError, SendTimeoutError, StompError
 from stompy.frames.encoder import HEARTBEAT, Encoded
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Limits
+from stompy.frames.grammar import FrameLimits
 from stompy.frames.parser import Parser
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, make_lock
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.link.link import Link
 
+_monotonic = time.monotonic  # called for each message
+
 _LOG = logging.getLogger("stompy.link")
 
-_UNLIMITED = Limits(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize)
+_UNLIMITED = FrameLimits(
+    max_headers=sys.maxsize,
+    max_header_line=sys.maxsize,
+    max_header_block=sys.maxsize,
+    max_body=sys.maxsize,
+    max_first_body=sys.maxsize,
+)
 
 _INTERRUPTED = "the write of a frame was interrupted"
 
@@ -69,8 +78,9 @@ class Writer:
         *,
         frames: int = 1,
         receipt: Receipt | None = None,
+        check: Callable[[], None] | None = None,
         on_written: Callable[[], None] | None = None,
-        timeout: float | None = None,
+        timeout: float | Default | None = DEFAULT,
     ) -> None:
         """Write one or more frames; return when the operating system has all bytes. Any thread.
 
@@ -78,15 +88,16 @@ class Writer:
             data: the bytes; those of each frame; or a function that returns them, called with the write lock.
             frames: how many.
             receipt: registered before the write.
+            check: called with the write lock before the write; if it raises, nothing is written.
             on_written: called with the write lock after the write. If a signal prevents this call, nothing was written
                 or the link has ended.
-            timeout: seconds; `None` uses the send timeout.
+            timeout: seconds; by default the send timeout.
 
         Raises:
             ConcurrencyError: called from a signal handler that interrupted a send of this thread.
-            NotConnected: the link was closed by us.
-            ConnectionLost: the link was lost; `SendTimeout` if the broker stopped reading.
-            LimitExceeded: too many receipts are pending; nothing was written.
+            NotConnectedError: the link was closed by us.
+            ConnectionLostError: the link was lost; `SendTimeoutError` if the broker stopped reading.
+            LimitExceededError: too many receipts are pending; nothing was written.
         """
         lock, link = self._lock, self._link
         if lock._is_owned():
@@ -95,13 +106,15 @@ class Writer:
             raw = data if isinstance(data, bytes) else b"".join(data)
             for frame in Parser(link.protocol.grammar, _UNLIMITED).feed(raw):
                 _LOG.debug("> %r", frame)
-        budget: Deadline | float = self._send_timeout if timeout is None else timeout
+        budget: Budget = self._send_timeout if timeout is DEFAULT else timeout
         begun = False
         try:
             if not lock.acquire(False):
                 budget = self._await_lock(deadline_of(budget))
             if self._incomplete or not link.alive:
                 self._check_usable()
+            if check is not None:
+                check()
             if receipt is not None:
                 link.receipts.register(receipt)
             encoded = data() if callable(data) else data
@@ -116,7 +129,7 @@ class Writer:
             else:
                 self._send_parts(encoded, deadline_of(budget))
             self.frames += frames
-            link.timer.last_sent = monotonic()
+            link.timer.last_sent = _monotonic()
             if on_written is not None:
                 on_written()
             self._incomplete = False
@@ -124,9 +137,9 @@ class Writer:
         except BaseException as error:
             if not begun and receipt is not None:
                 link.receipts.forget(receipt)
-            if begun and not isinstance(error, ConnectionLost):
-                link.fail(ConnectionLost(_INTERRUPTED))  # such as by Ctrl-C
-            if not begun or not isinstance(error, ConnectionLost):
+            if begun and not isinstance(error, ConnectionLostError):
+                link.fail(ConnectionLostError(_INTERRUPTED))  # such as by Ctrl-C
+            if not begun or not isinstance(error, ConnectionLostError):
                 raise
             failure = error
         finally:
@@ -143,7 +156,7 @@ class Writer:
         *,
         receipt: bool = False,
         on_written: Callable[[], None] | None = None,
-        timeout: float | None = None,
+        timeout: float | Default | None = DEFAULT,
     ) -> Receipt | None:
         """Send a frame that may change the session; return its receipt if one was requested.
 
@@ -151,7 +164,7 @@ class Writer:
 
         Raises:
             LocalProtocolError: the session does not allow the frame, or it cannot be encoded; nothing was written.
-            LimitExceeded: too many receipts, subscriptions or transactions; nothing was written.
+            LimitExceededError: too many receipts, subscriptions or transactions; nothing was written.
         """
         link = self._link
         handle = link.receipts.make() if receipt else None
@@ -175,7 +188,7 @@ class Writer:
                 link.receipts.forget(handle)
             if not isinstance(error, StompError):
                 # A signal: we may have recorded a subscription or transaction that the broker does not know.
-                link.fail(ConnectionLost(f"the write of a {command} frame was interrupted"))
+                link.fail(ConnectionLostError(f"the write of a {command} frame was interrupted"))
             raise
         return handle
 
@@ -194,8 +207,8 @@ class Writer:
                 self._check_usable()
             self._transport.sendall(HEARTBEAT, 0.0)
             self.bytes += len(HEARTBEAT)
-            self._link.timer.last_sent = monotonic()
-        except ConnectionLost:
+            self._link.timer.last_sent = _monotonic()
+        except ConnectionLostError:
             return False  # the TCP window is full, so earlier bytes are in flight; or the link was lost
         finally:
             self._lock.release()
@@ -205,7 +218,7 @@ class Writer:
         for part in parts:
             try:
                 self._transport.sendall(part, deadline)
-            except ConnectionLost as error:
+            except ConnectionLostError as error:
                 if part is not parts[0]:
                     error.outcome = "unknown"
                 raise
@@ -222,11 +235,12 @@ class Writer:
         remaining = deadline.remaining()
         if not self._lock.acquire(timeout=-1 if remaining is None else remaining):
             self._link.check_open()
-            raise SendTimeout(f"another write to {self._link.address} did not finish in time", outcome="not-sent")
+            late = f"another write to {self._link.address} did not finish in time"
+            raise SendTimeoutError(late, outcome="not-sent", session_ended=False)
         return deadline
 
     def _check_usable(self) -> None:
         """Raise if the link cannot be written to, including after a frame that two signals in a row interrupted."""
         if self._incomplete:
-            self._link.fail(ConnectionLost(_INTERRUPTED))
+            self._link.fail(ConnectionLostError(_INTERRUPTED))
         self._link.check_open()

@@ -5,18 +5,30 @@ Used by the forwarder thread only. The connection's reader resolves the receipts
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from stompy.connection.connection import Connection
 from stompy.dialects.brokers import dialect_named
-from stompy.dialects.options import SendOptions
-from stompy.errors import BrokerError, ConnectionLost, LocalProtocolError, ReceiptTimeout, StompError
+from stompy.errors import (
+    BrokerError,
+    ConfigurationError,
+    ConnectionLostError,
+    LocalProtocolError,
+    ReceiptTimeoutError,
+    SessionError,
+    StompError,
+)
 from stompy.link.receipts import Receipt
 from stompy.outbox.record import Row
+from stompy.outbox.store import now_ms
+from stompy.world import time
+
+_SHORTEST = 0.001
+"""Seconds, as brokers count in milliseconds: what expired in the outbox expires at the broker, in its way."""
 
 _MAX_MESSAGE = 4_000
 """Characters kept of a broker's error message; some brokers send a whole stack trace."""
@@ -68,12 +80,9 @@ class Delivery:
         self.alone = alone
         """See `alone`; to be changed only while nothing is in flight."""
         self._on_done = on_done
-        self._dialect = dialect_named(connection.dialect)
-        # A confirmed message must survive a restart of the broker.
-        can_persist = self._dialect.supports("persistent")
-        self._extra = self._dialect.send_headers(SendOptions(persistent=True)) if can_persist else {}
+        self.dialect = dialect_named(connection.dialect)
         self._sent: deque[_Sent] = deque()
-        self._interrupted: tuple[Row, ConnectionLost] | None = None
+        self._interrupted: tuple[Row, SessionError] | None = None
         self._watched: Receipt | None = None
         self._progress = time.monotonic()
         self.last_seq = 0
@@ -97,13 +106,13 @@ class Delivery:
             for row in rows:
                 try:
                     receipt = self._send(row)
-                except ConnectionLost as error:
+                except SessionError as error:
                     # A broker may reject a large message while it is still being written: it was in flight too.
                     if error.outcome == "unknown":
                         self._interrupted = row, error
                         self.last_seq = row.seq
                     raise
-                except LocalProtocolError as error:
+                except (ConfigurationError, LocalProtocolError) as error:
                     error_message = f"it cannot be sent in STOMP {self._connection.version}: {error}"
                     unwritable.append(RefusedRow(row, error_message, permanent=True))
                 else:
@@ -112,15 +121,22 @@ class Delivery:
         return unwritable
 
     def _send(self, row: Row) -> Receipt:
-        own = row.header_map()
-        kind = own.pop("content-type", None)
-        headers = {**self._dialect.dedupe_headers(row.id), **self._extra, **own}
-        return self._connection.send(row.destination, row.body, content_type=kind, headers=headers, receipt=True)
+        own, options = row.header_map(), row.send_options()
+        options["content_type"] = own.pop("content-type", None)
+        options["headers"] = {**self.dialect.dedupe_headers(options.pop("dedupe_id", None) or row.id), **own}
+        if "persistent" not in options and self.dialect.defaults_to("persistent", own):
+            options["persistent"] = True  # a confirmed message must survive a restart of the broker
+        waited = max(0.0, (now_ms() - row.put_ms) / 1000)
+        if "expires" in options:
+            options["expires"] = max(_SHORTEST, (options["expires"] or 0) - waited)
+        if "delay" in options:
+            options["delay"] = max(_SHORTEST, (options["delay"] or 0) - waited)
+        return self._connection.send_async(row.destination, row.body, **options)
 
     def take_confirmed(self) -> list[Row]:
         """Return the oldest messages that the broker has confirmed, up to the first unconfirmed one, and drop them."""
         confirmed = []
-        while self._sent and self._sent[0].receipt.outcome == "confirmed":
+        while self._sent and _outcome_of(self._sent[0].receipt) == "confirmed":
             confirmed.append(self._sent.popleft().row)
         if confirmed:
             self._progress = time.monotonic()
@@ -131,19 +147,19 @@ class Delivery:
 
         Raises:
             StompError: the connection was lost.
-            ReceiptTimeout: the broker confirmed nothing for `receipt_timeout` seconds.
+            ReceiptTimeoutError: the broker confirmed nothing for `receipt_timeout` seconds.
         """
         if not self._sent:
             return None
         first = self._sent[0].receipt
-        if first.error is not None:
-            raise first.error.with_traceback(None)
+        if first.done():
+            first.result(0)
         if self._watched is not first:
             self._watched = first
             first.add_done_callback(lambda _: self._on_done())
         left = self._progress + receipt_timeout - time.monotonic()
         if left <= 0:
-            raise ReceiptTimeout(f"the broker confirmed nothing for {receipt_timeout:g} s", receipt_id=first.id)
+            raise ReceiptTimeoutError(f"the broker confirmed nothing for {receipt_timeout:g} s", receipt_id=first.id)
         return left
 
     def settle(self) -> tuple[list[Row], list[RefusedRow], Verdict]:
@@ -166,25 +182,34 @@ class Delivery:
                 return confirmed, [], Verdict.NONE
             return confirmed, alone, Verdict.REFUSED if alone else Verdict.SUSPECT
         # Not its subclasses: a timeout says nothing about a message.
-        return (confirmed, alone, Verdict.LOST) if type(error) is ConnectionLost else (confirmed, [], Verdict.NONE)
+        return (confirmed, alone, Verdict.LOST) if type(error) is ConnectionLostError else (confirmed, [], Verdict.NONE)
 
     def _refused(self, row: Row, error: StompError | None) -> RefusedRow:
         text = error_text(error)
-        invalid = isinstance(error, BrokerError) and text.startswith(self._dialect.invalid_destination)
+        invalid = isinstance(error, BrokerError) and text.startswith(self.dialect.invalid_destination)
         return RefusedRow(row, text, permanent=invalid, invalid_destination=invalid)
 
     def _outcomes(self) -> list[tuple[Row, str, StompError | None]]:
         """Return outcome and error of each message that was in flight."""
         outcomes: list[tuple[Row, str, StompError | None]] = [
-            (sent.row, sent.receipt.outcome, sent.receipt.error) for sent in self._sent
+            (sent.row, _outcome_of(sent.receipt), sent.receipt.exception(0)) for sent in self._sent
         ]
         if self._interrupted is not None:
             row, error = self._interrupted
             named = isinstance(error, BrokerError) and error.receipt_id is not None
             # Its receipt was not returned, but a `receipt-id` that is none of the others' must be this one's.
-            own = named and all(sent.receipt.outcome != "rejected" for sent in self._sent)
+            own = named and all(_outcome_of(sent.receipt) != "rejected" for sent in self._sent)
             outcomes.append((row, "rejected" if own else "unknown", error))
         return outcomes
+
+
+def _outcome_of(receipt: Receipt) -> Literal["pending", "confirmed", "rejected", "unknown"]:
+    if not receipt.done():
+        return "pending"
+    error = receipt.exception(0)
+    if error is None:
+        return "confirmed"
+    return "rejected" if getattr(error, "outcome", None) == "rejected" else "unknown"
 
 
 def error_text(error: StompError | None) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-
-from stompy.errors import OutboxBusy, OutboxDamaged, OutboxError, OutboxFull
+from stompy.errors import OutboxBusyError, OutboxDamagedError, OutboxError, OutboxFullError
+from stompy.world import sqlite3
 
 WAL = "-wal"
 """Suffix of SQLite's write-ahead log, which holds the newest messages."""
@@ -25,9 +24,9 @@ _PERMITTED = ("unable to open", "readonly", "permission", "authorization")
 _DECODING = "could not decode"
 
 
-def damaged(path: str, what: str) -> OutboxDamaged:
+def damaged(path: str, what: str) -> OutboxDamagedError:
     """Return the error for a corrupt file, with what to do."""
-    return OutboxDamaged(f"{what}. {_ADVICE}", path=path)
+    return OutboxDamagedError(f"{what}. {_ADVICE}", path=path)
 
 
 def refused(error: sqlite3.Error, path: str, *, opening: bool = False) -> OutboxError:
@@ -40,9 +39,9 @@ def refused(error: sqlite3.Error, path: str, *, opening: bool = False) -> Outbox
     """
     text = str(error).lower()
     if _FULL in text:
-        return OutboxFull("the disk is full", path=path)
+        return OutboxFullError("the disk is full", path=path)
     if _LOCKED in text:
-        return OutboxBusy("another process has the file open", path=path)
+        return OutboxBusyError("another process has the file open", path=path)
     if any(sign in text for sign in _PERMITTED):
         return OutboxError(f"the file cannot be used: {error}", path=path)
     # SQLite reports a malformed file as the base class itself.

@@ -23,21 +23,21 @@ from __future__ import annotations
 import itertools
 import logging
 import operator
-import random
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stompy.backoff import Backoff
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, OutboxDamaged, OutboxError, OutboxFull, StompError
+from stompy.dialects.dialect import Dialect
+from stompy.errors import ConnectionLostError, OutboxDamagedError, OutboxError, OutboxFullError, StompError
 from stompy.outbox.delivery import Delivery, RefusedRow, Verdict
 from stompy.outbox.record import Row
 from stompy.outbox.store import Store
 from stompy.printable import printable
 from stompy.threads import DaemonThread
+from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.outbox")
 
@@ -58,26 +58,25 @@ class Forwarding:
     Attributes:
         connect: opens a connection with the given listener.
         batch: limit of messages in flight.
-        max_tries: number of rejections after which a message becomes a dead letter; `None` for no limit.
-        retry_delay: upper bounds of the random delay before a new connection, and before a suspect is tried again: the
-            first one, and the largest.
+        attempts: number of rejections after which a message becomes a dead letter; `None` for no limit.
+        backoff: before a new connection, and before a suspect is tried again.
         receipt_timeout: time without a confirmation after which the connection is closed.
     """
 
-    connect: Callable[[ConnectionListener], Connection]
+    connect: Callable[[Listener], Connection]
     batch: int
-    max_tries: int | None
-    retry_delay: tuple[float, float]
+    attempts: int | None
+    backoff: Backoff
     receipt_timeout: float
 
 
-class _Ended(ConnectionListener):
+class _Ended(Listener):
     """Wakes the forwarder when its connection is lost while nothing is in flight."""
 
     def __init__(self, wake: threading.Event) -> None:
         self._wake = wake
 
-    def on_disconnected(self, reason: StompError | None) -> None:
+    def on_disconnected(self, event: DisconnectedEvent) -> None:
         """Wake the forwarder."""
         self._wake.set()
 
@@ -126,10 +125,12 @@ class Forwarder(DaemonThread):
         self._probe: str | None = None
         """The suspect whose first message is in flight now, and nothing else."""
         self._since_probe = 0
-        self._most_losses = self._first_losses = None if forwarding.max_tries is None else 2 * forwarding.max_tries
+        self._most_losses = self._first_losses = None if forwarding.attempts is None else 2 * forwarding.attempts
         self._unremoved: dict[int, None] = {}
         self._remove_at = 0.0
         self._abandoned = False
+        self.dialect: Dialect | None = None
+        """Of the broker of the last session."""
         self.sent = 0
         """Number of messages confirmed."""
         self.last_error: StompError | None = None
@@ -168,7 +169,7 @@ class Forwarder(DaemonThread):
         """End the connection from another thread, as the forwarder may be blocked in it."""
         connection = self._connection
         if connection is not None:
-            connection.disconnect(timeout=0)
+            connection.close(timeout=0)
 
     def abandon(self) -> None:
         """Stop without waiting; the thread closes the store."""
@@ -215,11 +216,10 @@ class Forwarder(DaemonThread):
         # Imported late, as it is slow to import.
         import tenacity
 
-        first, longest = self._how.retry_delay
         tenacity.Retrying(
             retry=tenacity.retry_if_result(operator.not_),
             stop=tenacity.stop_when_event_set(self._closing),
-            wait=tenacity.wait_random_exponential(multiplier=first, max=longest),
+            wait=lambda state: self._how.backoff(state.attempt_number),
             sleep=tenacity.sleep_using_event(self._closing),
             retry_error_callback=lambda state: False,
         )(self._session)
@@ -228,7 +228,7 @@ class Forwarder(DaemonThread):
         """Use one connection until it ends; return whether anything was confirmed, or is known of a message.
 
         Raises:
-            OutboxDamaged: the file is corrupt.
+            OutboxDamagedError: the file is corrupt.
         """
         before = self.sent
         self._since_probe = 0
@@ -241,15 +241,15 @@ class Forwarder(DaemonThread):
                 suspect.losses = 0
             return False
         delivery = Delivery(connection, alone=self._alone_up_to > 0, on_done=self.wake)
-        self._delivery = delivery
+        self._delivery, self.dialect = delivery, delivery.dialect
         lost = known = False
         try:
             self._send_all(delivery)
         except StompError as error:
             self._note_unless_fatal(error)
-            lost = type(error) is ConnectionLost  # not a timeout, after which we close it ourselves
+            lost = type(error) is ConnectionLostError  # not a timeout, after which we close it ourselves
         finally:
-            connection.disconnect(timeout=self._disconnect_timeout(connection))
+            connection.close(timeout=self._disconnect_timeout(connection))
         try:
             known = self._settle(delivery, lost=lost, sent_before=before)
         except StompError as error:
@@ -354,10 +354,8 @@ class Forwarder(DaemonThread):
         if suspect is None:
             suspect = self._suspects[row.destination] = _Suspect(row.seq)
             _LOG.info("messages to %r wait, as one of them was not taken; others go on", row.destination)
-        first, longest = self._how.retry_delay
-        bound = min(longest, first * 2.0 ** min(suspect.failures, 100))
         suspect.failures += 1
-        suspect.due = time.monotonic() + random.uniform(0, bound)  # noqa: S311 - a delay
+        suspect.due = time.monotonic() + self._how.backoff(suspect.failures)
         return suspect
 
     def _acquit(self, destination: str, delivery: Delivery) -> None:
@@ -372,17 +370,17 @@ class Forwarder(DaemonThread):
         """Delete confirmed messages from disk; after an error they are remembered, and are not sent again."""
         if not self._confirmed:
             return
-        # Counted first: a caller of `drain` may read the numbers as soon as the transaction is committed.
+        # Counted first: a caller of `flush` may read the numbers as soon as the transaction is committed.
         before, self.last_error = self.last_error, None
         self.sent += len(self._confirmed)
         try:
             self._store.remove(self._confirmed)
-        except OutboxFull as error:
+        except OutboxFullError as error:
             # What is on disk must be able to leave it nevertheless.
             if not self._unremoved:
                 _LOG.warning("%s; what the broker confirms is removed later", error)
             self._unremoved |= dict.fromkeys(row.seq for row in self._confirmed)
-            self._remove_at = time.monotonic() + self._how.retry_delay[1]
+            self._remove_at = time.monotonic() + self._how.backoff.longest
         except OutboxError:
             self.sent -= len(self._confirmed)
             self.last_error = before
@@ -399,8 +397,8 @@ class Forwarder(DaemonThread):
                 self._store.remove_numbers(chunk)
             except OutboxError as error:
                 self._unremoved |= chunk
-                self._remove_at = time.monotonic() + self._how.retry_delay[1]
-                if not isinstance(error, OutboxFull):
+                self._remove_at = time.monotonic() + self._how.backoff.longest
+                if not isinstance(error, OutboxFullError):
                     raise
 
     def _settle(self, delivery: Delivery, *, lost: bool, sent_before: int) -> bool:
@@ -427,7 +425,7 @@ class Forwarder(DaemonThread):
             self._judge(refusal)
         if not refusals and probe in self._suspects:  # a timeout: nothing is known, and the others have their turn
             suspect = self._suspects[probe]
-            suspect.due = time.monotonic() + self._how.retry_delay[0]
+            suspect.due = time.monotonic() + self._how.backoff.first
         return bool(refusals)
 
     def _judge(self, refusal: RefusedRow) -> None:
@@ -438,7 +436,7 @@ class Forwarder(DaemonThread):
             return
         suspect = self._suspect(row)
         suspect.losses = 0
-        most = self._how.max_tries
+        most = self._how.attempts
         if most is not None and row.tries + 1 >= most:
             suspect.failures, suspect.due = 0, time.monotonic()
             self._dead_letter(refusal)
@@ -482,11 +480,11 @@ class Forwarder(DaemonThread):
         )
 
     def _note_unless_fatal(self, error: StompError) -> None:
-        if isinstance(error, OutboxDamaged) or self._store.writer.failure is not None:
+        if isinstance(error, OutboxDamagedError) or self._store.writer.failure is not None:
             raise error
         self._note(error)
 
     def _note(self, error: StompError) -> None:
         self.last_error = error
         if not self._closing.is_set():
-            _LOG.info("forwarding stopped for now: %s", error)
+            _LOG.warning("messages are kept, not sent: %s", error)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from stompy.errors import OutboxBusy, OutboxError
+from stompy.errors import OutboxBusyError, OutboxError
 from stompy.forks import when_forked
 from stompy.outbox.faults import LOCK, damaged
+from stompy.world import os
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,7 +39,7 @@ class LockFile:
         create: whether to create a missing file.
 
     Raises:
-        OutboxBusy: another outbox holds the lock, in this process or another.
+        OutboxBusyError: another outbox holds the lock, in this process or another.
         OutboxError: the file cannot be used.
     """
 
@@ -67,14 +67,14 @@ class LockFile:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise OutboxBusy("it is open already, in this process or another", path=self._path) from None
+                raise OutboxBusyError("it is open already, in this process or another", path=self._path) from None
             raise OutboxError(f"{self._path + LOCK} cannot be locked: {error.strerror}", path=self._path) from error
 
     def read(self) -> tuple[bytes, int] | None:
         """Return the outbox's identity and the number of commits; `None` if no outbox was created yet.
 
         Raises:
-            OutboxDamaged: the lock file is corrupt.
+            OutboxDamagedError: the lock file is corrupt.
         """
         data = os.pread(self._file, _SIZE + 1, 0)
         if not data:
@@ -111,7 +111,7 @@ def _check(content: bytes) -> bytes:
 
 def _fcntl(path: str) -> ModuleType:
     try:
-        import fcntl
+        from stompy.world import fcntl
     except ImportError:
         raise OutboxError("this platform has no file locks that stompy knows how to use", path=path) from None
     return fcntl

@@ -5,52 +5,54 @@ from __future__ import annotations
 import atexit
 import inspect
 import logging
-import os
-import secrets
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from stompy.backoff import DEFAULT_BACKOFF, Backoff, check_attempts, check_backoff
 from stompy.connection.codec import Body, encode_body, user_headers
 from stompy.connection.config import addresses_of, check_credentials
-from stompy.connection.connecting import connect
+from stompy.connection.connecting import ConnectOptions, connect
 from stompy.connection.connection import Connection
 from stompy.connection.encoding import check_destination
 from stompy.connection.failover import is_failover, parse_failover
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.deadline import Deadline, check_seconds
-from stompy.errors import ConfigurationError, OutboxError, StompError, StompTimeout
+from stompy.default import DEFAULT, Default, check_names, given
+from stompy.dialects.brokers import dialect_named
+from stompy.dialects.options import SendOptions, check_send_options
+from stompy.errors import ConfigurationError, OutboxError, StompError, StompTimeoutError
 from stompy.forks import Owner
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import Version, grammar_of
+from stompy.link.settings import Timeouts
 from stompy.locks import make_condition
 from stompy.outbox.forwarder import Forwarder, Forwarding
-from stompy.outbox.record import Ledger, Row, headers_json
+from stompy.outbox.record import Ledger, Row, as_json
 from stompy.outbox.stats import DeadLetter, OutboxStats
 from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
 from stompy.secret import Secret, as_secret, without_traceback
+from stompy.world import os, secrets
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from stompy.connection.connecting import ConnectOptions
-
 _LOG = logging.getLogger("stompy.outbox")
 
 _EXIT_TIMEOUT = 2.0
+_CLOSE_TIMEOUT = 10.0
 _GRACE = 1.0
 """Seconds after the deadline of `close` for a thread whose connection was ended."""
 
 _POLL_INTERVAL = 0.2
-"""Seconds between checks of `drain` whether the forwarder has ended."""
+"""Seconds between checks of `flush` whether the forwarder has ended."""
 
 _NUMBERS = count(1)
 _GRAMMAR = grammar_of(Version.V1_2)
-_CONNECT = inspect.signature(connect).parameters
-_OWN_OPTIONS = ("url", "reconnect", "resend_unconfirmed", "startup_timeout", "listeners", "name")
 _open: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 
@@ -68,20 +70,19 @@ class Outbox:
     Args:
         path: the file, on a local disk; `<path>-lock` and `<path>-wal` next to it belong to it.
         url: as for `stompy.connect`.
-        max_tries: number of rejections by ERROR after which a message becomes a dead letter; `None` for no limit.
+        attempts: how often a message may be rejected by ERROR, after which it is a dead letter; `None` for no limit.
         max_messages: limit of stored messages, including dead letters; `None` for no limit.
         max_bytes: limit of stored bytes of bodies, headers and destinations; `None` for no limit.
-        keep_free: bytes of the disk that must stay free; a `put` that would need them raises `OutboxFull`.
+        keep_free: bytes of the disk that must stay free; a `put` that would need them raises `OutboxFullError`.
         batch: limit of messages in flight.
-        retry_delay: bounds in seconds of the delay between connections while nothing is confirmed: random, between 0
-            and a bound that starts at the first number and doubles each time, up to the second number.
-        connect_options: settings of `stompy.connect`, such as `login`, `passcode` and `receipt_timeout`; neither they
+        backoff: the delays between connections while nothing is confirmed.
+        connect_options: settings of `stompy.connect`, such as `login`, `passcode` and `timeouts`; neither they
             nor the address are written to the file.
 
     Raises:
         ConfigurationError: an argument is invalid.
-        OutboxBusy: the file is already open, in this process or another.
-        OutboxDamaged: the file is corrupt; the whole file is read and checked here.
+        OutboxBusyError: the file is already open, in this process or another.
+        OutboxDamagedError: the file is corrupt; the whole file is read and checked here.
         OutboxError: the file cannot be used.
     """
 
@@ -90,36 +91,39 @@ class Outbox:
         path: str | os.PathLike[str],
         url: str | Sequence[str],
         *,
-        max_tries: int | None = 5,
+        attempts: int | None = 5,
         max_messages: int | None = None,
         max_bytes: int | None = None,
         keep_free: int = KEEP_FREE,
         batch: int = 200,
-        retry_delay: tuple[float, float] = (0.1, 30.0),
+        backoff: Backoff = DEFAULT_BACKOFF,
         **connect_options: Unpack[ConnectOptions],
     ) -> None:
         # From here on, no local variable shows a credential in a traceback.
         arguments, url = Secret((url, {**connect_options})), ""
         self._telemetry = connect_options.get("telemetry")
+        dialect = connect_options.get("dialect")
         del connect_options
-        bounds = {"max_tries": max_tries, "max_messages": max_messages, "max_bytes": max_bytes}
+        check_attempts(attempts)
+        check_backoff(backoff)
+        bounds = {"max_messages": max_messages, "max_bytes": max_bytes}
         _check_numbers({name: value for name, value in bounds.items() if value is not None}, least=1)
         _check_numbers({"batch": batch}, least=1)
         _check_numbers({"keep_free": keep_free}, least=0)
-        _check_delays(retry_delay)
-        timeout = _check_connecting(arguments)
+        self._timeouts = timeouts = _check_connecting(arguments)
         name = f"outbox-{next(_NUMBERS)}"
 
-        def open_connection(listener: ConnectionListener) -> Connection:
+        def open_connection(listener: Listener) -> Connection:
             # The forwarder must know which session confirmed what, so it reconnects itself.
-            return _connected(arguments, listener, name)
+            return _connected(arguments, timeouts, listener, name)
 
+        self._dialect = None if dialect is None else dialect_named(dialect)
         self._path = os.path.realpath(_path_of(path))
         self._owner = Owner("outbox", "only that process may use its file")
         self._changes = _Changes()
         room = Room(max_messages, max_bytes, keep_free)
         self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.notify)
-        how = Forwarding(open_connection, batch, max_tries, retry_delay, receipt_timeout=timeout)
+        how = Forwarding(open_connection, batch, attempts, backoff, receipt_timeout=timeouts.receipt)
         self._forwarder = self._changes.forwarder = Forwarder(self._store, how, name=f"stompy-{name}")
         self._forwarder.start()
         self._closed = False
@@ -129,9 +133,7 @@ class Outbox:
         self,
         destination: str,
         body: Body = b"",
-        *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
+        **options: Unpack[SendOptions],
     ) -> str:
         """Write a message to disk; return its id when the message would survive a power cut.
 
@@ -140,29 +142,39 @@ class Outbox:
         Args:
             destination: as in `Connection.send`.
             body: as in `Connection.send`.
-            content_type: as in `Connection.send`.
-            headers: as in `Connection.send`; a dedupe header given here replaces that of the outbox.
+            options: see `SendOptions`; stored with the message. By default it is persistent, and its dedupe id is the
+                returned one. `expires` and `delay` count from this call.
 
         Returns:
-            The id for `retry` and `discard`, which is also the value of the dedupe header.
+            The id for `retry` and `discard`.
 
         Raises:
             LocalProtocolError: the message cannot be sent in STOMP 1.2; nothing was written.
-            OutboxFull: a limit is reached, or the disk is full; nothing was written.
+            ConfigurationError: an option is wrong, or known not to be supported by the broker: the one given by
+                `dialect=`, or that of the last session; nothing was written. If it turns out later, the message becomes
+                a dead letter.
+            OutboxFullError: a limit is reached, or the disk is full; nothing was written.
             OutboxError: the outbox is closed or corrupt, or the disk failed.
             ConcurrencyError: called in a forked child.
         """
         self._owner.check()
         check_destination(destination)
-        encoded, kind = encode_body(body, content_type)
+        check_send_options(options)
+        encoded, kind = encode_body(body, options.pop("content_type", None))
+        headers = options.pop("headers", None)
         if self._telemetry is not None:
-            headers = self._telemetry._inject(headers)
+            headers = self._telemetry.inject(headers)
         fields = {"content-type": kind} if kind is not None else {}
         fields.update(user_headers(headers))
+        given = {name: value for name, value in options.items() if value is not None}
+        dialect = self._forwarder.dialect or self._dialect
+        if given and dialect is not None:
+            dialect.send_headers({**given, "dedupe_id": None}, fields)  # the outbox has a header for any broker
         # A message that cannot be encoded must fail here, in the caller.
         encode("SEND", [("destination", destination), *fields.items()], grammar=_GRAMMAR)
         identity = secrets.token_hex(16)
-        self._store.put(Row(0, identity, destination, headers_json(fields), encoded, now_ms()))
+        stored = as_json(given) if given else ""
+        self._store.put(Row(0, identity, destination, as_json(fields), encoded, now_ms(), options=stored))
         return identity
 
     def stats(self) -> OutboxStats:
@@ -194,7 +206,13 @@ class Outbox:
         self._owner.check()
         return [
             DeadLetter(
-                row.id, row.destination, row.header_map(), row.body, _age(row.put_ms), row.tries, row.error_message
+                id=row.id,
+                destination=row.destination,
+                headers=row.header_map(),
+                body=row.body,
+                age=_age(row.put_ms),
+                attempts=row.tries,
+                error_message=row.error_message,
             )
             for row in self._store.dead_letters(limit=limit)
         ]
@@ -217,43 +235,45 @@ class Outbox:
         self._owner.check()
         self._store.discard(id)
 
-    def drain(self, timeout: float = 30.0) -> None:
+    def flush(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Wait until the broker has confirmed all messages; dead letters do not count.
 
         Args:
-            timeout: seconds.
+            timeout: seconds; by default the receipt timeout.
 
         Raises:
-            StompTimeout: there are still unconfirmed messages.
+            StompTimeoutError: there are still unconfirmed messages.
             OutboxError: the outbox is closed or corrupt, so that nothing more is sent.
         """
         self._owner.check()
+        seconds = given(timeout, self._timeouts.receipt)
         store, forwarder = self._store, self._forwarder
-        self._changes.wait(lambda: not self._waiting() or forwarder.ended, Deadline(timeout))
+        self._changes.wait(lambda: not self._waiting(), lambda: forwarder.ended, Deadline(seconds))
         if not self._waiting():
             return
         if forwarder.ended:
             why = "it is closed" if self._closed else f"sending has stopped: {forwarder.last_error}"
             raise store.writer.failure or OutboxError(why, path=self._path)
         why = f"; last: {forwarder.last_error}" if forwarder.last_error is not None else ""
-        raise StompTimeout(f"{self._waiting()} messages of {self!r} still wait after {timeout:g} s{why}")
+        raise StompTimeoutError(f"{self._waiting()} messages of {self!r} still wait after {seconds:g} s{why}")
 
-    def close(self, timeout: float = 10.0) -> None:
+    def close(self, *, timeout: float | Default | None = DEFAULT) -> None:
         """Stop sending, process the receipts that arrive in time, and close the file. Idempotent.
 
-        Unconfirmed messages stay on disk. To wait until they are sent, call `drain` first.
+        Unconfirmed messages stay on disk. To wait until they are sent, call `flush` first.
 
         Args:
-            timeout: seconds in total; a `put` in progress in another thread completes first in any case.
+            timeout: seconds in total, by default the close timeout; a `put` in progress in another thread completes
+                first in any case.
 
         Raises:
             ConfigurationError: the timeout is invalid; nothing was done. Other errors are logged.
         """
-        check_seconds(timeout)
+        check_seconds(given(timeout, None))
         if self._owner.forked:
             return
         self._closed = True
-        deadline = Deadline(timeout)
+        deadline = Deadline(given(timeout, given(self._timeouts.close, _CLOSE_TIMEOUT)))
         self._forwarder.stop(deadline)
         if not self._forwarder.join_until(deadline):
             self._forwarder.cut()
@@ -262,6 +282,11 @@ class Outbox:
         if not self._store.close(deadline.sooner(None)) and not self._store.close(Deadline(_GRACE)):
             _LOG.warning("the disk of %s is still busy at the close deadline", self._path)
         self._changes.notify(self._store.ledger)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
 
     def _waiting(self) -> int:
         return max(0, self._store.ledger.waiting - self._forwarder.unremoved)
@@ -291,7 +316,7 @@ class Outbox:
 
 
 class _Changes:
-    """Reports changes on disk to the forwarder and to callers of `drain`.
+    """Reports changes on disk to the forwarder and to callers of `flush`.
 
     Separate from the outbox, so that the threads do not keep an unused outbox from being garbage-collected.
     """
@@ -307,12 +332,13 @@ class _Changes:
         with self._condition:
             self._condition.notify_all()
 
-    def wait(self, predicate: Callable[[], object], deadline: Deadline) -> None:
-        """Wait until `predicate()` is true, or the deadline has passed."""
+    def wait(self, changed: Callable[[], object], over: Callable[[], bool], deadline: Deadline) -> None:
+        """Wait until `changed()` or `over()` is true, or the deadline has passed."""
         with self._condition:
-            while not predicate() and not deadline.expired:
-                # Polled, as the end of the forwarder is not a change on disk.
-                self._condition.wait(deadline.sooner(_POLL_INTERVAL).remaining())
+            # `over` is polled, as the end of the forwarder is not a change on disk.
+            while not self._condition.wait_for(changed, deadline.sooner(_POLL_INTERVAL).remaining()):
+                if over() or deadline.expired:
+                    return
 
 
 def _age(since_ms: int) -> float:
@@ -332,47 +358,35 @@ def _check_numbers(numbers: Mapping[str, object], *, least: int) -> None:
             raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
 
 
-def _check_delays(delays: tuple[float, float]) -> None:
-    if len(delays) != 2:
-        raise ConfigurationError(f"retry_delay must be two numbers of seconds, not {delays!r}")
-    for delay in delays:
-        check_seconds(delay, "retry_delay", positive=True, finite=True, optional=False)
-    if delays[0] > delays[1]:
-        raise ConfigurationError(f"retry_delay must have the smaller number first, not {delays!r}")
-
-
 _ConnectArguments = Secret[tuple[str | Sequence[str], dict[str, Any]]]
 
 
-def _connected(arguments: _ConnectArguments, listener: ConnectionListener, name: str) -> Connection:
+def _connected(arguments: _ConnectArguments, timeouts: Timeouts, listener: Listener, name: str) -> Connection:
     try:
         url, options = arguments.reveal()
-        return connect(url, **options, listeners=[listener], name=name, reconnect=False)
+        return connect(url, **{**options, "timeouts": timeouts}, listeners=[listener], name=name, reconnect=False)
     except StompError as error:
         failure = error
     del url, options
     raise failure.with_traceback(None)
 
 
-def _check_connecting(arguments: _ConnectArguments) -> float:
-    """Check the arguments now instead of in the forwarder, where they would fail repeatedly; return the timeout."""
+def _check_connecting(arguments: _ConnectArguments) -> Timeouts:
+    """Check the arguments now, not in the forwarder, where they would fail repeatedly; return the timeouts."""
     return without_traceback(lambda: _checked(*arguments.reveal()))
 
 
-def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> float:
+def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> Timeouts:
     addresses_of(parse_failover(url).urls if isinstance(url, str) and is_failover(url) else url)
     check_credentials(Secret(options.get("login")), as_secret(options.get("passcode")))
-    for name in options:
-        if name not in _CONNECT or name in _OWN_OPTIONS:
-            raise ConfigurationError(f"an outbox has no setting {name!r}")
-        if name.endswith("_timeout"):
-            check_seconds(options[name], name, positive=True, finite=True, optional=False)
-    timeout: float = options.get("receipt_timeout", _CONNECT["receipt_timeout"].default)
-    return timeout
+    check_names("an outbox", options, ConnectOptions.__annotations__, inspect.signature(Outbox).parameters)
+    timeouts: Timeouts | Default = options.get("timeouts", DEFAULT)
+    # The forwarder tries again by itself, and looks meanwhile whether the outbox is being closed.
+    return replace(given(timeouts, Timeouts()), start=0.0)
 
 
 @atexit.register
 def _close_all() -> None:
     """Close outboxes that the program left open; their messages are already on disk."""
     for outbox in list(_open):
-        outbox.close(_EXIT_TIMEOUT)
+        outbox.close(timeout=_EXIT_TIMEOUT)

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from stompy.dialects.options import SendOptions
+
 WAITING = "waiting"
 """The table of messages that are to be sent."""
 
@@ -20,7 +22,7 @@ DEAD_LETTERS = "dead_letters"
 
 Column = int | str | bytes
 _WRAP = 1 << 64
-_ROW_TYPES = (int, str, str, str, bytes, int, int, str, int)
+_ROW_TYPES = (int, str, str, str, bytes, int, int, str, str, int)
 _LEDGER_TYPES = (int, bytes, int, int, int, int, int, int, int, int)
 
 
@@ -37,6 +39,7 @@ class Row:
         put_ms: the time of `put` or `retry`, in milliseconds since the epoch.
         tries: how often the broker rejected it.
         error_message: the broker's last error message.
+        options: a JSON object of the other options, if any was given.
     """
 
     seq: int
@@ -47,27 +50,36 @@ class Row:
     put_ms: int
     tries: int = 0
     error_message: str = ""
+    options: str = ""
 
     @property
     def size(self) -> int:
         """The bytes that count towards `max_bytes`."""
-        return len(self.body) + len(self.headers) + len(self.destination)
+        return len(self.body) + len(self.headers) + len(self.destination) + len(self.options)
 
     def header_map(self) -> dict[str, str]:
         """Return the headers."""
         headers: dict[str, str] = json.loads(self.headers)
         return headers
 
+    def send_options(self) -> SendOptions:
+        """Return the options but for `headers` and `content_type`."""
+        options: SendOptions = json.loads(self.options) if self.options else {}
+        return options
+
     def checksum(self, table: str, identity: bytes) -> int:
         """Return the checksum of the message as stored in `table` of the outbox `identity`."""
-        head = (table, self.seq, self.id, self.destination, self.headers, self.put_ms, self.tries, self.error_message)
+        head = (
+            table, self.seq, self.id, self.destination, self.headers, self.put_ms, self.tries, self.error_message,
+            self.options,
+        )  # fmt: skip
         return _checksum(identity, json.dumps(head).encode(), self.body)
 
     def columns(self, table: str, identity: bytes) -> tuple[Column, ...]:
         """Return the values to write to `table`."""
         return (
             self.seq, self.id, self.destination, self.headers, self.body, self.put_ms, self.tries, self.error_message,
-            self.checksum(table, identity),
+            self.options, self.checksum(table, identity),
         )  # fmt: skip
 
 
@@ -85,9 +97,9 @@ def row_of(columns: tuple[object, ...], table: str, identity: bytes) -> Row:
     return row
 
 
-def headers_json(headers: Mapping[str, str]) -> str:
-    """Return headers as JSON, as stored."""
-    return json.dumps(dict(headers), separators=(",", ":"))
+def as_json(pairs: Mapping[str, object]) -> str:
+    """Return headers or options as JSON, as stored."""
+    return json.dumps(dict(pairs), separators=(",", ":"))
 
 
 @dataclass(slots=True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
-import secrets
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from stompy.errors import OutboxError, OutboxFull
+from stompy.errors import OutboxError, OutboxFullError
 from stompy.outbox.faults import LOCK, SHARED, WAL, damaged, refused
 from stompy.outbox.lockfile import LockFile
 from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row, ledger_of, row_of
+from stompy.world import os, secrets, sqlite3
 
 APPLICATION_ID = 0x73746F78
 """`stox` in the header of the SQLite file: it is an outbox."""
@@ -28,7 +26,8 @@ _MAGIC = b"SQLite format 3\0"
 
 _MESSAGES = (
     "seq INTEGER PRIMARY KEY, id TEXT NOT NULL, destination TEXT NOT NULL, headers TEXT NOT NULL, body BLOB NOT NULL, "
-    "put_ms INTEGER NOT NULL, tries INTEGER NOT NULL, error_message TEXT NOT NULL, checksum INTEGER NOT NULL"
+    "put_ms INTEGER NOT NULL, tries INTEGER NOT NULL, error_message TEXT NOT NULL, options TEXT NOT NULL, "
+    "checksum INTEGER NOT NULL"
 )
 _LEDGER = (
     "key INTEGER PRIMARY KEY, identity BLOB NOT NULL, commits INTEGER NOT NULL, opens INTEGER NOT NULL, "
@@ -58,8 +57,8 @@ def open_outbox(path: str) -> tuple[sqlite3.Connection, Ledger, LockFile]:
     """Lock and check an outbox, creating it if it does not exist; return its handle, ledger and lock file.
 
     Raises:
-        OutboxBusy: it is already open.
-        OutboxDamaged: it is corrupt.
+        OutboxBusyError: it is already open.
+        OutboxDamagedError: it is corrupt.
         OutboxError: it cannot be used.
     """
     there = _exists(path)
@@ -147,7 +146,7 @@ def _open_without_room(path: str, marked: tuple[bytes, int] | None) -> tuple[sql
         _settle(db, path)
         ledger = _check_all(db, path, marked)
     except sqlite3.OperationalError as error:
-        raise OutboxFull("the disk is too full to open it", path=path) from error
+        raise OutboxFullError("the disk is too full to open it", path=path) from error
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(db))
     return db, ledger
 
@@ -260,7 +259,7 @@ def read_rows(
     """Yield the messages of a table in order, checking each.
 
     Raises:
-        OutboxDamaged: a message is corrupt; the error names it.
+        OutboxDamagedError: a message is corrupt; the error names it.
     """
     for columns in db.execute(f"SELECT * FROM {table} {where} ORDER BY seq", values):  # noqa: S608 - names of our own
         try:

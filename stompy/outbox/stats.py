@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stompy.errors import StompError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxStats:
     """Counters and gauges of an outbox.
 
@@ -33,7 +33,7 @@ class OutboxStats:
     last_error: StompError | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
     """A message that the broker rejected too often, or that cannot be sent to it at all.
 
@@ -43,7 +43,7 @@ class DeadLetter:
         headers: as given to `put`, and the content type.
         body: the encoded body.
         age: seconds since `put` or `retry`, by the wall clock.
-        tries: how often it was rejected.
+        attempts: how often it was rejected.
         error_message: the last error message, usually the broker's.
     """
 
@@ -52,5 +52,5 @@ class DeadLetter:
     headers: Mapping[str, str]
     body: bytes
     age: float
-    tries: int
+    attempts: int
     error_message: str

@@ -5,19 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import os
-import shutil
-import sqlite3
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stompy.deadline import Deadline
-from stompy.errors import OutboxError, OutboxFull
+from stompy.errors import OutboxError, OutboxFullError
 from stompy.outbox.faults import damaged
 from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row
 from stompy.outbox.schema import open_outbox, read_rows
 from stompy.outbox.writer import Refused, Writer
+from stompy.world import os, shutil, sqlite3, time
 
 _LOG = logging.getLogger("stompy.outbox")
 
@@ -50,8 +47,8 @@ class Store:
         on_commit: called on the writer thread after each change on disk; must not block.
 
     Raises:
-        OutboxBusy: the file is already open.
-        OutboxDamaged: the file is corrupt.
+        OutboxBusyError: the file is already open.
+        OutboxDamagedError: the file is corrupt.
         OutboxError: the file cannot be used.
     """
 
@@ -64,7 +61,7 @@ class Store:
         self.writer.start()
         try:
             self.writer.call(_note_opening)
-        except OutboxFull as error:
+        except OutboxFullError as error:
             _LOG.warning("%s; what is in it is sent all the same", error)
         except BaseException:
             self.writer.close(Deadline(None))
@@ -79,7 +76,7 @@ class Store:
         """Add a message, with the next sequence number.
 
         Raises:
-            OutboxFull: a limit is reached; nothing was added.
+            OutboxFullError: a limit is reached; nothing was added.
         """
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> None:
@@ -98,7 +95,7 @@ class Store:
             without: destinations to leave out.
 
         Raises:
-            OutboxDamaged: a message is corrupt.
+            OutboxDamagedError: a message is corrupt.
         """
 
         def job(db: sqlite3.Connection, ledger: Ledger) -> list[Row]:
@@ -215,20 +212,22 @@ class Store:
     def _check_room(self, ledger: Ledger, row: Row) -> None:
         room = self._room
         if room.messages is not None and ledger.waiting + ledger.dead_letters >= room.messages:
-            raise Refused(OutboxFull(f"it holds {room.messages} messages (limit max_messages)", path=self.path))
+            raise Refused(OutboxFullError(f"it holds {room.messages} messages (limit max_messages)", path=self.path))
         if room.size is not None and ledger.size + row.size > room.size:
-            raise Refused(OutboxFull(f"it would hold more than {room.size} bytes (limit max_bytes)", path=self.path))
+            raise Refused(
+                OutboxFullError(f"it would hold more than {room.size} bytes (limit max_bytes)", path=self.path)
+            )
         free = shutil.disk_usage(self._folder).free
         if free < room.keep_free + row.size:
             message = f"the disk has {free} bytes free: too few for {row.size} bytes and keep_free={room.keep_free}"
-            raise Refused(OutboxFull(message, path=self.path))
+            raise Refused(OutboxFullError(message, path=self.path))
 
     def _append(self, db: sqlite3.Connection, ledger: Ledger, row: Row) -> None:
         self._insert(db, ledger, replace(row, seq=ledger.next_seq), WAITING)
         ledger.next_seq += 1
 
     def _insert(self, db: sqlite3.Connection, ledger: Ledger, row: Row, table: str) -> None:
-        db.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row.columns(table, self._identity))  # noqa: S608 - names of our own
+        db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * 10)})", row.columns(table, self._identity))  # noqa: S608 - names of our own
         ledger.count(row, table, times=1)
 
     def _delete(self, db: sqlite3.Connection, ledger: Ledger, row: Row, table: str) -> None:

@@ -16,13 +16,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-import sqlite3
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from stompy.deadline import Deadline
-from stompy.errors import OutboxDamaged, OutboxError, OutboxFull
+from stompy.errors import OutboxDamagedError, OutboxError, OutboxFullError
 from stompy.forks import never_free, when_forked
 from stompy.locks import make_condition
 from stompy.outbox.faults import refused
@@ -30,6 +28,7 @@ from stompy.outbox.lockfile import LockFile
 from stompy.outbox.record import Ledger
 from stompy.outbox.schema import has_room, write_ledger
 from stompy.threads import DaemonThread
+from stompy.world import sqlite3, threading
 
 _LOG = logging.getLogger("stompy.outbox")
 
@@ -147,8 +146,7 @@ class Writer(DaemonThread):
 
     def _next(self) -> list[_Task[Any]] | None:
         with self._jobs:
-            while not self._tasks and not self._stopping:
-                self._jobs.wait()
+            self._jobs.wait_for(lambda: self._tasks or self._stopping)
             tasks, self._tasks = self._tasks, []
             return tasks or None
 
@@ -177,7 +175,7 @@ class Writer(DaemonThread):
                 self._transact([task])
             return
         outbox_error = self._outbox_error(error)
-        if isinstance(outbox_error, OutboxFull):
+        if isinstance(outbox_error, OutboxFullError):
             # SQLite moves the log into the file only after a successful commit.
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -213,18 +211,18 @@ class Writer(DaemonThread):
 
     def _outbox_error(self, error: Exception) -> OutboxError:
         if not isinstance(error, sqlite3.Error) or isinstance(error, sqlite3.DataError):
-            outbox_error: OutboxError = OutboxFull("it is larger than SQLite can store", path=self._path)
+            outbox_error: OutboxError = OutboxFullError("it is larger than SQLite can store", path=self._path)
         else:
             outbox_error = refused(error, self._path)
             if type(outbox_error) is OutboxError and not has_room(self._path):
-                outbox_error = OutboxFull("the disk is full", path=self._path)
+                outbox_error = OutboxFullError("the disk is full", path=self._path)
         outbox_error.__cause__ = error
-        if isinstance(outbox_error, OutboxDamaged):
+        if isinstance(outbox_error, OutboxDamagedError):
             self.fail(outbox_error)
         return outbox_error
 
     def _fail_all(self, tasks: Sequence[_Task[Any]], error: OutboxError) -> None:
-        if isinstance(error, OutboxDamaged):
+        if isinstance(error, OutboxDamagedError):
             self.fail(error)
         for task in tasks:
             task.fail(error)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from stompy.errors import LocalProtocolError, NotConnected, ProtocolError, RemoteProtocolError, VersionMismatch
+from stompy.errors import (
+    LocalProtocolError,
+    NotConnectedError,
+    ProtocolError,
+    RemoteProtocolError,
+    VersionMismatchError,
+)
 from stompy.frames.encoder import encode
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import (
     DEFAULT_LIMITS,
     NEGOTIABLE,
+    FrameLimits,
     Grammar,
     Leniency,
-    Limits,
     Version,
     grammar_of,
     handshake_grammar,
@@ -65,7 +71,7 @@ class ClientProtocol:
         heartbeat: HeartbeatOffer | None = None,
         leniency: Leniency = Leniency.NONE,
         leniency_for: Callable[[str | None], Leniency] | None = None,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: FrameLimits = DEFAULT_LIMITS,
         max_subscriptions: int = MAX_SUBSCRIPTIONS,
         max_transactions: int = MAX_TRANSACTIONS,
         crlf: bool = False,
@@ -87,7 +93,7 @@ class ClientProtocol:
         """The maximum number of open transactions."""
         self.server: str | None = None
         self.session: str | None = None
-        self.error: ProtocolError | VersionMismatch | None = None
+        self.error: ProtocolError | VersionMismatchError | None = None
         """The first protocol error, which ended the session; set by `accept`."""
         self.grammar: Grammar = grammar_of(Version.DRAFT) if self._draft else handshake_grammar(leniency)
         self.parser = Parser(self.grammar, limits, single=True)
@@ -148,21 +154,21 @@ class ClientProtocol:
         """Return the bytes of any other client frame, and move to the next state.
 
         Raises:
-            NotConnected: there is no session, or DISCONNECT was sent.
+            NotConnectedError: there is no session, or DISCONNECT was sent.
             LocalProtocolError: the version does not have the command; a header is missing or cannot be encoded; an id
                 is already in use, or there is no such open transaction.
-            LimitExceeded: there are already too many subscriptions or transactions.
+            LimitExceededError: there are already too many subscriptions or transactions.
         """
         version = self.version
         if version is None:
-            raise NotConnected(f"there is no session: {self.state.value}")
+            raise NotConnectedError(f"there is no session: {self.state.value}")
         if command not in rules.commands_of(version, client=True) or EVENTS[command] is Event.CONNECT:
             raise LocalProtocolError(
                 f"{rules.shown(command)} is not a client frame of a STOMP {version} session (Client Frames)"
             )
         state = next_state(self.state, command)
         if state is None:
-            raise NotConnected(f"{command} cannot be sent: {self.state.value}")
+            raise NotConnectedError(f"{command} cannot be sent: {self.state.value}")
         wrong = rules.violation(command, headers.get, version)
         if wrong is None and command != "UNSUBSCRIBE":
             # Some brokers delete a durable subscription on an UNSUBSCRIBE without a SUBSCRIBE.
@@ -203,7 +209,7 @@ class ClientProtocol:
                     break
                 try:
                     self._accept(frame)
-                except (ProtocolError, VersionMismatch) as error:
+                except (ProtocolError, VersionMismatchError) as error:
                     self._fail(error)
                 else:
                     accepted.append(frame)
@@ -211,7 +217,7 @@ class ClientProtocol:
             self._fail(self.parser.error)
         return accepted
 
-    def _fail(self, error: ProtocolError | VersionMismatch) -> None:
+    def _fail(self, error: ProtocolError | VersionMismatchError) -> None:
         self.error = error
         self.state = State.FAILED
 
@@ -262,7 +268,7 @@ class ClientProtocol:
         names = [version.value for version in self._versions]
         if value is None:
             message = f"no STOMP version in common: offered {', '.join(names)}, the broker supports only 1.0"
-            raise VersionMismatch(message, offered=names, supported=("1.0",))
+            raise VersionMismatchError(message, offered=names, supported=("1.0",))
         offered = ", ".join(names)
         raise RemoteProtocolError(
             f"the broker chose version {rules.shown(value)}, offered were {offered} (Protocol Negotiation)"
@@ -273,15 +279,15 @@ class ClientProtocol:
         self.state = state_after_end(self.state)
 
 
-def explain_refusal(frame: Frame, offered: Sequence[Version]) -> tuple[str, VersionMismatch | None]:
-    """Return the error message of an ERROR in reply to CONNECT, and a `VersionMismatch` if that is the reason."""
+def explain_refusal(frame: Frame, offered: Sequence[Version]) -> tuple[str, VersionMismatchError | None]:
+    """Return the error message of an ERROR in reply to CONNECT, and a `VersionMismatchError` if that is the reason."""
     message = error_message(frame)
     supported = frame.headers.get("version")
     if supported is None or set(parse_accept_version(supported)) & set(offered):
         return message, None
     names = [version.value for version in offered]
     listed = [item.strip() for item in supported.split(",")]
-    return message, VersionMismatch(
+    return message, VersionMismatchError(
         f"no STOMP version in common: offered {', '.join(names)}, the broker supports {', '.join(listed)} ({message})",
         offered=names,
         supported=listed,

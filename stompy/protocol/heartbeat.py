@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from stompy.errors import ConfigurationError, LimitExceeded, RemoteProtocolError
+from stompy.errors import ConfigurationError, LimitExceededError, RemoteProtocolError
 from stompy.protocol.rules import shown
 
 _MAX_DIGITS = 10
@@ -200,7 +200,7 @@ class HeartbeatRateLimit:
             now: the current time.
 
         Raises:
-            LimitExceeded: the line ends exceed the rate.
+            LimitExceededError: the line ends exceed the rate.
         """
         used, self._seen = total - self._seen - _FREE_PER_FRAME * frames, total
         if used <= 0:
@@ -208,4 +208,4 @@ class HeartbeatRateLimit:
         self._left = min(self._most, self._left + (now - self._last) * self._rate) - used
         self._last = now
         if self._left < 0:
-            raise LimitExceeded("a flood of line ends between frames", limit_name="max_eol_rate", limit=self._rate)
+            raise LimitExceededError("a flood of line ends between frames", limit_name="max_eol_rate", limit=self._rate)

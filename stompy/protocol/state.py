@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 
-from stompy.errors import LimitExceeded
+from stompy.errors import LimitExceededError
 from stompy.protocol.rules import Fault, Lookup, Violation, shown
 
 
@@ -147,12 +147,14 @@ class SessionIds:
         """Check that a frame does not open a subscription or transaction beyond the limits.
 
         Raises:
-            LimitExceeded: a limit is reached.
+            LimitExceededError: a limit is reached.
         """
         if command == "SUBSCRIBE" and len(self.subscriptions) >= max_subscriptions:
-            raise LimitExceeded("too many subscriptions", limit_name="max_subscriptions", limit=max_subscriptions)
+            raise LimitExceededError("too many subscriptions", limit_name="max_subscriptions", limit=max_subscriptions)
         if command == "BEGIN" and len(self.transactions) >= max_transactions:
-            raise LimitExceeded("too many open transactions", limit_name="max_transactions", limit=max_transactions)
+            raise LimitExceededError(
+                "too many open transactions", limit_name="max_transactions", limit=max_transactions
+            )
 
     def record(self, command: str, header: Lookup) -> None:
         """Update the ids after a frame without violation."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from stompy.errors import ProtocolError
 from stompy.frames.encoder import Encoded, encode_head, finish
 from stompy.frames.frame import Frame, Pairs
-from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version, grammar_of
+from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version, grammar_of
 from stompy.frames.learned import Run
 from stompy.protocol.client import ClientProtocol
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
@@ -44,7 +44,7 @@ class UncheckedClient(ClientProtocol):
     """
 
     def __init__(
-        self, *, leniency_for: Callable[[str | None], Leniency] | None = None, limits: Limits = DEFAULT_LIMITS
+        self, *, leniency_for: Callable[[str | None], Leniency] | None = None, limits: FrameLimits = DEFAULT_LIMITS
     ) -> None:
         super().__init__(leniency=TOLERATED, leniency_for=leniency_for, limits=limits)
         self.negotiated = False

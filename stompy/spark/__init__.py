@@ -19,9 +19,48 @@
 
 from __future__ import annotations
 
-from stompy.spark.building import options_for_read, options_for_stream, options_for_write
-from stompy.spark.causes import cause
-from stompy.spark.metrics import watch
-from stompy.spark.session import register, session
+from typing import TYPE_CHECKING
 
-__all__ = ["cause", "options_for_read", "options_for_stream", "options_for_write", "register", "session", "watch"]
+from stompy.spark.building import options_for_read as options_for_read
+from stompy.spark.building import options_for_stream as options_for_stream
+from stompy.spark.building import options_for_write as options_for_write
+from stompy.spark.causes import cause as cause
+from stompy.spark.metrics import watch as watch
+from stompy.spark.session import register as register
+from stompy.spark.session import session as session
+
+if TYPE_CHECKING:
+    from stompy.spark.pipelines.archive import Archive as Archive
+    from stompy.spark.pipelines.archive import Body as Body
+    from stompy.spark.pipelines.archive import archive as archive
+    from stompy.spark.pipelines.replay import Selection as Selection
+    from stompy.spark.pipelines.replay import replay as replay
+
+__all__ = [
+    "Archive",
+    "Body",
+    "Selection",
+    "archive",
+    "cause",
+    "options_for_read",
+    "options_for_stream",
+    "options_for_write",
+    "register",
+    "replay",
+    "session",
+    "watch",
+]
+
+_LAZY = {
+    "Archive": "stompy.spark.pipelines.archive",
+    "Body": "stompy.spark.pipelines.archive",
+    "Selection": "stompy.spark.pipelines.replay",
+    "archive": "stompy.spark.pipelines.archive",
+    "replay": "stompy.spark.pipelines.replay",
+}
+"""Imported on first use, as they need pyspark and pyarrow."""
+
+if not TYPE_CHECKING:
+    from stompy.exports import late
+
+    __getattr__, __dir__ = late(__name__, _LAZY)

@@ -6,7 +6,6 @@ environment or a file by the process that connects: the driver for the source, e
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,11 @@ from stompy.connection.connection import Connection
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.dialects.brokers import DialectName
 from stompy.errors import ConfigurationError
-from stompy.frames.grammar import Limits
+from stompy.link.settings import Limits, Timeouts
 from stompy.spark import options as kinds
 from stompy.spark.options import option, picked, table_of
 from stompy.transport.tls.options import Tls
+from stompy.world import os
 
 _NO_SECRETS = (
     "options are pickled, sent to executors and printed by programs. Use a reference instead: passcodeEnv (an "
@@ -46,7 +46,7 @@ class BrokerOptions:
         "belongs")
     dialect: DialectName | None = option(kinds.choice(*get_args(DialectName)), None,
         "the kind of broker, if it does not report it")
-    version: str = option(kinds.text, "1.0,1.1,1.2", "the STOMP versions to offer")
+    versions: str = option(kinds.text, "1.0,1.1,1.2", "the STOMP versions to offer")
     heartbeat: tuple[float, float] = option(kinds.heartbeat, "10,10", "seconds between heartbeats: the client's, "
         "and those requested of the broker")
     connect_timeout: float = option(kinds.seconds, "10", "seconds for each address, until CONNECTED")
@@ -65,7 +65,7 @@ class BrokerOptions:
     # fmt: on
 
     def __post_init__(self) -> None:
-        versions_of(self.version.replace(" ", "").split(","))
+        versions_of(self.versions.replace(" ", "").split(","))
         for address in self._addresses():
             if address.passcode is not None:
                 raise ConfigurationError(f"option url must not contain a passcode ({address}): {_NO_SECRETS}")
@@ -93,11 +93,9 @@ class BrokerOptions:
             vhost=self.vhost,
             client_id=self.client_id,
             dialect=self.dialect,
-            versions=self.version.replace(" ", "").split(","),
+            versions=self.versions.replace(" ", "").split(","),
             heartbeat=self.heartbeat,
-            connect_timeout=self.connect_timeout,
-            receipt_timeout=self.receipt_timeout,
-            send_timeout=self.send_timeout,
+            timeouts=Timeouts(connect=self.connect_timeout, send=self.send_timeout, receipt=self.receipt_timeout),
             limits=Limits(max_body=self.max_body_bytes),
             headers=self.connect_headers,
             reconnect=False,

@@ -18,7 +18,7 @@ def options_for_stream(
     vhost: str | None = None,
     client_id: str | None = None,
     dialect: Literal["activemq", "artemis", "rabbitmq", "stompy", "generic"] | None = None,
-    version: str | None = None,
+    versions: str | None = None,
     heartbeat: tuple[float, float] | None = None,
     connect_timeout: float | None = None,
     receipt_timeout: float | None = None,
@@ -80,7 +80,7 @@ def options_for_stream(
         vhost: the `host` header of CONNECT; by default from the address.
         client_id: the `client-id` of CONNECT, to which a durable subscription belongs.
         dialect: the kind of broker, if it does not report it.
-        version: the STOMP versions to offer (default: 1.0,1.1,1.2).
+        versions: the STOMP versions to offer (default: 1.0,1.1,1.2).
         heartbeat: seconds between heartbeats: the client's, and those requested of the broker (default: 10,10).
         connect_timeout: seconds for each address, until CONNECTED (default: 10).
         receipt_timeout: seconds that the broker may take to confirm (default: 30).
@@ -150,7 +150,7 @@ def options_for_read(
     vhost: str | None = None,
     client_id: str | None = None,
     dialect: Literal["activemq", "artemis", "rabbitmq", "stompy", "generic"] | None = None,
-    version: str | None = None,
+    versions: str | None = None,
     heartbeat: tuple[float, float] | None = None,
     connect_timeout: float | None = None,
     receipt_timeout: float | None = None,
@@ -201,7 +201,7 @@ def options_for_read(
         vhost: the `host` header of CONNECT; by default from the address.
         client_id: the `client-id` of CONNECT, to which a durable subscription belongs.
         dialect: the kind of broker, if it does not report it.
-        version: the STOMP versions to offer (default: 1.0,1.1,1.2).
+        versions: the STOMP versions to offer (default: 1.0,1.1,1.2).
         heartbeat: seconds between heartbeats: the client's, and those requested of the broker (default: 10,10).
         connect_timeout: seconds for each address, until CONNECTED (default: 10).
         receipt_timeout: seconds that the broker may take to confirm (default: 30).
@@ -252,7 +252,7 @@ def options_for_write(
     vhost: str | None = None,
     client_id: str | None = None,
     dialect: Literal["activemq", "artemis", "rabbitmq", "stompy", "generic"] | None = None,
-    version: str | None = None,
+    versions: str | None = None,
     heartbeat: tuple[float, float] | None = None,
     connect_timeout: float | None = None,
     receipt_timeout: float | None = None,
@@ -292,7 +292,7 @@ def options_for_write(
         vhost: the `host` header of CONNECT; by default from the address.
         client_id: the `client-id` of CONNECT, to which a durable subscription belongs.
         dialect: the kind of broker, if it does not report it.
-        version: the STOMP versions to offer (default: 1.0,1.1,1.2).
+        versions: the STOMP versions to offer (default: 1.0,1.1,1.2).
         heartbeat: seconds between heartbeats: the client's, and those requested of the broker (default: 10,10).
         connect_timeout: seconds for each address, until CONNECTED (default: 10).
         receipt_timeout: seconds that the broker may take to confirm (default: 30).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from stompy.spark.source.drain import drain
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source.stream import SpoolPart, StompStreamReader
 from stompy.spark.source_options import BatchOptions, ColumnOptions, batch_options, column_options, stream_options
+from stompy.world import uuid
 
 _NO_TABLE = (
     ": Spark does not pass the options of such a table to the source. Use CREATE TEMPORARY VIEW ... USING stomp "

@@ -14,7 +14,6 @@ import contextlib
 import difflib
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -22,6 +21,7 @@ from decimal import Decimal
 from typing import Any
 
 from stompy.errors import ConfigurationError
+from stompy.world import os
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

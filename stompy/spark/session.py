@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import os
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stompy.errors import ConfigurationError
+from stompy.world import os, shutil, subprocess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

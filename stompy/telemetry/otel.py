@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.message import Message
 from stompy.errors import ConfigurationError
 
@@ -63,15 +63,18 @@ class OpenTelemetry:
 
     # For connections, workers and outboxes.
 
-    def _connection(self, config: Config, listeners: Sequence[ConnectionListener]) -> Connection:
+    def connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
+        """See `stompy.connection.telemetry.Telemetry`."""
         from stompy.telemetry.traced import TracedConnection
 
         return TracedConnection(self._recorder, config, listeners, handlers=True)
 
-    def _for_worker(self) -> WorkerTelemetry:
+    def for_worker(self) -> WorkerTelemetry:
+        """See `stompy.connection.telemetry.Telemetry`."""
         from stompy.telemetry.tasks import WorkerTelemetry
 
         return WorkerTelemetry(self._recorder)
 
-    def _inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
+    def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
+        """See `stompy.connection.telemetry.Telemetry`."""
         return self._recorder.inject(headers)

@@ -51,7 +51,7 @@ class PrometheusCollector:
 
     def describe(self) -> Iterator[Metric]:
         """Yield the metrics without samples; called by the registry."""
-        return map(self._empty, metric_families(WorkerHealth("stopped"), ""))
+        return map(self._empty, metric_families(WorkerHealth(state="stopped"), ""))
 
     def _empty(self, family: MetricFamily) -> CounterMetricFamily | GaugeMetricFamily:
         return self._kinds[family.kind](family.name, family.help, labels=family.labels)

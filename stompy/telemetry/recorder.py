@@ -5,8 +5,6 @@ Imported only where `OpenTelemetry` is made, as it needs the extra.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextvars import Token
 from copy import copy
@@ -20,10 +18,11 @@ from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import Link as SpanLink
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 
-from stompy.connection.message import Message
+from stompy.connection.message import Message, delivery_of
 from stompy.link.link import Link
 from stompy.telemetry import names
 from stompy.telemetry.names import Operation
+from stompy.world import threading, time
 
 _INSTRUMENTED = "stompy"
 _Attributes = dict[str, str | int | bool]
@@ -126,12 +125,13 @@ class Recorder:
         return self._of_message(names.PROCESS, message, context=context, more=more)
 
     def _of_message(self, operation: Operation, message: Message, **arguments: Any) -> Observation:
-        source = message._delivery.source
+        delivery = delivery_of(message)
+        source = delivery.source
         subscribed = None if source is None else source.destination
         template = subscribed if subscribed != message.destination else None
         more: _Attributes = {names.MESSAGE_ID: message.message_id, **(arguments.pop("more", None) or {})}
         return Observation(
-            self, operation, message._link, message.destination, headers=message.headers, template=template, more=more,
+            self, operation, delivery.link, message.destination, headers=message.headers, template=template, more=more,
             **arguments,
         )  # fmt: skip
 

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.message import Message
 from stompy.telemetry import names
 from stompy.telemetry.recorder import Observation, Recorder
 from stompy.telemetry.traced import TracedConnection
 from stompy.worker.failure import Attempt
+from stompy.worker.middleware import Middleware
 from stompy.worker.task import Task
 
 
-class WorkerTelemetry:
+class WorkerTelemetry(Middleware):
     """Middleware for which each attempt at a message is a `process` span, until the message is settled.
 
     Args:
@@ -26,13 +27,16 @@ class WorkerTelemetry:
         self._recorder = recorder
         self._observed: dict[Message, Observation] = {}
 
-    def _connection(self, config: Config, listeners: Sequence[ConnectionListener]) -> Connection:
+    def connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
+        """See `stompy.connection.telemetry.Telemetry`."""
         return TracedConnection(self._recorder, config, listeners, handlers=False)
 
-    def _for_worker(self) -> WorkerTelemetry:
+    def for_worker(self) -> WorkerTelemetry:
+        """See `stompy.connection.telemetry.Telemetry`."""
         return self
 
-    def _inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
+    def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
+        """See `stompy.connection.telemetry.Telemetry`."""
         return self._recorder.inject(headers)
 
     def _begin(self, task: Task, message: Message) -> Observation:

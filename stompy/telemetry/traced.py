@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stompy.connection.acking import Acker
 from stompy.connection.codec import Body
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import Listener
 from stompy.connection.message import Message
+from stompy.connection.sending import Sender
 from stompy.connection.subscription import Handler, MessageListener, Subscription
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT, Default
+from stompy.dialects.options import SendOptions
 from stompy.link.receipts import Receipt
 from stompy.telemetry.names import ACK, NACK, REQUEST, SEND
 from stompy.telemetry.recorder import Recorder
+from stompy.world import time
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class TracedConnection(Connection):
@@ -31,9 +37,7 @@ class TracedConnection(Connection):
         handlers: whether calls of handlers are recorded; a worker records its tasks instead.
     """
 
-    def __init__(
-        self, recorder: Recorder, config: Config, listeners: Sequence[ConnectionListener], *, handlers: bool
-    ) -> None:
+    def __init__(self, recorder: Recorder, config: Config, listeners: Sequence[Listener], *, handlers: bool) -> None:
         self._recorder = recorder.of_client(config.client)
         self._traces_handlers = handlers
         super().__init__(config, listeners, _TracedAcker(self._recorder))
@@ -44,26 +48,46 @@ class TracedConnection(Connection):
         destination: str,
         body: Body = b"",
         *,
-        headers: Mapping[str, object] | None = None,
-        **arguments: Any,
-    ) -> Any:
+        confirm: bool = False,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> None:
         """Send a message."""
-        with self._recorder.sending(SEND, self._links.link, destination, headers) as observed:
-            return super().send(destination, body, headers=observed.headers, **arguments)
+        with self._recorder.sending(SEND, self._links.link, destination, options.get("headers")) as observed:
+            options["headers"] = observed.headers
+            super().send(destination, body, confirm=confirm, timeout=timeout, **options)
+
+    def send_async(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> Receipt:
+        """Send a message, and return its receipt."""
+        with self._recorder.sending(SEND, self._links.link, destination, options.get("headers")) as observed:
+            options["headers"] = observed.headers
+            return super().send_async(destination, body, timeout=timeout, **options)
 
     def request(
-        self, destination: str, body: Body = b"", *, headers: Mapping[str, object] | None = None, **arguments: Any
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
     ) -> Message:
         """Send a request and return its reply."""
-        with self._recorder.sending(REQUEST, self._links.link, destination, headers) as observed:
-            reply = super().request(destination, body, headers=observed.headers, **arguments)
+        with self._recorder.sending(REQUEST, self._links.link, destination, options.get("headers")) as observed:
+            options["headers"] = observed.headers
+            reply = super().request(destination, body, timeout=timeout, **options)
             observed.answered(reply)
             return reply
 
     def transaction(self) -> Transaction:
         """Return a transaction."""
-        length = self._config.content_length
-        return _TracedTransaction(self._recorder, self._sender, self._acker, content_length=length)
+        return _TracedTransaction(self._recorder, self._sender, self._acker)
 
     def _function_of(self, handler: Handler | MessageListener | None) -> Handler | None:
         """Return the function to call with messages."""
@@ -84,9 +108,17 @@ class _TracedAcker(Acker):
         super().__init__()
         self._recorder = recorder
 
-    def acknowledge(self, message: Message, command: str, **options: Any) -> Receipt | None:
+    def acknowledge(
+        self,
+        message: Message,
+        command: str,
+        *,
+        receipt: bool = False,
+        requeue: bool | None = None,
+        shared: bool = False,
+    ) -> Receipt | None:
         with self._recorder.settling(ACK if command == "ACK" else NACK, message):
-            return super().acknowledge(message, command, **options)
+            return super().acknowledge(message, command, receipt=receipt, requeue=requeue, shared=shared)
 
 
 class _TracedSubscription(Subscription):
@@ -107,15 +139,14 @@ class _TracedSubscription(Subscription):
 
 
 class _TracedTransaction(Transaction):
-    def __init__(self, recorder: Recorder, *arguments: Any, content_length: bool) -> None:
-        super().__init__(*arguments, content_length=content_length)
+    def __init__(self, recorder: Recorder, sender: Sender, acker: Acker) -> None:
+        super().__init__(sender, acker)
         self._recorder = recorder
 
-    def send(
-        self, destination: str, body: Body = b"", *, headers: Mapping[str, object] | None = None, **arguments: Any
-    ) -> None:
-        with self._recorder.sending(SEND, self._link, destination, headers) as observed:
-            super().send(destination, body, headers=observed.headers, **arguments)
+    def send(self, destination: str, body: Body = b"", **options: Unpack[SendOptions]) -> None:
+        with self._recorder.sending(SEND, self._link, destination, options.get("headers")) as observed:
+            options["headers"] = observed.headers
+            super().send(destination, body, **options)
 
     def ack(self, message: Message) -> None:
         with self._recorder.settling(ACK, message):
@@ -125,6 +156,6 @@ class _TracedTransaction(Transaction):
         with self._recorder.settling(NACK, message):
             super().nack(message)
 
-    def commit(self, *, timeout: float | None = None) -> None:
+    def commit(self, *, timeout: float | Default | None = DEFAULT) -> None:
         with self._recorder.committing(self._link, self._acked):
             super().commit(timeout=timeout)

@@ -1,1 +1,133 @@
 """For tests of programs that use stompy: a TCP proxy that fails on demand, a recording listener, pytest fixtures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stompy.testing.brokers.certificates import Certificates as Certificates
+    from stompy.testing.brokers.running import RunningBroker as RunningBroker
+    from stompy.testing.brokers.settings import BrokerSettings as BrokerSettings
+    from stompy.testing.brokers.settings import BrokerUnavailable as BrokerUnavailable
+    from stompy.testing.containers import ActiveMQContainer as ActiveMQContainer
+    from stompy.testing.containers import ArtemisContainer as ArtemisContainer
+    from stompy.testing.containers import BrokerOptions as BrokerOptions
+    from stompy.testing.containers import RabbitMQStompContainer as RabbitMQStompContainer
+    from stompy.testing.containers import broker_or_skip as broker_or_skip
+    from stompy.testing.containers import start_broker as start_broker
+    from stompy.testing.faults import GARBAGE as GARBAGE
+    from stompy.testing.faults import STRAY_MESSAGE as STRAY_MESSAGE
+    from stompy.testing.faults import Cut as Cut
+    from stompy.testing.faults import CutAfter as CutAfter
+    from stompy.testing.faults import Delay as Delay
+    from stompy.testing.faults import Double as Double
+    from stompy.testing.faults import Drop as Drop
+    from stompy.testing.faults import Fault as Fault
+    from stompy.testing.faults import FaultPlan as FaultPlan
+    from stompy.testing.faults import FrameFault as FrameFault
+    from stompy.testing.faults import Insert as Insert
+    from stompy.testing.faults import Range as Range
+    from stompy.testing.faults import Refuse as Refuse
+    from stompy.testing.faults import Rewrite as Rewrite
+    from stompy.testing.faults import Strike as Strike
+    from stompy.testing.listener import Event as Event
+    from stompy.testing.listener import EventName as EventName
+    from stompy.testing.listener import RecordingListener as RecordingListener
+    from stompy.testing.messages import message as message
+    from stompy.testing.proxied import Direction as Direction
+    from stompy.testing.proxied import Ending as Ending
+    from stompy.testing.proxied import FaultControls as FaultControls
+    from stompy.testing.proxied import ProxyLink as ProxyLink
+    from stompy.testing.proxied import State as State
+    from stompy.testing.proxied import Which as Which
+    from stompy.testing.proxy import FaultProxy as FaultProxy
+    from stompy.testing.proxy import ProxyStats as ProxyStats
+    from stompy.testing.worker import RunningWorker as RunningWorker
+
+__all__ = [
+    "GARBAGE",
+    "STRAY_MESSAGE",
+    "ActiveMQContainer",
+    "ArtemisContainer",
+    "BrokerOptions",
+    "BrokerSettings",
+    "BrokerUnavailable",
+    "Certificates",
+    "Cut",
+    "CutAfter",
+    "Delay",
+    "Direction",
+    "Double",
+    "Drop",
+    "Ending",
+    "Event",
+    "EventName",
+    "Fault",
+    "FaultControls",
+    "FaultPlan",
+    "FaultProxy",
+    "FrameFault",
+    "Insert",
+    "ProxyLink",
+    "ProxyStats",
+    "RabbitMQStompContainer",
+    "Range",
+    "RecordingListener",
+    "Refuse",
+    "Rewrite",
+    "RunningBroker",
+    "RunningWorker",
+    "State",
+    "Strike",
+    "Which",
+    "broker_or_skip",
+    "message",
+    "start_broker",
+]
+
+_LAZY = {
+    "message": "stompy.testing.messages",
+    "State": "stompy.testing.proxied",
+    "BrokerOptions": "stompy.testing.containers",
+    "Range": "stompy.testing.faults",
+    "FaultControls": "stompy.testing.proxied",
+    "Which": "stompy.testing.proxied",
+    "Ending": "stompy.testing.proxied",
+    "Direction": "stompy.testing.proxied",
+    "ActiveMQContainer": "stompy.testing.containers",
+    "ArtemisContainer": "stompy.testing.containers",
+    "BrokerSettings": "stompy.testing.brokers.settings",
+    "BrokerUnavailable": "stompy.testing.brokers.settings",
+    "Certificates": "stompy.testing.brokers.certificates",
+    "Cut": "stompy.testing.faults",
+    "CutAfter": "stompy.testing.faults",
+    "Delay": "stompy.testing.faults",
+    "Double": "stompy.testing.faults",
+    "Drop": "stompy.testing.faults",
+    "Event": "stompy.testing.listener",
+    "EventName": "stompy.testing.listener",
+    "Fault": "stompy.testing.faults",
+    "FaultPlan": "stompy.testing.faults",
+    "FaultProxy": "stompy.testing.proxy",
+    "FrameFault": "stompy.testing.faults",
+    "GARBAGE": "stompy.testing.faults",
+    "Insert": "stompy.testing.faults",
+    "ProxyLink": "stompy.testing.proxied",
+    "ProxyStats": "stompy.testing.proxy",
+    "RabbitMQStompContainer": "stompy.testing.containers",
+    "RecordingListener": "stompy.testing.listener",
+    "Refuse": "stompy.testing.faults",
+    "Rewrite": "stompy.testing.faults",
+    "RunningBroker": "stompy.testing.brokers.running",
+    "RunningWorker": "stompy.testing.worker",
+    "STRAY_MESSAGE": "stompy.testing.faults",
+    "Strike": "stompy.testing.faults",
+    "broker_or_skip": "stompy.testing.containers",
+    "start_broker": "stompy.testing.containers",
+}
+"""Imported on first use; type checkers read the imports above."""
+
+if not TYPE_CHECKING:
+    from stompy.exports import late
+
+    __getattr__, __dir__ = late(__name__, _LAZY)

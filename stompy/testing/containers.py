@@ -11,9 +11,8 @@ STOMP switched off.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 from stompy.errors import ConfigurationError
 from stompy.testing.brokers import images
@@ -21,10 +20,10 @@ from stompy.testing.brokers.activemq import ActiveMQ
 from stompy.testing.brokers.artemis import Artemis
 from stompy.testing.brokers.container import ContainerBroker
 from stompy.testing.brokers.embedded import EmbeddedBroker
-from stompy.testing.brokers.product import Product
 from stompy.testing.brokers.rabbitmq import RabbitMQ
 from stompy.testing.brokers.running import NetworkBroker, RunningBroker
-from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
+from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable, Product
+from stompy.world import os
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -227,3 +226,36 @@ class RabbitMQStompContainer(_OfKind):
     """RabbitMQ with its STOMP plugins in a container; see `ActiveMQContainer`."""
 
     _kind = "rabbitmq4"
+
+
+REQUIRE_VARIABLE = "STOMPY_REQUIRE_BROKERS"
+"""The kinds whose absence is a failure, with commas between them, or `all`."""
+
+
+def broker_or_skip(kind: str, **options: Any) -> RunningBroker:
+    """Start a broker and return it; see `start_broker`.
+
+    If none can be started the test is skipped, with every reason; it fails instead if `STOMPY_REQUIRE_BROKERS` names
+    the kind.
+
+    Raises:
+        ConfigurationError: no such kind or option, or the broker lacks what an option asks for.
+    """
+    try:
+        return start_broker(kind, **options)
+    except BrokerUnavailable as error:
+        missing(kind, "; ".join(error.reasons))
+
+
+def required(kind: str) -> bool:
+    """Return whether `STOMPY_REQUIRE_BROKERS` names a kind of broker."""
+    return not {kind, "all"}.isdisjoint(name.strip() for name in os.environ.get(REQUIRE_VARIABLE, "").split(","))
+
+
+def missing(kind: str, reason: str) -> NoReturn:
+    """Skip the test, or fail it if `STOMPY_REQUIRE_BROKERS` names the kind."""
+    import pytest  # a program that starts a broker needs none
+
+    if required(kind):
+        pytest.fail(f"the {kind} broker is required: {reason}", pytrace=False)
+    pytest.skip(f"no {kind} broker: {reason}")

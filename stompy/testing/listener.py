@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias, get_args
 
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import (
+    ClosedEvent,
+    ConnectedEvent,
+    DisconnectedEvent,
+    HandlerErrorEvent,
+    HeartbeatTimeoutEvent,
+    Listener,
+    ReconnectingEvent,
+)
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, StompError, StompTimeout
-from stompy.forks import free_when_forked
+from stompy.errors import ConfigurationError, StompError, StompTimeoutError
 from stompy.frames.frame import Frame
+from stompy.locks import make_condition
 
 EventName: TypeAlias = Literal[
     "connected",
@@ -29,18 +36,18 @@ EventName: TypeAlias = Literal[
 _NAMES: tuple[EventName, ...] = get_args(EventName)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One call of a listener's method.
+    """One call of a listener's method. It does not keep the connection alive, unlike the events of listeners.
 
     Attributes:
         name: of the method, without `on_`.
         frame: of `connected`, `receipt` and `error`.
         message: of `message` and `handler_error`.
-        raised: of `handler_error`: what the handler raised.
+        error: of `handler_error`: what the handler raised.
         attempt: of `reconnecting`.
         delay: of `reconnecting`, in seconds.
-        reason: of `disconnected` and `closed`; `None` also where `disconnect` ended the session.
+        reason: of `disconnected`, `reconnecting` and `closed`; `None` also where `disconnect` ended the session.
     """
 
     name: EventName
@@ -49,10 +56,10 @@ class Event:
     attempt: int | None = None
     delay: float | None = None
     reason: StompError | None = None
-    raised: BaseException | None = None
+    error: BaseException | None = None
 
 
-class RecordingListener(ConnectionListener):
+class RecordingListener(Listener):
     """Records every event of a connection, and lets a test wait for one.
 
     Pass it as `stompy.connect(..., listeners=[listener])`, so that it gets the first event too. Events come on
@@ -60,8 +67,7 @@ class RecordingListener(ConnectionListener):
     """
 
     def __init__(self) -> None:
-        self._heard = threading.Condition(threading.Lock())
-        free_when_forked(self._heard)
+        self._heard = make_condition("recording listener", None)
         self._events: list[Event] = []
         self._changes = 0
 
@@ -98,7 +104,7 @@ class RecordingListener(ConnectionListener):
             timeout: seconds.
 
         Raises:
-            StompTimeout: there were too few in time; it says what was heard instead.
+            StompTimeoutError: there were too few in time; it says what was heard instead.
             ConfigurationError: no event has that name, or `count` is below 1.
         """
         if name not in _NAMES or count < 1:
@@ -114,7 +120,7 @@ class RecordingListener(ConnectionListener):
             with self._heard:
                 if not self._heard.wait_for(partial(self._has_changed, seen), deadline.remaining()):
                     heard = ", ".join(event.name for event in events) or "nothing"
-                    raise StompTimeout(f"no {name!r} number {count} within {timeout:g} s; heard: {heard}")
+                    raise StompTimeoutError(f"no {name!r} number {count} within {timeout:g} s; heard: {heard}")
 
     def clear(self) -> None:
         """Discard all events so far."""
@@ -131,41 +137,41 @@ class RecordingListener(ConnectionListener):
             self._changes += 1
             self._heard.notify_all()
 
-    def on_connected(self, frame: Frame) -> None:
+    def on_connected(self, event: ConnectedEvent) -> None:
         """Record it."""
-        self._note(Event("connected", frame=frame))
+        self._note(Event(name="connected", frame=event.frame))
 
     def on_message(self, message: Message) -> None:
         """Record it."""
-        self._note(Event("message", message=message))
+        self._note(Event(name="message", message=message))
 
-    def on_handler_error(self, message: Message, error: BaseException) -> None:
+    def on_handler_error(self, event: HandlerErrorEvent) -> None:
         """Record it."""
-        self._note(Event("handler_error", message=message, raised=error))
+        self._note(Event(name="handler_error", message=event.message, error=event.error))
 
     def on_receipt(self, frame: Frame) -> None:
         """Record it."""
-        self._note(Event("receipt", frame=frame))
+        self._note(Event(name="receipt", frame=frame))
 
     def on_error(self, frame: Frame) -> None:
         """Record it."""
-        self._note(Event("error", frame=frame))
+        self._note(Event(name="error", frame=frame))
 
-    def on_heartbeat_timeout(self) -> None:
+    def on_heartbeat_timeout(self, event: HeartbeatTimeoutEvent) -> None:
         """Record it."""
-        self._note(Event("heartbeat_timeout"))
+        self._note(Event(name="heartbeat_timeout"))
 
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
+    def on_reconnecting(self, event: ReconnectingEvent) -> None:
         """Record it."""
-        self._note(Event("reconnecting", attempt=attempt, delay=delay))
+        self._note(Event(name="reconnecting", attempt=event.attempt, delay=event.delay, reason=event.reason))
 
-    def on_disconnected(self, reason: StompError | None) -> None:
+    def on_disconnected(self, event: DisconnectedEvent) -> None:
         """Record it."""
-        self._note(Event("disconnected", reason=reason))
+        self._note(Event(name="disconnected", reason=event.reason))
 
-    def on_closed(self, reason: StompError | None) -> None:
+    def on_closed(self, event: ClosedEvent) -> None:
         """Record it."""
-        self._note(Event("closed", reason=reason))
+        self._note(Event(name="closed", reason=event.reason))
 
     def __repr__(self) -> str:
         return f"<RecordingListener events={len(self._events)}>"

@@ -17,9 +17,9 @@ import pytest
 
 if TYPE_CHECKING:
     from stompy.broker.broker import Broker
-    from stompy.broker.faults import FaultPlan
     from stompy.connection.connection import Connection
     from stompy.testing.brokers.running import RunningBroker
+    from stompy.testing.faults import FaultPlan
     from stompy.testing.proxy import FaultProxy
     from stompy.testing.worker import RunningWorker
     from stompy.worker.worker import Worker
@@ -33,42 +33,47 @@ def stomp_broker_options() -> dict[str, Any]:
 
 @pytest.fixture
 def stomp_faults() -> FaultPlan:
-    """The fault plan of `stomp_broker`, which does nothing until the test adds something."""
-    from stompy.broker.faults import FaultPlan
+    """The frame faults of `stomp_proxy` and `stomp_connection`; none until the test adds one."""
+    from stompy.testing.faults import FaultPlan
 
     return FaultPlan()
 
 
 @pytest.fixture
-def stomp_broker(stomp_broker_options: dict[str, Any], stomp_faults: FaultPlan) -> Iterator[Broker]:
+def stomp_broker(stomp_broker_options: dict[str, Any]) -> Iterator[Broker]:
     """An embedded broker on a free port of this machine, with empty queues."""
     from stompy.broker.broker import Broker
 
-    with Broker(**{"faults": stomp_faults, **stomp_broker_options}) as broker:
+    with Broker(**stomp_broker_options) as broker:
         yield broker
-        stomp_faults.clear()  # otherwise delayed frames would delay the end
 
 
 @pytest.fixture
-def stomp_connection(stomp_broker: Broker, stomp_broker_options: dict[str, Any]) -> Iterator[Connection]:
+def stomp_connection(
+    stomp_broker: Broker, stomp_broker_options: dict[str, Any], request: pytest.FixtureRequest
+) -> Iterator[Connection]:
     """A connection to `stomp_broker`; if the broker no longer answers, it is abandoned after a second.
 
-    Where the broker has users, it is that of the first one, whose passcode must not be given as a hash.
+    If the broker has users, it logs in as the first one, whose passcode must not be given as a hash. If the test uses
+    `stomp_faults`, it goes through `stomp_proxy`.
     """
     from stompy.connection.connecting import connect
+    from stompy.link.settings import Timeouts
 
     login, user = next(iter((stomp_broker_options.get("users") or {}).items()), (None, None))
     passcode = getattr(user, "passcode", user)  # a `User` holds it
-    with connect(stomp_broker.url, login=login, passcode=passcode, close_timeout=1.0) as connection:
+    end = request.getfixturevalue("stomp_proxy") if "stomp_faults" in request.fixturenames else stomp_broker
+    with connect(end.url, login=login, passcode=passcode, timeouts=Timeouts(close=1.0)) as connection:
         yield connection
 
 
 @pytest.fixture
-def stomp_proxy(stomp_broker: Broker) -> Iterator[FaultProxy]:
+def stomp_proxy(stomp_broker: Broker, request: pytest.FixtureRequest) -> Iterator[FaultProxy]:
     """A proxy in front of `stomp_broker`: the faults that the test sets apply to clients of `stomp_proxy.url`."""
     from stompy.testing.proxy import FaultProxy
 
-    with FaultProxy(stomp_broker.url) as proxy:
+    faults = request.getfixturevalue("stomp_faults") if "stomp_faults" in request.fixturenames else None
+    with FaultProxy(stomp_broker.url, faults=faults) as proxy:
         yield proxy
 
 
@@ -85,7 +90,7 @@ def stomp_worker(stomp_broker: Broker) -> Iterator[Callable[[Worker], RunningWor
 
     yield run
     for each in running:
-        each.stop()
+        each.close()
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +102,7 @@ def stomp_activemq_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def stomp_activemq(stomp_activemq_options: dict[str, Any]) -> Iterator[RunningBroker]:
     """ActiveMQ Classic, for the whole session: `stompy.connect(stomp_activemq.url())`."""
-    from stompy.testing.required import broker_or_skip
+    from stompy.testing.containers import broker_or_skip
 
     with broker_or_skip("activemq", **stomp_activemq_options) as broker:
         yield broker
@@ -112,7 +117,7 @@ def stomp_artemis_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def stomp_artemis(stomp_artemis_options: dict[str, Any]) -> Iterator[RunningBroker]:
     """Artemis, for the whole session: `stompy.connect(stomp_artemis.url())`."""
-    from stompy.testing.required import broker_or_skip
+    from stompy.testing.containers import broker_or_skip
 
     with broker_or_skip("artemis", **stomp_artemis_options) as broker:
         yield broker
@@ -127,7 +132,7 @@ def stomp_rabbitmq_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def stomp_rabbitmq(stomp_rabbitmq_options: dict[str, Any]) -> Iterator[RunningBroker]:
     """RabbitMQ with its STOMP plugins, for the whole session: `stompy.connect(stomp_rabbitmq.url())`."""
-    from stompy.testing.required import broker_or_skip
+    from stompy.testing.containers import broker_or_skip
 
     with broker_or_skip("rabbitmq4", **stomp_rabbitmq_options) as broker:
         yield broker

@@ -1,27 +1,314 @@
-"""One connection through a proxy. Methods that are not marked as for tests run on the proxy's thread."""
+"""One connection through a proxy, and its two directions with their faults.
+
+Methods that are not marked as for tests run on the proxy's thread. `ProxyDirection` is used by that thread alone; other
+threads read its counters only.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import socket
+import math
 import struct
-import time
+from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
-from stompy.testing.directions import (
-    DIRECTIONS,
-    Direction,
-    DirectionFaults,
-    Ending,
-    FaultControls,
-    ProxyDirection,
-    check_ending,
-)
+from stompy.errors import ConfigurationError
+from stompy.testing.faults import RECEIVED, SENT, End, FaultInjector, FaultPlan, Pass, Wait
 from stompy.testing.proxy_loop import READ, WRITE, ProxyEventLoop
 from stompy.transport.tcp import Endpoint
+from stompy.world import os, socket, time
+
+Direction: TypeAlias = Literal["up", "down"]
+"""`"up"` is from the client to the broker."""
+
+Which: TypeAlias = Literal["up", "down", "both"]
+
+Ending: TypeAlias = Literal["fin", "rst"]
+"""How a connection ends: closed in order, or reset."""
+
+DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
+
+
+HELD = 65_536
+"""Maximum bytes that a direction buffers; then it stops reading, so that the sender's TCP window fills up."""
+
+_SLICE = 0.01
+"""Seconds of a throttled direction's bytes that go out in one write."""
+
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectionFaults:
+    """The faults of one direction.
+
+    Attributes:
+        stalled: nothing is read or forwarded.
+        chop: the most bytes that go out in one write; 0 for no limit.
+        rate: bytes per second.
+        latency: seconds that each byte is held.
+        cut_after: bytes until the connection ends, counted from when it was set; `None` for never.
+        ending: how it ends then.
+    """
+
+    stalled: bool = False
+    chop: int = 0
+    rate: float = math.inf
+    latency: float = 0.0
+    cut_after: int | None = None
+    ending: Ending = "fin"
+
+
+class FaultControls:
+    """Sets faults, from any thread; when a call returns, it has taken effect."""
+
+    def stall(self, direction: Which = "both") -> None:
+        """Stop forwarding and reading, so that the sender's TCP window fills up and its writes block."""
+        self._set(direction, stalled=True)
+
+    def resume(self, direction: Which = "both") -> None:
+        """Resume after `stall`."""
+        self._set(direction, stalled=False)
+
+    def chop(self, count: int = 1, *, direction: Which = "both") -> None:
+        """Forward at most so many bytes in one write; 0 for no limit.
+
+        Raises:
+            ConfigurationError: a negative number.
+        """
+        _check("count", count, count >= 0)
+        self._set(direction, chop=count)
+
+    def throttle(self, rate: float, *, direction: Which = "both") -> None:
+        """Forward `rate` bytes per second; `math.inf` for no limit.
+
+        Raises:
+            ConfigurationError: not a positive number.
+        """
+        _check("rate", rate, rate > 0)
+        self._set(direction, rate=rate)
+
+    def delay(self, seconds: float, *, direction: Which = "both") -> None:
+        """Forward each byte that arrives from now on with a delay in seconds; 0 for none.
+
+        Of each direction 64 KiB are on their way at most.
+
+        Raises:
+            ConfigurationError: not a finite number of 0 or more.
+        """
+        _check("seconds", seconds, 0 <= seconds < math.inf)
+        self._set(direction, latency=seconds)
+
+    def cut_after(self, count: int, *, direction: Which, ending: Ending = "fin") -> None:
+        """Forward exactly so many bytes from now on, then end the connection both ways.
+
+        Each connection counts for itself, and each direction too. With `"rst"` the peer loses those of the bytes that
+        did not fit its TCP window.
+
+        Raises:
+            ConfigurationError: a negative number, or no such ending.
+        """
+        _check("count", count, count >= 0)
+        check_ending(ending)
+        self._set(direction, cut_after=count, ending=ending)
+
+    def heal(self) -> None:
+        """End all of these faults."""
+        none = DirectionFaults()
+        self._set("both", **{name: getattr(none, name) for name in DirectionFaults.__slots__})
+
+    def _set(self, direction: Which, **changes: Any) -> None:
+        if direction not in (*DIRECTIONS, "both"):
+            raise ConfigurationError(f"a direction is 'up', 'down' or 'both', not {direction!r}")
+        self._change(DIRECTIONS if direction == "both" else (direction,), changes)
+
+    def _change(self, directions: Sequence[Direction], changes: dict[str, Any]) -> None:
+        """Apply changes of `DirectionFaults`; overridden."""
+        raise NotImplementedError
+
+
+def check_ending(ending: str) -> None:
+    """Raise `ConfigurationError` unless `ending` is one."""
+    _check("ending", ending, ending in ("fin", "rst"))
+
+
+def _check(name: str, value: object, holds: bool) -> None:
+    if not holds:
+        raise ConfigurationError(f"{name} cannot be {value!r}")
+
+
+class ProxyDirection:
+    """Moves bytes from one socket to another.
+
+    Args:
+        source: non-blocking.
+        sink: non-blocking.
+        faults: what is wrong from the start.
+        record: bytes to remember of what was forwarded, the first ones.
+        injector: applies the frame faults; `None` forwards bytes without looking for frames.
+    """
+
+    def __init__(
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        *,
+        faults: DirectionFaults,
+        record: int,
+        injector: FaultInjector | None = None,
+    ) -> None:
+        self.source = source
+        self.sink = sink
+        self.faults = faults
+        self.forwarded = 0
+        self.recorded = bytearray()
+        self.source_ended = False
+        self.finished = False
+        """Whether the end of the source's stream was passed on."""
+        self._record = record
+        self._injector = injector
+        self._chunks: deque[tuple[float, memoryview] | Wait | End] = deque()
+        self._delayed_until: float | None = None  # by the Wait at the head; None until a release
+        self._releases = 0  # of the plan, when that Wait began
+        self._held = 0
+        self._next_write = -math.inf
+        self._counted_from = 0
+
+    def change(self, changes: dict[str, Any]) -> None:
+        """Set faults."""
+        self.faults = replace(self.faults, **changes)
+        if "cut_after" in changes:
+            self._counted_from = self.forwarded
+        if "rate" in changes:
+            self._next_write = -math.inf
+
+    @property
+    def wants_to_read(self) -> bool:
+        """Whether the source may be read."""
+        return not self.faults.stalled and not self.source_ended and self._held < HELD
+
+    def wants_to_write(self, now: float) -> bool:
+        """Whether bytes, or the end of the stream, may be written now."""
+        due = self.due()
+        return due is not None and due <= now
+
+    def due(self) -> float | None:
+        """Return when the next write may be done; `None` if there is nothing to write, or a stall."""
+        if self.faults.stalled or self.finished:
+            return None
+        if not self._chunks:
+            return -math.inf if self.source_ended else None
+        head = self._chunks[0]
+        if isinstance(head, End):
+            return None
+        if isinstance(head, Wait):
+            return -math.inf if self._released else self._delayed_until
+        return max(head[0], self._next_write)
+
+    @property
+    def _released(self) -> bool:
+        return self._injector is not None and self._injector.releases > self._releases
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether all bytes that may be forwarded were forwarded."""
+        return self._left() == 0 or self._ends
+
+    @property
+    def _ends(self) -> bool:
+        return bool(self._chunks) and isinstance(self._chunks[0], End)
+
+    @property
+    def ending(self) -> Ending:
+        """How the connection ends when it is cut."""
+        return "fin" if self._ends else self.faults.ending
+
+    def note_cut(self) -> None:
+        """Report to the plan that the connection was ended, if one of its faults was the cause."""
+        if self._injector is not None and self._chunks and isinstance(end := self._chunks[0], End):
+            self._injector.struck(end.fault)
+
+    def read(self, now: float) -> None:
+        """Read from the source.
+
+        Raises:
+            OSError: the source is broken; `BlockingIOError` if it has nothing yet.
+        """
+        data = self.source.recv(HELD - self._held)
+        if not data:
+            self.source_ended = True
+        for step in (Pass(data),) if self._injector is None else self._injector.feed(data):
+            if not isinstance(step, Pass):
+                self._append(step)
+            elif step.data:
+                self._append((now + self.faults.latency, memoryview(step.data)))
+                self._held += len(step.data)
+
+    def _append(self, chunk: tuple[float, memoryview] | Wait | End) -> None:
+        self._chunks.append(chunk)
+        if len(self._chunks) == 1:
+            self._begin_delay()
+
+    def _pop(self) -> None:
+        self._chunks.popleft()
+        self._begin_delay()
+
+    def _begin_delay(self) -> None:
+        """Start the time of the delay that is next."""
+        if self._injector is not None and self._chunks and isinstance(wait := self._chunks[0], Wait):
+            seconds = wait.fault.seconds
+            self._delayed_until = None if seconds is None else time.monotonic() + seconds
+            self._releases = self._injector.releases
+            self._injector.struck(wait.fault)
+
+    def write(self, now: float) -> None:
+        """Write the bytes that are due to the sink, in one write, and the end of the stream after the last ones.
+
+        Raises:
+            OSError: the sink is broken; `BlockingIOError` if its window is full.
+        """
+        if not self._chunks:
+            self.sink.shutdown(socket.SHUT_WR)
+            self.finished = True
+            return
+        head = self._chunks[0]
+        if not isinstance(head, tuple):
+            self._pop()  # a delay that is over
+            return
+        due, chunk = head
+        sent = self.sink.send(chunk[: self._portion(len(chunk))], _NO_SIGNAL)
+        self._note(chunk[:sent], now)
+        if sent == len(chunk):
+            self._pop()
+        else:
+            self._chunks[0] = (due, chunk[sent:])
+
+    def _portion(self, size: int) -> int:
+        limits = [size]
+        if self.faults.chop:
+            limits.append(self.faults.chop)
+        if self.faults.rate < math.inf:
+            limits.append(max(1, int(self.faults.rate * _SLICE)))
+        left = self._left()
+        if left is not None:
+            limits.append(left)
+        return min(limits)
+
+    def _note(self, data: memoryview, now: float) -> None:
+        self.recorded += data[: self._record - len(self.recorded)]
+        self.forwarded += len(data)
+        self._held -= len(data)
+        if self.faults.rate < math.inf:
+            self._next_write = max(now, self._next_write) + len(data) / self.faults.rate
+
+    def _left(self) -> int | None:
+        if self.faults.cut_after is None:
+            return None
+        return max(0, self._counted_from + self.faults.cut_after - self.forwarded)
+
 
 State = Literal["dialing", "open", "black-hole", "ending", "closed"]
 
@@ -36,11 +323,14 @@ _DISCARD_SIZE = 65_536
 class ProxyLink(FaultControls):
     """A client's connection and the one to the broker that belongs to it; its fault controls apply to it alone.
 
+    Made by `FaultProxy`.
+
     Args:
         client: the client's socket, owned by the link from here on.
         number: from 1, in the order of acceptance.
         target: the broker; `None` for a black hole.
-        faults: what is wrong from the start, by direction.
+        faults: the faults from the start, by direction.
+        plan: the frame faults; `None` forwards bytes without looking for frames.
         record: bytes of each direction to remember.
         window: bytes of the kernel's receive buffer; `None` leaves it to the system.
         loop: what serves it.
@@ -53,6 +343,7 @@ class ProxyLink(FaultControls):
         number: int,
         target: Endpoint | None,
         faults: Mapping[Direction, DirectionFaults],
+        plan: FaultPlan | None,
         record: int,
         window: int | None,
         loop: ProxyEventLoop,
@@ -70,8 +361,12 @@ class ProxyLink(FaultControls):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if window is not None:
             self._broker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
-        up = ProxyDirection(client, self._broker, faults=faults["up"], record=record)
-        down = ProxyDirection(self._broker, client, faults=faults["down"], record=record)
+        up_frames, down_frames = (
+            None if plan is None else FaultInjector(plan, link=number, direction=direction)
+            for direction in (RECEIVED, SENT)
+        )
+        up = ProxyDirection(client, self._broker, faults=faults["up"], record=record, injector=up_frames)
+        down = ProxyDirection(self._broker, client, faults=faults["down"], record=record, injector=down_frames)
         self._directions: dict[Direction, ProxyDirection] = {"up": up, "down": down}
         self._give_up_at: float | None = None
 
@@ -125,7 +420,7 @@ class ProxyLink(FaultControls):
 
     def dial(self) -> None:
         """Start to connect to the broker, if the proxy has one."""
-        if self._target is None or self.closed:
+        if self._target is None or self._state != "dialing":
             return
         code = self._broker.connect_ex(self._target.sockaddr)
         if code and code not in _SOON:
@@ -222,7 +517,8 @@ class ProxyLink(FaultControls):
         for direction in DIRECTIONS:
             flow = self._directions[direction]
             if self._state == "open" and flow.is_cut:
-                self.end(flow.faults.ending)
+                self.end(flow.ending)
+                flow.note_cut()
 
     def _discard(self, sock: socket.socket) -> None:
         if not sock.recv(_DISCARD_SIZE):

@@ -21,8 +21,6 @@ Threads: one, `stompy-proxy-<port>`; see `stompy.testing.proxy_loop`.
 from __future__ import annotations
 
 import logging
-import socket
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,13 +28,23 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, NotConnected, StompTimeout
-from stompy.forks import ChildEnds, free_when_forked
-from stompy.testing.directions import DIRECTIONS, Direction, DirectionFaults, Ending, FaultControls, check_ending
-from stompy.testing.proxied import ProxyLink
+from stompy.errors import ConfigurationError, NotConnectedError, StompTimeoutError
+from stompy.forks import ChildEnds
+from stompy.locks import make_condition
+from stompy.testing.faults import FaultPlan
+from stompy.testing.proxied import (
+    DIRECTIONS,
+    Direction,
+    DirectionFaults,
+    Ending,
+    FaultControls,
+    ProxyLink,
+    check_ending,
+)
 from stompy.testing.proxy_loop import ProxyEventLoop, ProxyListener
 from stompy.transport.address import UNIX, Address, parse_addresses
 from stompy.transport.tcp import Endpoint, resolve
+from stompy.world import socket
 
 _LOG = logging.getLogger("stompy.testing")
 
@@ -48,7 +56,7 @@ _RESOLVE_TIMEOUT = 10.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyStats:
     """Counters of a proxy since its start.
 
@@ -94,6 +102,7 @@ class FaultProxy(FaultControls):
         target: the broker, as its URL or as host and port.
         host: where to listen: an IP address of this machine.
         port: 0 uses a free one.
+        faults: the faults of single frames; `None` forwards bytes without looking for frames.
         record: bytes of each direction of each connection to remember, the first ones.
         window: bytes of the kernel's receive buffers on both sides, so that a stall is felt soon; `None` leaves it to
             the system, which may take megabytes.
@@ -101,7 +110,7 @@ class FaultProxy(FaultControls):
             the connection's fault controls, and must not wait.
 
     Raises:
-        ConfigurationError: the target's URL is wrong.
+        ConfigurationError: the target's URL is wrong, or there are `faults` of frames that TLS or WebSocket hides.
     """
 
     def __init__(
@@ -110,6 +119,7 @@ class FaultProxy(FaultControls):
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        faults: FaultPlan | None = None,
         record: int = 16_384,
         window: int | None = None,
         on_connection: Callable[[ProxyLink], None] | None = None,
@@ -117,6 +127,9 @@ class FaultProxy(FaultControls):
         self._target = _address(target)
         self._host = host
         self._port = port
+        self._faults = faults
+        if faults is not None and self._target.scheme != "stomp":
+            raise ConfigurationError(f"a fault plan needs a target without TLS and WebSocket, not {self._target}")
         self._record = record
         self._window = window
         self._on_connection = on_connection
@@ -125,8 +138,7 @@ class FaultProxy(FaultControls):
         self._swallow = False
         self._loop: ProxyEventLoop | None = None
         self._listener: ProxyListener | None = None
-        self._changed = threading.Condition(threading.Lock())
-        free_when_forked(self._changed)
+        self._changed = make_condition("proxy", None)
         self._turns = 0
         # Replaced as a whole by the proxy's thread, so that any thread may read it.
         self._links = _Links((), accepted=0, up=0, down=0)
@@ -146,20 +158,22 @@ class FaultProxy(FaultControls):
         listener.join(loop)
         self._listener = listener
         self._loop = loop
+        if self._faults is not None:
+            self._faults.when_released(loop.wake)
         loop.start()
         return self
 
-    def close(self, timeout: float = 5.0) -> None:
+    def close(self, *, timeout: float = 5.0) -> None:
         """Stop listening, close all connections and wait for the thread. Idempotent.
 
         Raises:
-            StompTimeout: the thread did not end, as an `on_connection` does not return.
+            StompTimeoutError: the thread did not end, as an `on_connection` does not return.
         """
         if self._loop is None:
             return
         self._loop.stop()
         if not self._loop.join_until(Deadline(timeout)):
-            raise StompTimeout(f"{self!r} did not end within {timeout:g} s")
+            raise StompTimeoutError(f"{self!r} did not end within {timeout:g} s")
 
     def __enter__(self) -> FaultProxy:
         return self.start()
@@ -176,7 +190,7 @@ class FaultProxy(FaultControls):
         """The address for clients: the target's, with the proxy's host and port, and without login and passcode.
 
         Raises:
-            NotConnected: the proxy was not started.
+            NotConnectedError: the proxy was not started.
         """
         return str(replace(self._target, host=self._host, port=self.port))
 
@@ -185,10 +199,10 @@ class FaultProxy(FaultControls):
         """The port that it listens on.
 
         Raises:
-            NotConnected: the proxy was not started.
+            NotConnectedError: the proxy was not started.
         """
         if self._listener is None:
-            raise NotConnected("the proxy was not started yet")
+            raise NotConnectedError("the proxy was not started yet")
         return self._listener.port
 
     @property
@@ -256,7 +270,7 @@ class FaultProxy(FaultControls):
         """Wait until `holds(proxy)` is true; it is asked again whenever something may have changed.
 
         Raises:
-            StompTimeout: it was not true within `timeout` seconds.
+            StompTimeoutError: it was not true within `timeout` seconds.
         """
         if self._loop is not None:
             self._loop.owner.check()
@@ -265,7 +279,7 @@ class FaultProxy(FaultControls):
         while not holds(self):
             with self._changed:
                 if not self._changed.wait_for(partial(self._has_turned, turns), deadline.remaining()):
-                    raise StompTimeout(f"the condition was not met within {timeout:g} s: {self!r}")
+                    raise StompTimeoutError(f"the condition was not met within {timeout:g} s: {self!r}")
                 turns = self._turns
 
     def _has_turned(self, seen: int) -> bool:
@@ -281,12 +295,17 @@ class FaultProxy(FaultControls):
             number=state.accepted + 1,
             target=None if self._swallow else self._endpoint,
             faults=self._upcoming.faults,
+            plan=self._faults,
             record=self._record,
             window=self._window,
             loop=self._loop,
         )
         self._links = state.with_link(link)
         self._loop.add(link)
+        if self._faults is not None and (refusal := self._faults.refusal(link.number)):
+            link.end("fin")
+            self._faults.struck(refusal, link=link.number)
+            return
         try:
             if self._on_connection is not None:
                 with ChildEnds():
@@ -318,7 +337,7 @@ class FaultProxy(FaultControls):
 
     def _the_listener(self) -> ProxyListener:
         if self._listener is None:
-            raise NotConnected("the proxy was not started yet")
+            raise NotConnectedError("the proxy was not started yet")
         return self._listener
 
     def __repr__(self) -> str:

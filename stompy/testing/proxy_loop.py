@@ -16,20 +16,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import selectors
-import socket
-import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
-from stompy.errors import ConfigurationError, NotConnected
+from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.forks import Owner, free_when_forked, when_forked
 from stompy.threads import DaemonThread
 from stompy.transport.address import host_port
 from stompy.transport.diagnosis import describe_os_error
+from stompy.world import os, selectors, socket, threading, time
 
 _LOG = logging.getLogger("stompy.testing")
 
@@ -107,7 +103,7 @@ class ProxyEventLoop(DaemonThread):
         """Run a function on the loop's thread and return what it returns; from any thread.
 
         Raises:
-            NotConnected: the loop has ended.
+            NotConnectedError: the loop has ended.
         """
         self.owner.check()
         if self.is_current():
@@ -115,9 +111,9 @@ class ProxyEventLoop(DaemonThread):
         future: Future[T] = Future()
         with self._lock:
             if self._over:
-                raise NotConnected("the proxy is closed")
+                raise NotConnectedError("the proxy is closed")
             self._calls.append((function, future))
-        self._wake()
+        self.wake()
         return future.result()  # the loop answers every call, at the latest when it ends
 
     def add(self, member: Member) -> None:
@@ -129,7 +125,7 @@ class ProxyEventLoop(DaemonThread):
         if self.owner.forked:
             return
         self._stopping = True
-        self._wake()
+        self.wake()
 
     def close_socket(self, sock: socket.socket) -> None:
         """Stop watching a socket and close it; on the loop's thread."""
@@ -207,7 +203,8 @@ class ProxyEventLoop(DaemonThread):
             except BaseException as error:
                 future.set_exception(error)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Make the thread look at its members again; from any thread."""
         with contextlib.suppress(OSError):  # full: it is awake; closed: it has ended
             self._waker.send(b"\0")
 

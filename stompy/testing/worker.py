@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from stompy.broker.broker import Broker
 from stompy.deadline import Deadline
+from stompy.errors import StompTimeoutError
 from stompy.worker.failure import DUE, retry_queues
 from stompy.worker.worker import Worker
+from stompy.world import time
 
 _POLL = 0.005
 
@@ -23,21 +23,21 @@ class RunningWorker:
     def __init__(self, worker: Worker, broker: Broker) -> None:
         self.worker = worker
         self.broker = broker
-        worker._override(url=broker.url, clock=broker.clock.now)
+        worker.override(url=broker.url, clock=broker.clock.now)
         worker.start()
 
-    def wait_idle(self, timeout: float = 10.0) -> None:
+    def wait_idle(self, *, timeout: float = 10.0) -> None:
         """Wait until no message of the worker's queues waits or runs; retries that wait for their time do not count.
 
         `broker.clock.advance(seconds)` lets those come at once.
 
         Raises:
-            TimeoutError: not in time.
+            StompTimeoutError: not in time.
         """
         deadline = Deadline(timeout)
         while not self._idle():
             if deadline.expired:
-                raise TimeoutError(f"the worker is not idle after {timeout:g} s: {self.worker.health()}")
+                raise StompTimeoutError(f"the worker is not idle after {timeout:g} s: {self.worker.health()}")
             time.sleep(_POLL)
 
     def _idle(self) -> bool:
@@ -62,6 +62,6 @@ class RunningWorker:
         waiting = (message for name, depth in parked.items() if depth.ready for message in self.broker.browse(name))
         return any(float(message.headers.get(DUE, "inf")) <= now for message in waiting)
 
-    def stop(self) -> None:
-        """Stop the worker."""
-        self.worker.stop()
+    def close(self) -> None:
+        """End the worker."""
+        self.worker.close()

@@ -39,8 +39,8 @@ class Transport(Protocol):
             The bytes; `b""` at the end of the stream, and after `shutdown` even if there are unread bytes.
 
         Raises:
-            StompTimeout: the deadline passed; the stream is still usable.
-            ConnectionLost: the stream broke.
+            StompTimeoutError: the deadline passed; the stream is still usable.
+            ConnectionLostError: the stream broke.
         """
         ...
 
@@ -54,8 +54,8 @@ class Transport(Protocol):
             deadline: the time limit; seconds count from the moment that the call has to wait.
 
         Raises:
-            SendTimeout: the deadline passed before everything was written.
-            ConnectionLost: the stream broke or was shut down.
+            SendTimeoutError: the deadline passed before everything was written.
+            ConnectionLostError: the stream broke or was shut down.
 
             The outcome of both is `"not-sent"` if no byte of `data` was written, else `"unknown"`.
         """
@@ -64,8 +64,8 @@ class Transport(Protocol):
     def shutdown(self) -> None:
         """End both directions; from any thread; idempotent.
 
-        Wakes a waiting `recv`, which returns `b""`, and a waiting `sendall`, which raises `ConnectionLost`. Bytes that
-        were written before are still delivered. Never blocks.
+        Wakes a waiting `recv`, which returns `b""`, and a waiting `sendall`, which raises `ConnectionLostError`. Bytes
+        that were written before are still delivered. Never blocks.
         """
         ...
 
@@ -138,7 +138,7 @@ class Dialer(Protocol):
 
         Raises:
             ConnectError: the address cannot be reached.
-            ConnectTimeout: the deadline passed first.
+            ConnectTimeoutError: the deadline passed first.
         """
         ...
 

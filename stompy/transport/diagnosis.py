@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-import socket
+
+from stompy.world import socket
 
 _MESSAGES = {
     errno.ECONNREFUSED: "connection refused",

@@ -12,18 +12,15 @@ Locks (rank 5, leaves): one per pipe (a pair has two) and one per listener; no t
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
 from stompy.deadline import deadline_of
-from stompy.errors import ConnectError, ConnectionLost, ConnectTimeout, SendTimeout, StompTimeout
-from stompy.forks import free_when_forked
+from stompy.errors import ConnectError, ConnectionLostError, ConnectTimeoutError, SendTimeoutError, StompTimeoutError
+from stompy.locks import make_condition
 from stompy.transport.base import RECV_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from stompy.deadline import Budget, Deadline
     from stompy.errors import Outcome
 
@@ -39,15 +36,17 @@ class _Pipe:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._buffer = bytearray()
-        self._changed = threading.Condition(threading.Lock())
-        free_when_forked(self._changed)
+        self._changed = make_condition("pipe", None)
         self._write_closed = False  # the reader gets the remaining bytes, then the end
         self._read_closed = False  # writing fails
 
     def read(self, deadline: Deadline | None, *, peer: str) -> bytes:
         with self._changed:
-            if not _wait_for(self._changed, lambda: self._buffer or self._write_closed or self._read_closed, deadline):
-                raise StompTimeout(f"no bytes from {peer} in time")
+            if not self._changed.wait_for(
+                lambda: self._buffer or self._write_closed or self._read_closed,
+                deadline.remaining() if deadline else None,
+            ):
+                raise StompTimeoutError(f"no bytes from {peer} in time")
             data = bytes(self._buffer[:RECV_SIZE])
             del self._buffer[:RECV_SIZE]
             self._changed.notify_all()
@@ -57,17 +56,17 @@ class _Pipe:
         sent = 0
         with self._changed:
             while sent < len(data):
-                in_time = _wait_for(
-                    self._changed, lambda: self._room() or self._write_closed or self._read_closed, deadline
+                in_time = self._changed.wait_for(
+                    lambda: self._room() or self._write_closed or self._read_closed, deadline.remaining()
                 )
                 outcome: Outcome = "unknown" if sent else "not-sent"
                 if self._read_closed or self._write_closed:
                     what = "was shut down" if self._write_closed else "lost: the peer accepts no more bytes"
-                    raise ConnectionLost(f"connection to {peer} {what}", outcome=outcome)
+                    raise ConnectionLostError(f"connection to {peer} {what}", outcome=outcome)
                 # Checked after each part too: a peer that reads slowly must not extend the deadline.
                 if not in_time or (sent and deadline.expired):
                     written = f"{sent} of {len(data)} written"
-                    raise SendTimeout(f"{peer} did not accept the bytes in time ({written})", outcome=outcome)
+                    raise SendTimeoutError(f"{peer} did not accept the bytes in time ({written})", outcome=outcome)
                 part = data[sent : sent + self._room()]
                 self._buffer += part
                 sent += len(part)
@@ -108,7 +107,7 @@ class MemoryTransport:
         """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
 
         Raises:
-            StompTimeout: the deadline passed.
+            StompTimeoutError: the deadline passed.
         """
         return self._incoming.read(deadline, peer=self._peer)
 
@@ -116,8 +115,8 @@ class MemoryTransport:
         """Write all of `data` to the outgoing pipe.
 
         Raises:
-            SendTimeout: the deadline passed first.
-            ConnectionLost: one of the ends was shut down.
+            SendTimeoutError: the deadline passed first.
+            ConnectionLostError: one of the ends was shut down.
         """
         self._outgoing.write(data, deadline_of(deadline), peer=self._peer)
 
@@ -173,7 +172,7 @@ class MemoryListener:
         self._backlog = backlog
         self._waiting: deque[MemoryTransport] = deque()
         self._closed = False
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = make_condition("memory listener", None)
 
     @property
     def address(self) -> str:
@@ -183,7 +182,7 @@ class MemoryListener:
     def accept(self) -> MemoryTransport | None:
         """Return the next connection; `None` after the listener was closed."""
         with self._changed:
-            _wait_for(self._changed, lambda: self._waiting or self._closed, None)
+            self._changed.wait_for(lambda: self._waiting or self._closed)
             if self._closed:
                 return None
             self._changed.notify_all()
@@ -193,11 +192,13 @@ class MemoryListener:
         """Return the dialer's end of a new pair, and queue the other end for `accept`; called by `MemoryDialer`."""
         dialed, accepted = memory_pair(self._capacity)
         with self._changed:
-            in_time = _wait_for(self._changed, lambda: len(self._waiting) < self._backlog or self._closed, deadline)
+            in_time = self._changed.wait_for(
+                lambda: len(self._waiting) < self._backlog or self._closed, deadline.remaining()
+            )
             if self._closed:
                 raise ConnectError("connection refused", address=self._name)
             if not in_time:
-                raise ConnectTimeout("no answer in time", address=self._name)
+                raise ConnectTimeoutError("no answer in time", address=self._name)
             self._waiting.append(accepted)
             self._changed.notify_all()
         return dialed
@@ -243,19 +244,9 @@ class MemoryDialer:
 
         Raises:
             ConnectError: the listener is closed.
-            ConnectTimeout: the listener's queue was full until the deadline.
+            ConnectTimeoutError: the listener's queue was full until the deadline.
         """
         return self._listener.connect(deadline)
 
     def __repr__(self) -> str:
         return f"<MemoryDialer {self.address}>"
-
-
-def _wait_for(condition: threading.Condition, ready: Callable[[], object], deadline: Deadline | None) -> bool:
-    """Wait until `ready()`, with `condition` held; return `False` if the deadline passed first."""
-    while not ready():
-        remaining = None if deadline is None else deadline.remaining()
-        if remaining == 0:
-            return False
-        condition.wait(None if remaining is None else min(remaining, threading.TIMEOUT_MAX))
-    return True

@@ -14,11 +14,11 @@ from urllib.parse import unquote_to_bytes
 from stompy.errors import (
     ConfigurationError,
     ConnectError,
-    ConnectionLost,
-    ConnectTimeout,
+    ConnectionLostError,
+    ConnectTimeoutError,
     ProxyError,
-    SendTimeout,
-    StompTimeout,
+    SendTimeoutError,
+    StompTimeoutError,
 )
 from stompy.secret import Secret, as_secret, check_text, without_traceback
 from stompy.transport.address import host_port, masked
@@ -140,14 +140,16 @@ class ProxyDialer:
 
         Raises:
             ConfigurationError: the host of the broker cannot be encoded in a request to a proxy.
-            ProxyError: the proxy cannot be reached, refused, or is not a proxy; `ProxyLoginRefused` if it refused the
-                login.
-            ConnectTimeout: the deadline passed first.
+            ProxyError: the proxy cannot be reached, refused, or is not a proxy; `ProxyLoginRefusedError` if it refused
+                the login.
+            ConnectTimeoutError: the deadline passed first.
         """
         try:
             transport = self._dialer.dial(deadline)
-        except ConnectTimeout as error:
-            raise ConnectTimeout(f"the proxy {self._proxy} cannot be reached: {error}", address=self.address) from error
+        except ConnectTimeoutError as error:
+            raise ConnectTimeoutError(
+                f"the proxy {self._proxy} cannot be reached: {error}", address=self.address
+            ) from error
         except ConnectError as error:
             raise self._error(f"cannot be reached: {error}") from error
         try:
@@ -162,10 +164,10 @@ class ProxyDialer:
         connect = http_connect if proxy.kind == "http" else socks5_connect
         try:
             connect(stream, self._host, self._port, login=proxy.login, passcode=as_secret(proxy.passcode))
-        except (StompTimeout, SendTimeout) as error:
+        except (StompTimeoutError, SendTimeoutError) as error:
             message = f"the proxy {proxy} did not connect to the broker in time"
-            raise ConnectTimeout(message, address=self.address) from error
-        except ConnectionLost as error:
+            raise ConnectTimeoutError(message, address=self.address) from error
+        except ConnectionLostError as error:
             raise self._error(f"closed the connection: {error}") from error
         stream.check_end()
 

@@ -7,7 +7,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from stompy.errors import ConfigurationError, ProxyError, ProxyLoginRefused
+from stompy.errors import ConfigurationError, ProxyError, ProxyLoginRefusedError
 from stompy.secret import Secret, revealed, without_traceback
 from stompy.transport.address import host_port
 
@@ -71,9 +71,9 @@ class ProxyStream:
         """Return an error about the proxy; `what` follows its address in the message."""
         return ProxyError(f"the proxy {self._proxy} {what}", proxy=self._proxy, address=self._address)
 
-    def login_refused(self, what: str) -> ProxyLoginRefused:
+    def login_refused(self, what: str) -> ProxyLoginRefusedError:
         """Return an error about the login at the proxy; `what` follows its address in the message."""
-        return ProxyLoginRefused(f"the proxy {self._proxy} {what}", proxy=self._proxy, address=self._address)
+        return ProxyLoginRefusedError(f"the proxy {self._proxy} {what}", proxy=self._proxy, address=self._address)
 
 
 _MAX_HEAD = 65_536

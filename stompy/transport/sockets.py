@@ -18,17 +18,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import select
-import selectors
-import socket
-import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from stompy.deadline import Budget, Deadline, deadline_of
-from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
+from stompy.errors import ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.forks import when_forked
 from stompy.transport.base import RECV_SIZE
 from stompy.transport.diagnosis import describe_os_error
+from stompy.world import select, selectors, socket, threading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -168,8 +165,8 @@ class SocketTransport:
         """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
 
         Raises:
-            StompTimeout: the deadline passed.
-            ConnectionLost: the stream broke.
+            StompTimeoutError: the deadline passed.
+            ConnectionLostError: the stream broke.
         """
         user, use = object(), self._use
         try:
@@ -183,7 +180,7 @@ class SocketTransport:
                 except OSError as error:
                     return self._end_or_raise(error)
                 if not wait_readable(self._fd, deadline=deadline):
-                    raise StompTimeout(f"no bytes from {self._peer} in time")
+                    raise StompTimeoutError(f"no bytes from {self._peer} in time")
             return b""
         finally:
             use.users.discard(user)
@@ -193,22 +190,22 @@ class SocketTransport:
     def _end_or_raise(self, error: OSError) -> bytes:
         if self._shut:
             return b""  # caused by our own shutdown
-        raise ConnectionLost(f"connection to {self._peer} lost: {describe_os_error(error)}") from error
+        raise ConnectionLostError(f"connection to {self._peer} lost: {describe_os_error(error)}") from error
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
         """Write all of `data` to the kernel.
 
         Raises:
-            SendTimeout: the deadline passed first.
-            ConnectionLost: the stream broke or was shut down.
+            SendTimeoutError: the deadline passed first.
+            ConnectionLostError: the stream broke or was shut down.
         """
         user, use = object(), self._use
         try:
             use.users.add(user)
             if use.closed:
-                raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
+                raise ConnectionLostError(f"connection to {self._peer} is closed", outcome="not-sent")
             if self._shut:
-                raise ConnectionLost(f"connection to {self._peer} was shut down", outcome="not-sent")
+                raise ConnectionLostError(f"connection to {self._peer} was shut down", outcome="not-sent")
             try:
                 sent = self._sock.send(data, _SEND_FLAGS)
             except OSError as error:
@@ -224,17 +221,17 @@ class SocketTransport:
         """Write a part of `data`, at least one byte, and return its size; for a caller that keeps the rest.
 
         Raises:
-            SendTimeout: the deadline passed first; nothing was written.
-            ConnectionLost: the stream broke or was shut down; nothing was written.
+            SendTimeoutError: the deadline passed first; nothing was written.
+            ConnectionLostError: the stream broke or was shut down; nothing was written.
         """
         user, use = object(), self._use
         try:
             if not use.enter(user):
-                raise ConnectionLost(f"connection to {self._peer} is closed", outcome="not-sent")
+                raise ConnectionLostError(f"connection to {self._peer} is closed", outcome="not-sent")
             while not (sent := self._try_send(data)):
                 deadline = deadline_of(deadline)
                 if not wait_writable(self._fd, deadline=deadline):
-                    raise SendTimeout(f"{self._peer} did not accept the bytes in time", outcome="not-sent")
+                    raise SendTimeoutError(f"{self._peer} did not accept the bytes in time", outcome="not-sent")
             return sent
         finally:
             use.users.discard(user)
@@ -246,7 +243,7 @@ class SocketTransport:
         data = messages[0] if len(messages) == 1 else b"".join(messages)
         try:
             sent = self.send(data, _NOW)
-        except ConnectionLost:
+        except ConnectionLostError:
             return [data]  # which the next `sendall` finds out
         return None if sent == len(data) else [data[sent:]]
 
@@ -254,7 +251,7 @@ class SocketTransport:
         while sent < len(view):
             # Checked after each partial write too: a peer that reads slowly must not extend the deadline.
             if not wait_writable(self._fd, deadline=deadline) or (sent and deadline.expired):
-                raise SendTimeout(
+                raise SendTimeoutError(
                     f"{self._peer} did not accept the bytes in time ({sent} of {len(view)} written)",
                     outcome="unknown" if sent else "not-sent",
                 )
@@ -262,19 +259,19 @@ class SocketTransport:
 
     def _try_send(self, data: bytes | memoryview, outcome: Outcome = "not-sent") -> int:
         if self._shut:
-            raise ConnectionLost(f"connection to {self._peer} was shut down", outcome=outcome)
+            raise ConnectionLostError(f"connection to {self._peer} was shut down", outcome=outcome)
         try:
             return self._sock.send(data, _SEND_FLAGS)
         except OSError as error:
             return self._nothing_sent(error, outcome)
 
     def _nothing_sent(self, error: OSError, outcome: Outcome) -> int:
-        """Return 0 if the kernel had no space; else raise `ConnectionLost`."""
+        """Return 0 if the kernel had no space; else raise `ConnectionLostError`."""
         if isinstance(error, BlockingIOError):
             return 0
         # A shutdown between the check and the send causes a broken pipe.
         what = "was shut down" if self._shut else f"lost: {describe_os_error(error)}"
-        raise ConnectionLost(f"connection to {self._peer} {what}", outcome=outcome) from error
+        raise ConnectionLostError(f"connection to {self._peer} {what}", outcome=outcome) from error
 
     def shutdown(self) -> None:
         """End both directions and wake waiting threads; from any thread."""

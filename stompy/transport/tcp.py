@@ -13,16 +13,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import ipaddress
-import os
-import socket
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stompy.errors import ConfigurationError, ConnectError, ConnectTimeout
+from stompy.errors import ConfigurationError, ConnectError, ConnectTimeoutError
 from stompy.transport.address import host_port
 from stompy.transport.diagnosis import describe_lookup_error, describe_os_error
 from stompy.transport.sockets import SocketListener, SocketTransport, wait_writable
+from stompy.world import os, socket, threading
 
 if TYPE_CHECKING:
     from stompy.deadline import Deadline
@@ -50,7 +48,7 @@ def resolve(host: str, port: int, *, deadline: Deadline) -> list[Endpoint]:
     Raises:
         ConfigurationError: `host` is not a valid host name.
         ConnectError: the name has no address, or the lookup failed.
-        ConnectTimeout: the deadline passed first.
+        ConnectTimeoutError: the deadline passed first.
     """
     try:
         return lookup(host, port, flags=socket.AI_NUMERICHOST)
@@ -80,7 +78,7 @@ def _in_time(host: str, port: int, *, deadline: Deadline) -> list[Endpoint] | OS
     thread.join(None if remaining is None else min(remaining, threading.TIMEOUT_MAX))
     if not answers:
         message = f"the lookup of the host name {host} took longer than the time allowed"
-        raise ConnectTimeout(message, address=host_port(host, port))
+        raise ConnectTimeoutError(message, address=host_port(host, port))
     answer = answers[0]
     if isinstance(answer, (list, OSError)):
         return answer
@@ -104,7 +102,7 @@ def lookup(host: str, port: int, *, flags: int) -> list[Endpoint]:
     return list(dict.fromkeys(Endpoint(family, sockaddr) for family, _, _, _, sockaddr in found))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TcpOptions:
     """Options of TCP connections; durations in seconds.
 
@@ -226,7 +224,7 @@ class TcpDialer:
         Raises:
             ConfigurationError: the host is not a valid host name.
             ConnectError: no address can be reached; the error message names each address and the reason.
-            ConnectTimeout: the deadline passed first.
+            ConnectTimeoutError: the deadline passed first.
         """
         endpoints = resolve(self._host, self._port, deadline=deadline)
         failures: list[OSError] = []
@@ -237,7 +235,7 @@ class TcpDialer:
                 failures.append(error)
         message = _explain(endpoints, failures)
         # The last address had all of the remaining time: if it timed out, the deadline has passed.
-        kind = ConnectTimeout if isinstance(failures[-1], _NoAnswer) else ConnectError
+        kind = ConnectTimeoutError if isinstance(failures[-1], _NoAnswer) else ConnectError
         raise kind(message, address=self.address) from failures[-1]
 
     def __repr__(self) -> str:

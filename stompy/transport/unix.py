@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import socket
 import stat
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
-from stompy.errors import ConfigurationError, ConnectError, ConnectTimeout
+from stompy.errors import ConfigurationError, ConnectError, ConnectTimeoutError
 from stompy.transport.address import unix_url
 from stompy.transport.diagnosis import describe_os_error
 from stompy.transport.sockets import SocketListener, SocketTransport
+from stompy.world import os, socket, time
 
 if TYPE_CHECKING:
     from stompy.deadline import Deadline
@@ -61,7 +59,7 @@ class UnixDialer:
 
         Raises:
             ConnectError: no process listens on the socket, or permission is denied.
-            ConnectTimeout: the listener's queue was full until the deadline.
+            ConnectTimeoutError: the listener's queue was full until the deadline.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -81,7 +79,7 @@ class UnixDialer:
     def _connect(self, sock: socket.socket, deadline: Deadline) -> None:
         while (code := sock.connect_ex(self._path)) == errno.EAGAIN:
             if deadline.expired:
-                raise ConnectTimeout("the queue of the listener is full", address=self.address)
+                raise ConnectTimeoutError("the queue of the listener is full", address=self.address)
             time.sleep(deadline.sooner(_FULL_QUEUE_PAUSE).remaining() or 0.0)
         if code:
             raise OSError(code, os.strerror(code))

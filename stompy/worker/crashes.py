@@ -20,16 +20,14 @@ import contextlib
 import enum
 import hashlib
 import itertools
-import mmap
-import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from stompy.connection.message import Message
+from stompy.connection.message import Message, delivery_of
 from stompy.locks import Event, make_condition
 from stompy.worker.failure import ATTEMPT, fingerprint
+from stompy.world import mmap, os, time
 
 CRASHED = "stompy-crashed"
 """Header of the retry of a message that crashed a process: it is run alone."""
@@ -87,7 +85,7 @@ class Record:
 def identity(message: Message) -> bytes:
     """Return a hash of a message that is the same when it is redelivered, and its own if the broker keeps the id."""
     content = fingerprint(message)
-    if not message._link.dialect.keeps_message_id:
+    if not delivery_of(message).link.dialect.keeps_message_id:
         return content
     # Artemis begins the id with that of the consumer, which changes with the session.
     return hashlib.sha256(content + message.message_id.rpartition(",")[2].encode()).digest()
@@ -132,7 +130,7 @@ class Crashes:
 
     def _find(self, message: Message, mark: bytes) -> Record | None:
         """Take the record of a message, if there is one."""
-        dialect = message._link.dialect
+        dialect = delivery_of(message).link.dialect
         # A retry may have been copied twice, and the second copy is not redelivered.
         again = message.redelivered or ATTEMPT in message.headers
         # Of a topic's message, which each child has with the same id, only what is marked can be redelivered.
@@ -158,8 +156,7 @@ class Crashes:
         """Wait until a message may run, and count it as running; return `False` if the worker stops meanwhile."""
         with self._lock:
             self._alone += alone
-            while self._running if alone else self._alone:
-                self._lock.wait(_TURN)
+            while not self._lock.wait_for(lambda: not (self._running if alone else self._alone), _TURN):
                 if stopping.is_set():
                     self._alone -= alone
                     return False
@@ -317,7 +314,7 @@ def _take(folder: Path, mark: bytes) -> Record | None:
 def _lock(file: BinaryIO, *, wait: bool = True) -> bool:
     """Lock a file as long as this process lives; without such locks (Windows), no child is known to be dead."""
     try:
-        import fcntl
+        from stompy.world import fcntl
     except ImportError:
         return False
     try:

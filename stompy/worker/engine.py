@@ -13,29 +13,30 @@ from __future__ import annotations
 
 import enum
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stompy.backoff import Backoff
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.connection.failover import is_failover
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import ClosedEvent, Listener
 from stompy.connection.message import Message
-from stompy.connection.reconnect import Reconnect, retry
+from stompy.connection.reconnect import Outage, Reconnect, retry
 from stompy.deadline import Deadline
+from stompy.default import Default, given
 from stompy.dialects.brokers import dialect_named, with_limits
 from stompy.errors import (
     BrokerError,
-    ClientCertificateRefused,
+    ClientCertificateRefusedError,
     ConfigurationError,
-    ConnectRefused,
-    NotConnected,
+    ConnectRefusedError,
+    NotConnectedError,
     StompError,
-    VersionMismatch,
+    VersionMismatchError,
 )
 from stompy.forks import Owner
+from stompy.link.settings import Timeouts
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread, must_propagate
 from stompy.worker.crashes import Crashes, identity
@@ -44,6 +45,7 @@ from stompy.worker.parking import ParkingLot
 from stompy.worker.service import TaskHealth, WorkerHealth
 from stompy.worker.slot import NO_REFUSALS, Commits, Pool, Refusals, Slot
 from stompy.worker.task import Task
+from stompy.world import time
 
 _LOG = logging.getLogger("stompy.worker")
 
@@ -61,7 +63,7 @@ class WorkerExit(enum.IntEnum):
     """The exit codes of a worker."""
 
     OK = 0
-    """It ended in order: after a signal, `stop`, `max_messages` or `max_seconds`."""
+    """It ended in order: after a signal, `close`, `max_messages` or `max_seconds`."""
     FAILED = 1
     """A child process could not be kept running, or a thread ended by a bug."""
     USAGE = 2
@@ -71,7 +73,7 @@ class WorkerExit(enum.IntEnum):
     BROKER = 4
     """The broker refused the login or a subscription."""
     UNFINISHED = 6
-    """Tasks did not finish within `stop_timeout`; their messages are redelivered."""
+    """Tasks did not finish within the close timeout; their messages are redelivered."""
     STUCK = 7
     """More tasks than `max_stuck` ran beyond their time limit."""
 
@@ -80,7 +82,7 @@ def exit_of(error: StompError | None) -> WorkerExit:
     """Return the exit code for an error that ended the worker."""
     if isinstance(error, ConfigurationError):
         return WorkerExit.USAGE
-    if isinstance(error, (BrokerError, ConnectRefused, ClientCertificateRefused, VersionMismatch)):
+    if isinstance(error, (BrokerError, ConnectRefusedError, ClientCertificateRefusedError, VersionMismatchError)):
         return WorkerExit.BROKER
     return WorkerExit.CONNECTION
 
@@ -91,41 +93,30 @@ class Settings:
 
     url: str | Sequence[str] = field(repr=False)
     concurrency: int
-    stop_timeout: float
-    startup_timeout: float | None
-    reconnect: Reconnect | None
-    max_stuck: int | None
+    timeouts: Timeouts
+    reconnect: bool | Reconnect | Default
+    max_stuck: int | Default | None
     max_messages: int | None
     max_seconds: float | None
     name: str
     options: Mapping[str, Any] = field(repr=False)
 
+    @property
+    def close_timeout(self) -> float:
+        """Seconds that running tasks get to finish when the worker stops."""
+        return given(self.timeouts.close, 20.0)
 
-class _Watch(ConnectionListener):
-    """Logs what happens to the connection, and stops the worker when there will be no further session."""
+
+class _Watch(Listener):
+    """Stops the worker when there will be no further session."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def on_disconnected(self, reason: StompError | None) -> None:
-        """Log it."""
-        if reason is not None:
-            self._engine.log(
-                logging.WARNING, "%s: the session was lost: %s", self._engine.name, reason,
-                extra=self._engine.log_fields,
-            )  # fmt: skip
-
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
-        """Log it."""
-        self._engine.log(
-            logging.INFO, "%s: reconnecting in %.1f s, attempt %d", self._engine.name, delay, attempt,
-            extra=self._engine.log_fields,
-        )  # fmt: skip
-
-    def on_closed(self, reason: StompError | None) -> None:
+    def on_closed(self, event: ClosedEvent) -> None:
         """Stop the worker."""
-        if reason is not None:
-            self._engine.stop(exit_of(reason), f"the connection was lost for good: {reason}")
+        if event.reason is not None:
+            self._engine.stop(exit_of(event.reason), f"the connection was lost for good: {event.reason}")
 
 
 class _Monitor(DaemonThread):
@@ -187,6 +178,8 @@ class Engine:
         self._refused: dict[bytes, Refusals] = {}
         self.commits = Commits()
         self._connection: Connection | None = None
+        self._outage: Outage | None = None
+        """Before the first session."""
         self._parking: ParkingLot | None = None
         self._monitor = _Monitor(self)
         self._ends_at = Deadline(settings.max_seconds)
@@ -195,7 +188,7 @@ class Engine:
     def connection(self) -> Connection:
         """The connection, once it was opened."""
         if self._connection is None:
-            raise NotConnected("the worker is not connected yet")
+            raise NotConnectedError("the worker is not connected yet")
         return self._connection
 
     @property
@@ -228,9 +221,10 @@ class Engine:
         """Connect and subscribe, as soon as the broker can be reached.
 
         Raises:
-            StompError: the broker refused, or was not reached within `startup_timeout`; everything is closed.
+            StompError: the broker refused, or was not reached within `Timeouts.start`; everything is closed.
         """
-        policy = Reconnect(max_delay=10.0, total=self.settings.startup_timeout)
+        total = given(self.settings.timeouts.start, None)
+        policy = Reconnect(backoff=Backoff(longest=10.0), attempts=1 if total == 0 else None, total=total or None)
         try:
             self._monitor.start()
             retry(self._open, policy, closing=self.stopping, report=self._report_retry)
@@ -238,26 +232,29 @@ class Engine:
             self.stop(exit_of(error) if isinstance(error, StompError) else WorkerExit.OK, "")
             self.finish(0.0)
             raise
+        self._outage = None
         names = ", ".join(task.name for task in self.tasks)
-        self.log(logging.INFO, "%s: started with %s", self.name, names, extra=self.log_fields)
+        address = self.connection.address
+        self.log(logging.INFO, "%s: started with %s, at %s", self.name, names, address, extra=self.log_fields)
         self.started = True
         self.notify("started")
 
-    def _report_retry(self, attempt: int, delay: float) -> None:
-        self.log(
-            logging.WARNING, "%s: no broker yet; attempt %d in %.1f s", self.name, attempt, delay, extra=self.log_fields
-        )
+    def _report_retry(self, attempt: int, delay: float, reason: StompError) -> None:
+        self._outage = Outage.after(self._outage, reason, attempt, delay)
+        self.log(logging.WARNING, "%s: %s", self.name, str(self._outage), extra=self.log_fields)
 
     def _open(self) -> None:
         """Make the connection and its subscriptions, or nothing."""
         if self.stopping.is_set():
-            raise NotConnected("the worker was stopped")
+            raise NotConnectedError("the worker was stopped")
         settings = self.settings
-        reconnect = settings.reconnect
-        if reconnect is None and not is_failover(settings.url):
-            reconnect = Reconnect()
         connection = connect(
-            settings.url, reconnect=reconnect, listeners=[_Watch(self)], name=settings.name, **settings.options
+            settings.url,
+            timeouts=replace(settings.timeouts, start=0.0),  # as `start` tries again
+            reconnect=settings.reconnect,
+            listeners=[_Watch(self)],
+            name=settings.name,
+            **settings.options,
         )
         try:
             self._connection = connection
@@ -329,8 +326,8 @@ class Engine:
             if any(thread is not None and thread.failed for thread in threads):
                 self.stop(WorkerExit.FAILED, "a thread has ended by a bug")
             stuck = sum(len(pool.stuck) for pool in self.pools)
-            most = self.settings.max_stuck
-            if stuck > (self.settings.concurrency if most is None else most):
+            most = given(self.settings.max_stuck, self.settings.concurrency)
+            if most is not None and stuck > most:
                 self.stop(WorkerExit.STUCK, f"{stuck} tasks are stuck beyond their time limit")
             if self._ends_at.expired:
                 self.stop(WorkerExit.OK, f"{self.settings.max_seconds:g} s have passed")
@@ -355,12 +352,28 @@ class Engine:
     def health(self) -> WorkerHealth:
         """Return how the worker is doing."""
         tasks = {
-            pool.task.name: TaskHealth(pool.running, len(pool.queue), len(pool.stuck), dict(pool.counts))
+            pool.task.name: TaskHealth(
+                running=pool.running, queued=len(pool.queue), stuck=len(pool.stuck), counts=dict(pool.counts)
+            )
             for pool in self.pools
         }
         state = "stopping" if self.stopping.is_set() else "running" if self.started else "starting"
         parked, overdue = (0, 0) if self._parking is None else (len(self._parking), self._parking.overdue)
-        return WorkerHealth(state, self.connected, parked, tasks, self.last_error, overdue=overdue)
+        return WorkerHealth(
+            state=state,
+            connected=self.connected,
+            parked=parked,
+            tasks=tasks,
+            last_error=self.last_error,
+            overdue=overdue,
+            outage=self._why_down(),
+        )
+
+    def _why_down(self) -> str | None:
+        outage, connection = self._outage, self._connection
+        if outage is not None or connection is None:
+            return None if outage is None else str(outage)
+        return connection.stats().outage
 
     def notify(self, event: str, *arguments: object) -> None:
         """Call a method of every middleware; what it raises is logged."""
@@ -407,7 +420,7 @@ class Engine:
             self.log(level, "%s: stopping: %s", self.name, reason, extra=self.log_fields)
         self.stopping.set()
 
-    def finish(self, timeout: float) -> WorkerExit:
+    def finish(self, timeout: float | None) -> WorkerExit:
         """Wait for what runs, disconnect, and return how the worker ended.
 
         Args:
@@ -454,7 +467,7 @@ class Engine:
             self._parking.stop()
             self._parking.join_until(deadline)
         if self._connection is not None:
-            self._connection.disconnect(timeout=deadline.remaining())
+            self._connection.close(timeout=deadline.remaining())
         if not self.stopping.is_set():  # another attempt follows
             for pool in self.pools:
                 for slot in pool.slots:

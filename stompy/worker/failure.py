@@ -8,20 +8,27 @@ by its id.
 from __future__ import annotations
 
 import hashlib
-import random
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Literal
 
 from stompy.connection.connection import Connection
-from stompy.connection.message import Message
-from stompy.connection.sending import MessageArguments
+from stompy.connection.message import DELIVERY_HEADERS, Message, delivery_of, headers_to_copy
 from stompy.deadline import check_seconds
+from stompy.default import DEFAULT
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
-from stompy.errors import ConfigurationError, ConnectionLost, LocalProtocolError, SendTimeout, StompError, StompTimeout
+from stompy.dialects.options import SendOptions
+from stompy.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    LocalProtocolError,
+    SendTimeoutError,
+    StompError,
+    StompTimeoutError,
+)
 from stompy.printable import printable
 from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, Reject, Retry, Task
 
@@ -44,15 +51,6 @@ _LONGEST_DELAY = 1e8
 
 _MAX_TEXT = 300
 """Characters of an error message in a header."""
-
-_BROKERS_OWN = frozenset((
-    "ack", "content-length", "content-type", "destination", "message-id", "receipt", "redelivered", "subscription",
-    "timestamp", "transaction", "persistent", "breadcrumbId", "JMSXUserID", "JMSXDeliveryCount", "_AMQ_DUPL_ID",
-    "_AMQ_GROUP_SEQUENCE", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "AMQ_SCHEDULED_REPEAT",
-    "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_CRON", "scheduledJobId", "redelivery-count", "x-delivery-count", "browser",
-    "destination-type", "subscription-type",
-))  # fmt: skip
-"""Headers of a message that its copy does not have: the broker sets them, or they must not take effect twice."""
 
 _EXPIRY = frozenset(("expires", "expiration"))
 
@@ -91,30 +89,25 @@ class Decision:
     reason: str = ""
 
 
-def decide(task: Task, attempt: int, error: BaseException, jitter: Callable[[], float] = random.random) -> Decision:
+def decide(task: Task, attempt: int, error: BaseException) -> Decision:
     """Return what is done about a failed attempt.
 
     Args:
         task: of the message.
         attempt: the number of the attempt that failed.
         error: what the task raised.
-        jitter: returns a number from 0 to 1.
     """
     if isinstance(error, Defer):
         return Decision("defer", min(error.seconds, _LONGEST_DELAY))
     if isinstance(error, Reject):
         return Decision("dead-letter", reason="rejected")
-    if attempt > task.retries:
+    if task.attempts is not None and attempt >= task.attempts:
         return Decision("dead-letter", reason=f"failed {attempt} times")
-    if isinstance(error, Retry) and error.delay is not None:
+    if isinstance(error, Retry) and error.delay is not DEFAULT:
         return Decision("retry", min(error.delay, _LONGEST_DELAY))
-    if callable(task.retry_delay):
-        delay = max(0.0, task.retry_delay(attempt))
-        check_seconds(delay, "retry_delay", finite=True, optional=False)
-        return Decision("retry", min(delay, _LONGEST_DELAY))
-    first, largest = task.retry_delay
-    bound = min(largest, first * 2 ** min(attempt - 1, 60))
-    return Decision("retry", bound * (0.5 + 0.5 * jitter()))
+    delay = max(0.0, task.backoff(attempt))
+    check_seconds(delay, "backoff", finite=True, optional=False)
+    return Decision("retry", min(delay, _LONGEST_DELAY))
 
 
 def retry_queue(task: Task, message: Message) -> str:
@@ -188,10 +181,10 @@ def now_text() -> str:
 
 def copied_headers(message: Message, *, keep_expiry: bool) -> dict[str, str]:
     """Return the headers of a message that a copy has too."""
-    dropped = _BROKERS_OWN if keep_expiry else _BROKERS_OWN | _EXPIRY
-    made = {name: value for name, value in message.headers.items() if name not in dropped}
-    if made.get("expires") == "0":
-        del made["expires"]
+    made = headers_to_copy(message)
+    if not keep_expiry:
+        for name in _EXPIRY:
+            made.pop(name, None)
     made.setdefault(ORIGINAL_ID, message.message_id)
     return made
 
@@ -199,7 +192,7 @@ def copied_headers(message: Message, *, keep_expiry: bool) -> dict[str, str]:
 def fingerprint(message: Message) -> bytes:
     """Return a hash of a message that is the same when it is redelivered; RabbitMQ then changes its message-id."""
     hashed = hashlib.sha256(message.body)
-    dropped = _BROKERS_OWN | {"persistent", "destination"}
+    dropped = DELIVERY_HEADERS | {"persistent", "destination"}
     for name, value in sorted(message.headers.items()):
         if name not in dropped:
             hashed.update(f"\0{name}\0{value}".encode("utf-8", "replace"))
@@ -345,13 +338,13 @@ def _plain(copy: Copy) -> Copy:
 
 def make_redelivered(message: Message, error: StompError) -> None:
     """End the session of a message that was not settled in time, as the broker redelivers only what a session left."""
-    if isinstance(error, (StompTimeout, SendTimeout)):
+    if isinstance(error, (StompTimeoutError, SendTimeoutError)):
         end_session(message, f"a message was not settled in time: {error}")
 
 
 def end_session(message: Message, reason: str) -> None:
     """End the session of a message, so that the broker redelivers it."""
-    message._link.fail(ConnectionLost(reason))
+    delivery_of(message).link.fail(ConnectionLostError(reason))
 
 
 def _settle(connection: Connection, dialect: Dialect, pairs: Sequence[tuple[Message, Copy]]) -> None:
@@ -369,15 +362,15 @@ def _settle(connection: Connection, dialect: Dialect, pairs: Sequence[tuple[Mess
         options = _options(dialect, copy)
         if dialect.supports("dedupe_id") and copy.identity:
             options["dedupe_id"] = copy.identity
-        receipts.append(connection.send(copy.destination, copy.body, receipt=True, **options))
+        receipts.append(connection.send_async(copy.destination, copy.body, **options))
     for receipt in receipts:
-        receipt.wait()
+        receipt.result()
     for message, _ in pairs:
         message.ack()
 
 
-def _options(dialect: Dialect, copy: Copy) -> MessageArguments:
-    options: MessageArguments = {"headers": copy.headers, "content_type": copy.content_type}
+def _options(dialect: Dialect, copy: Copy) -> SendOptions:
+    options: SendOptions = {"headers": copy.headers, "content_type": copy.content_type}
     if dialect.supports("persistent"):
         options["persistent"] = copy.persistent
     if copy.delay > 0:

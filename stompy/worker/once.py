@@ -4,37 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from stompy.connection.codec import Body, encode_body, user_headers
-from stompy.connection.message import Message
-from stompy.errors import NotConnected
-from stompy.frames.frame import Headers
+from stompy.connection.detached import detached
+from stompy.connection.encoding import check_destination
+from stompy.default import DEFAULT, Default
+from stompy.dialects.options import SendOptions, check_send_options
+from stompy.errors import NotConnectedError
 from stompy.worker.failure import ATTEMPT, decide
 from stompy.worker.task import Task, TaskContext
+from stompy.worker.task_queue import key_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SentMessage:
     """What a task sent by its context.
 
     Attributes:
         destination: as given.
         body: as given.
-        content_type: as given.
-        headers: as given.
-        options: the other arguments that were given, such as `persistent`.
+        options: those that were given, such as `headers` and `persistent`.
     """
 
     destination: str
-    body: Any
-    content_type: str | None = None
-    headers: Mapping[str, object] | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
+    body: Body
+    options: SendOptions = field(default_factory=SendOptions)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class RanOnce:
     """What became of a message; returned by `Worker.run_once`.
 
@@ -53,28 +54,33 @@ class RanOnce:
     sent: list[SentMessage] = field(default_factory=list)
 
 
-class _Recorder:
-    """In the place of a connection and a transaction."""
+class SendRecorder:
+    """In the place of a connection and a transaction: records what is sent, in `sent` if it is given."""
 
     dialect = "stompy"
 
-    def __init__(self) -> None:
-        self.sent: list[SentMessage] = []
+    def __init__(self, sent: list[SentMessage] | None = None) -> None:
+        self.sent = [] if sent is None else sent
 
     def send(
         self,
         destination: str,
-        body: Any = b"",
+        body: Body = b"",
         *,
-        content_type: str | None = None,
-        headers: Mapping[str, object] | None = None,
-        **options: object,
+        confirm: bool = False,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
     ) -> None:
-        given = {name: value for name, value in options.items() if value not in (None, False)}
-        self.sent.append(SentMessage(destination, body, content_type, headers, given))
+        """Check the arguments as `Connection.send` does, and record them."""
+        check_destination(destination)
+        check_send_options(options)
+        encode_body(body, options.get("content_type"))
+        user_headers(options.get("headers"))
+        given = cast("SendOptions", {name: value for name, value in options.items() if value is not None})
+        self.sent.append(SentMessage(destination=destination, body=body, options=given))
 
     def __getattr__(self, name: str) -> Any:
-        raise NotConnected(f"run_once has no connection, so it has no {name!r}")
+        raise NotConnectedError(f"there is no connection here, so there is no {name!r}")
 
 
 def run_once(
@@ -86,19 +92,35 @@ def run_once(
     attempt: int,
 ) -> RanOnce:
     """Run a task for a message made of the arguments."""
-    data, kind = encode_body(body, content_type)
-    fields = {"destination": destination, "message-id": "run-once", ATTEMPT: str(attempt), **user_headers(headers)}
-    if kind is not None:
-        fields["content-type"] = kind
-    # A message needs little of its delivery as long as nobody acknowledges it.
-    delivery = SimpleNamespace(ack_mode="auto", cumulative=False, source=None, link=SimpleNamespace(alive=False))
-    message = Message(cast("Any", delivery), Headers(fields), data)
-    recorder = _Recorder()
+    recorder = SendRecorder()
+    fields = {"message-id": "run-once", ATTEMPT: str(attempt), **(headers or {})}
+    message = detached(
+        body,
+        destination=destination,
+        headers=fields,
+        content_type=content_type,
+        ack="client-individual",
+        sender=recorder,
+    )
     transaction = cast("Any", recorder) if task.transactional else None
-    context = TaskContext(message, attempt, task.name, cast("Any", recorder), transaction)
+    context = TaskContext(
+        message=message,
+        attempt=attempt,
+        task=task.name,
+        connection=cast("Any", recorder),
+        transaction=transaction,
+    )
     try:
+        if task.key is not None:
+            key_of(task, message)
         value = task.call(message, context)
     except BaseException as error:
         decision = decide(task, attempt, error)
-        return RanOnce(decision.action, None, error, decision.delay, [] if task.transactional else recorder.sent)
-    return RanOnce("processed", value, None, 0.0, recorder.sent)
+        return RanOnce(
+            outcome=decision.action,
+            value=None,
+            error=error,
+            delay=decision.delay,
+            sent=[] if task.transactional else recorder.sent,
+        )
+    return RanOnce(outcome="processed", value=value, error=None, delay=0.0, sent=recorder.sent)

@@ -214,10 +214,16 @@ class ParkingLot(DaemonThread):
                 if taken:
                     self._moving = len(taken)
                     return taken
-                soonest = min((lane.next() for lane in self._lanes), default=math.inf)
+                soonest = self._soonest()
                 left = None if soonest == math.inf else max(0.0, soonest - self._engine.now())
-                self._condition.wait(self._engine.at_most(left))
+                self._condition.wait_for(partial(self._changed, soonest), self._engine.at_most(left))
             return []
+
+    def _changed(self, soonest: float) -> bool:
+        return self._stopped or self._soonest() < soonest
+
+    def _soonest(self) -> float:
+        return min((lane.next() for lane in self._lanes), default=math.inf)
 
     def _move(self, taken: Sequence[tuple[_Lane, Message]]) -> None:
         now = self._engine.now()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import time
-
 from stompy.forks import Owner, never_free, when_forked
 from stompy.locks import Rank, make_lock
+from stompy.world import os, sqlite3, time
 
 
 class SqliteSeen:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import socket
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -14,11 +11,12 @@ from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError
 from stompy.forks import Owner, when_forked
 from stompy.threads import DaemonThread
+from stompy.world import os, socket, time
 
 _LOG = logging.getLogger("stompy.worker")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHealth:
     """How a task is doing.
 
@@ -37,7 +35,7 @@ class TaskHealth:
     counts: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHealth:
     """How a worker is doing; returned by `Worker.health`.
 
@@ -50,6 +48,8 @@ class WorkerHealth:
         processes: number of child processes that run; 0 without `processes=`.
         hung: number of child processes that run and have not been heard from for 10 seconds.
         overdue: parked messages whose time has come and that were not moved yet.
+        outage: why there is no session and when the next attempt is made, such as
+            `localhost:61613: connection refused; attempt 7 in 3.2 s`; `None` if there is one.
     """
 
     state: str
@@ -60,6 +60,7 @@ class WorkerHealth:
     processes: int = 0
     hung: int = 0
     overdue: int = 0
+    outage: str | None = None
 
     @property
     def ready(self) -> bool:

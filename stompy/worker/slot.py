@@ -13,16 +13,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import threading
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from stompy.connection.message import Message
+from stompy.connection.message import Message, delivery_of
 from stompy.connection.transaction import Transaction
-from stompy.errors import AckError, BrokerError, ConnectionLost, NotConnected, StompError
+from stompy.errors import AckError, BrokerError, NotConnectedError, SessionError, StompError, is_passing
 from stompy.forks import ChildEnds
-from stompy.locks import Condition, Rank, make_lock
+from stompy.locks import Rank, make_condition, make_lock
 from stompy.threads import DaemonThread
 from stompy.worker.crashes import CRASHED, Note
 from stompy.worker.failure import (
@@ -44,6 +42,7 @@ from stompy.worker.failure import (
 )
 from stompy.worker.task import ProcessCrashed, Reject, Retry, Task, TaskContext, TimeLimitExceeded, persistence
 from stompy.worker.task_queue import RateLimit, TaskQueue
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +107,7 @@ class Commits:
     """
 
     def __init__(self) -> None:
-        self._changed = Condition()
+        self._changed = make_condition("commits", None)
         self._running = 0
         self._alone = False
         self._blamed: Message | None = None
@@ -143,7 +142,9 @@ class Commits:
             # The one that is being committed alone may be refused at this moment.
             self._changed.wait_for(lambda: not self._alone)
             blamed = self._blamed
-            return blamed is not None and blamed is not message and blamed._link is message._link
+            return (
+                blamed is not None and blamed is not message and delivery_of(blamed).link is delivery_of(message).link
+            )
 
 
 class _Replaced(Exception):
@@ -274,6 +275,7 @@ class Slot(DaemonThread):
         error: BaseException | None = None
         try:
             self._engine.notify("before", self._task, job.message)
+            self._pool.queue.check_key(job.message)
             points, refusal = self._refusals
             if self._task.transactional and points >= _TOO_MANY and refusal is not None:
                 # It was refused again when no other was committed beside it; once more would end the session with the
@@ -304,7 +306,7 @@ class Slot(DaemonThread):
             except BaseException as late:  # the commit stands
                 self._engine.broke("the store of ids", late, self._task)
             self._processed(job)
-        elif settling and isinstance(error, StompError) and (error.retryable or isinstance(error, _REFUSED)):
+        elif settling and isinstance(error, StompError) and (is_passing(error) or isinstance(error, _REFUSED)):
             # If nothing of it was written, the session has ended by something else: that of another message, unless
             # the task has sent it outside of its transaction.
             self._unsettled(job, error, doubt=job.transaction is not None and not job.transaction._written)
@@ -343,7 +345,13 @@ class Slot(DaemonThread):
 
         if task.with_context:
             number = job.attempts().number
-            context = TaskContext(job.message, number, task.name, self._engine.connection, job.transaction)
+            context = TaskContext(
+                message=job.message,
+                attempt=number,
+                task=task.name,
+                connection=self._engine.connection,
+                transaction=job.transaction,
+            )
         if task.retry_in_place is None:
             return call(job.message, context)
         import tenacity
@@ -387,13 +395,13 @@ class Slot(DaemonThread):
         try:
             if value is None or (reply := self._reply_to(job, value)) is None:
                 # With a key, alone: a slot that writes for others must not keep the next message of its key waiting.
-                job.message._delivery.acker.acknowledge(job.message, "ACK", shared=self._task.key is None)
+                delivery_of(job.message).acker.acknowledge(job.message, "ACK", shared=self._task.key is None)
             else:
                 settle(self._engine.connection, (job.message, reply))
-        except (AckError, ConnectionLost, NotConnected) as error:
+        except (AckError, SessionError, NotConnectedError) as error:
             self._unsettled(job, error)
         except BaseException as error:
-            if isinstance(error, StompError) and error.retryable:
+            if isinstance(error, StompError) and is_passing(error):
                 self._unsettled(job, error)
             else:
                 return self._fail(job, error)  # such as a value that cannot be sent
@@ -412,8 +420,8 @@ class Slot(DaemonThread):
         attempt = job.attempts()
         try:
             decision = decide(task, attempt.number, error)
-        except BaseException as bug:  # of the user's retry_delay
-            error, decision = bug, Decision("dead-letter", reason="retry_delay failed")
+        except BaseException as bug:  # of the user's backoff
+            error, decision = bug, Decision("dead-letter", reason="backoff failed")
         counts = decision.action == "retry"
         level = logging.INFO if decision.action == "defer" else logging.WARNING
         expected = decision.action != "dead-letter" or isinstance(error, (Reject, Retry))
@@ -462,7 +470,9 @@ class Slot(DaemonThread):
             extra=log_fields(self._task, job.message),
         )  # fmt: skip
         points, refusal = self._refusals
-        if isinstance(error, BrokerError) or (not error.retryable and not isinstance(error, (AckError, NotConnected))):
+        if isinstance(error, BrokerError) or (
+            not is_passing(error) and not isinstance(error, (AckError, NotConnectedError))
+        ):
             doubt = doubt or self._engine.commits.blames_another(job.message)
             self._engine.refused(job.message, points + (_DOUBT if doubt else _REFUSAL), error)
             if not doubt:

@@ -9,22 +9,19 @@ ignored once it runs tasks, so that no child gets two of them for one stop.
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import subprocess
 import sys
-import tempfile
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from stompy.deadline import Deadline
 from stompy.locks import Rank, make_lock
+from stompy.threads import Repeats
 from stompy.worker.crashes import Crashes, collect, prepare
 from stompy.worker.engine import WorkerExit
 from stompy.worker.service import TaskHealth, WorkerHealth
+from stompy.worker.signals import stacks_on_request, stop_signals
+from stompy.world import os, signal, subprocess, tempfile, threading, time
 
 _LOG = logging.getLogger("stompy.worker")
 
@@ -40,7 +37,7 @@ _MAX_FAILED_STARTS = 5
 
 _LONGEST_DELAY = 10.0
 _GRACE = 10.0
-"""Seconds beyond `stop_timeout` after which a child is killed."""
+"""Seconds beyond `close_timeout` after which a child is killed."""
 
 _SILENT = 10.0
 """Seconds without a report after which a child counts as hung."""
@@ -218,7 +215,7 @@ class Supervisor:
     Args:
         name: of the worker.
         processes: number of children.
-        stop_timeout: seconds that the tasks of a child get to finish.
+        close_timeout: seconds that the tasks of a child get to finish.
         on_poll: called several times per second.
         hung: seconds without a report after which a child is killed and replaced.
     """
@@ -227,19 +224,20 @@ class Supervisor:
         self,
         name: str,
         processes: int,
-        stop_timeout: float,
+        close_timeout: float,
         on_poll: Callable[[], None] = lambda: None,
         *,
         hung: float = _HUNG,
     ) -> None:
         self._name = name
         self._processes = processes
-        self._stop_timeout = stop_timeout
+        self._close_timeout = close_timeout
         self._on_poll = on_poll
         self._hung = hung
         self._children: list[_Child] = []
         self._signal: int | None = None
         self._signals = 0
+        self._repeats = Repeats()
         self._looked = time.monotonic()
         self._lock = make_lock(Rank.LEAF, "supervisor")
         """That a report is either of a process that runs or part of the past."""
@@ -250,9 +248,12 @@ class Supervisor:
         """Run the children until a signal comes or none can be kept running; return the exit code."""
         before = {}
         if threading.current_thread() is threading.main_thread():
-            before = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
+            before = {number: signal.signal(number, self._handle) for number in stop_signals()}
         try:
-            with tempfile.TemporaryDirectory(prefix="stompy-worker-") as folder:
+            with (
+                tempfile.TemporaryDirectory(prefix="stompy-worker-") as folder,
+                stacks_on_request(self._ask_for_stacks),
+            ):
                 self._children = [_Child(n, self._name, Path(folder)) for n in range(1, self._processes + 1)]
                 try:
                     code = self._supervise()
@@ -279,13 +280,20 @@ class Supervisor:
             overdue=sum(report.overdue for report in reports),
             tasks=tasks,
             last_error=next((report.last_error for report in reports if report.last_error), None),
+            outage=next((report.outage for report in reports if report.outage), None),
             processes=sum(child.process is not None for child in self._children),
             hung=sum(child.silence >= min(_SILENT, self._hung) for child in self._children),
         )
 
     def _handle(self, number: int, frame: object) -> None:
-        self._signals += 1
-        self._signal = number
+        if not self._repeats(number):
+            self._signals += 1
+            self._signal = number
+
+    def _ask_for_stacks(self) -> None:
+        for child in self._children:
+            if child.process is not None and child.report is not None:  # others may not handle the signal yet
+                child.process.send_signal(signal.SIGUSR1)
 
     def _supervise(self) -> WorkerExit | None:
         """Start and restart children; return the exit code, or `None` if a signal came."""
@@ -351,7 +359,7 @@ class Supervisor:
                 self._died(child)  # before it was asked to stop
             child.order_to_stop()
         live = [child for child in self._children if child.process is not None]
-        deadline = Deadline(self._stop_timeout + _GRACE)
+        deadline = Deadline(self._close_timeout + _GRACE)
         while any(child.process and child.process.poll() is None for child in live):
             if deadline.expired or self._signals >= 2:
                 break
@@ -392,7 +400,7 @@ def _add(tasks: dict[str, TaskHealth], report: WorkerHealth, *, ended: bool = Fa
     """Add a report to a sum; of a process that has ended, its counters only."""
     for name, task in report.tasks.items():
         if ended:
-            task = TaskHealth(0, 0, 0, task.counts)
+            task = TaskHealth(running=0, queued=0, stuck=0, counts=task.counts)
         tasks[name] = _sum(tasks[name], task) if name in tasks else task
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, cast
 
+from stompy.backoff import Backoff, check_attempts
 from stompy.connection.codec import Body
 from stompy.connection.connection import Connection
-from stompy.connection.message import Message
+from stompy.connection.message import Message, persistent_option
 from stompy.connection.transaction import Transaction
 from stompy.deadline import check_seconds
+from stompy.default import DEFAULT, Default, given
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import BodyDecodeError, ConfigurationError
@@ -20,13 +22,15 @@ if TYPE_CHECKING:
     import tenacity
     from typing_extensions import Unpack
 
-    from stompy.connection.sending import MessageArguments
+    from stompy.dialects.options import SendOptions
 
 Decode = Callable[[Message], Any] | Literal["json", "arguments"]
 """How a message becomes the arguments of a task; see `Worker.task`."""
 
-RetryDelay = tuple[float, float] | Callable[[int], float]
-"""Seconds before a retry: the first and the largest, or a function of the number of the failed attempt."""
+Delays = Backoff | Callable[[int], float]
+"""Seconds before the next attempt: a `Backoff`, or a function of the number of the failed attempt."""
+
+TASK_BACKOFF = Backoff(first=1.0, longest=60.0)
 
 
 class Retry(Exception):
@@ -34,11 +38,11 @@ class Retry(Exception):
 
     Args:
         reason: for the log and the dead letter.
-        delay: seconds; `None` uses the task's `retry_delay`.
+        delay: seconds; by default those of the task's `backoff`.
     """
 
-    def __init__(self, reason: str = "", *, delay: float | None = None) -> None:
-        check_seconds(delay, "delay", finite=True)
+    def __init__(self, reason: str = "", *, delay: float | Default = DEFAULT) -> None:
+        check_seconds(given(delay, 0.0), "delay", finite=True, optional=False)
         super().__init__(reason)
         self.delay = delay
 
@@ -87,7 +91,7 @@ class SeenStore(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TaskContext:
     """What a task may know about its message; passed to a task that has a parameter named `context`.
 
@@ -111,8 +115,8 @@ class TaskContext:
         body: Body = b"",
         *,
         confirm: bool = False,
-        timeout: float | None = None,
-        **arguments: Unpack[MessageArguments],
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
     ) -> None:
         """Send a message, in the transaction if the task is transactional.
 
@@ -121,17 +125,17 @@ class TaskContext:
             body: as for `Connection.send`.
             confirm: as for `Connection.send`; what is in a transaction is confirmed by its commit.
             timeout: as for `Connection.send`; not of what is in a transaction.
-            arguments: as for `Connection.send`. By default the message is persistent if the task's message is.
+            options: see `SendOptions`. By default the message is persistent if the task's message is.
 
         Raises:
             StompError: as `Connection.send` and `Transaction.send`.
         """
-        if arguments.get("persistent") is None:
-            arguments["persistent"] = persistence(self.connection, self.message)
+        if options.get("persistent") is None and "persistent" not in (options.get("headers") or ()):
+            options["persistent"] = persistence(self.connection, self.message)
         if self.transaction is None:
-            self.connection.send(destination, body, confirm=confirm, timeout=timeout, **arguments)
+            self.connection.send(destination, body, confirm=confirm, timeout=timeout, **options)
         else:
-            self.transaction.send(destination, body, **arguments)
+            self.transaction.send(destination, body, **options)
 
 
 def persistence(connection: Connection, message: Message) -> bool | None:
@@ -139,20 +143,19 @@ def persistence(connection: Connection, message: Message) -> bool | None:
 
     `None` leaves it to the broker.
     """
-    able = dialect_named(connection.dialect).supports("persistent")
-    return True if able and message.headers.get("persistent", "").lower() == "true" else None
+    return persistent_option(message, dialect_named(connection.dialect))
 
 
 class TaskArguments(TypedDict, total=False):
     """The keyword arguments of `Worker.task` and `Worker.add`; for their meaning see there."""
 
     name: str | None
-    retries: int
-    retry_delay: RetryDelay
+    attempts: int | None
+    backoff: Delays
     retry_in_place: tenacity.BaseRetrying | None
     dead_letter: str | None
     concurrency: int | None
-    key: Callable[[Message], object] | None
+    key: str | Callable[[Message], Hashable] | None
     prefetch: int | None
     decode: Decode | None
     time_limit: float | None
@@ -173,7 +176,7 @@ class TaskListener:
 
         class Orders(stompy.TaskListener):
             destination = "/queue/orders"
-            retries = 5
+            attempts = 5
 
             def on_message(self, message):
                 ...
@@ -203,12 +206,12 @@ class Task:
         destinations: Sequence[str],
         *,
         name: str | None = None,
-        retries: int = 3,
-        retry_delay: RetryDelay = (1.0, 60.0),
+        attempts: int | None = 4,
+        backoff: Delays = TASK_BACKOFF,
         retry_in_place: tenacity.BaseRetrying | None = None,
         dead_letter: str | None = None,
         concurrency: int | None = None,
-        key: Callable[[Message], object] | None = None,
+        key: str | Callable[[Message], Hashable] | None = None,
         prefetch: int | None = None,
         decode: Decode | None = None,
         time_limit: float | None = None,
@@ -223,12 +226,12 @@ class Task:
     ) -> None:
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.destinations = tuple(destinations)
-        self.retries = retries
-        self.retry_delay = retry_delay
+        self.attempts = attempts
+        self.backoff = backoff
         self.retry_in_place = retry_in_place
         self.dead_letter = dead_letter
         self.concurrency = concurrency
-        self.key = key
+        self.key = _of_header(key) if isinstance(key, str) else key
         self.prefetch = prefetch
         self.time_limit = time_limit
         self.rate = rate
@@ -245,16 +248,16 @@ class Task:
         if self.dead_letter is None and any(set(WILDCARDS) & set(each) for each in self.destinations):
             # The default, such as /queue/orders.eu.dead, may match /queue/orders.> itself.
             raise ConfigurationError(f"task {self.name!r} has a wildcard destination, so it needs a dead_letter=")
-        check_count(self.retries, "retries", least=0)
+        check_attempts(self.attempts)
         for name in ("concurrency", "prefetch"):
             if getattr(self, name) is not None:
                 check_count(getattr(self, name), name)
         check_seconds(self.time_limit, "time_limit", positive=True)
         check_seconds(self.rate, "rate", positive=True)
-        if not callable(self.retry_delay):
-            first, largest = self.retry_delay
-            check_seconds(first, "retry_delay", finite=True, optional=False)
-            check_seconds(largest, "retry_delay", finite=True, optional=False)
+        if self.key is not None and not callable(self.key):
+            raise ConfigurationError(f"key must be the name of a header or a function of the message, not {self.key!r}")
+        if not callable(self.backoff):
+            raise ConfigurationError(f"backoff must be a Backoff or a function, not {self.backoff!r}")
         if self.retry_in_place is not None and not hasattr(self.retry_in_place, "copy"):
             raise ConfigurationError(f"retry_in_place must be a tenacity.Retrying, not {self.retry_in_place!r}")
 
@@ -301,6 +304,16 @@ def check_count(value: object, name: str, *, least: int = 1) -> None:
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
+
+
+def _of_header(name: str) -> Callable[[Message], Hashable]:
+    def key(message: Message) -> str:
+        value = message.headers.get(name)
+        if value is None:
+            raise LookupError(f"the message has no header {name!r}")
+        return value
+
+    return key
 
 
 def _binding(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import queue
-import time
 from collections import deque
 from collections.abc import Hashable
 
 from stompy.connection.message import Message
 from stompy.locks import Rank, make_condition, make_lock
-from stompy.worker.task import Task
+from stompy.worker.failure import class_of, text_of
+from stompy.worker.task import Reject, Task
+from stompy.world import queue, time
 
 
 class TaskQueue:
@@ -23,12 +23,14 @@ class TaskQueue:
 
     def __init__(self, task: Task, limit: int | None) -> None:
         self._ready: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._key = task.key
+        self._task = task
         self._limit = limit
         self._lines: dict[Hashable, _Line] = {}
         """By key."""
         self._line_of: dict[int, _Line] = {}
         """By `id` of each message that is here or running."""
+        self._without_key: dict[int, Reject] = {}
+        """The same for messages whose key failed."""
         self._lock = make_condition("task queue")
         self._closed = False
 
@@ -37,24 +39,33 @@ class TaskQueue:
         if self._limit is not None:
             with self._lock:
                 self._lock.wait_for(lambda: self._closed or self._count() < (self._limit or 0))
-        if self._key is None:
-            self._ready.put(message)
+        if self._task.key is not None and not self._join_line(message):
             return
-        try:
-            key: Hashable = self._key(message)
-        except BaseException:
-            key = None
-        with self._lock:
-            try:
-                line = self._line(key)
-            except BaseException:  # of the key when it is hashed or compared
-                line = self._line(None)
-            self._line_of[id(message)] = line
-            if line.busy:
-                line.waiting.append(message)
-                return
-            line.busy = True
         self._ready.put(message)
+
+    def _join_line(self, message: Message) -> bool:
+        """Put a message after those of its key; return whether a slot may have it now."""
+        try:
+            key = key_of(self._task, message)
+            with self._lock:
+                line = self._line_of[id(message)] = self._line(key)
+                if line.busy:
+                    line.waiting.append(message)
+                    return False
+                line.busy = True
+        except Reject as failure:
+            with self._lock:
+                self._without_key[id(message)] = failure
+        except BaseException as error:  # of the key, when it is compared
+            with self._lock:
+                self._without_key[id(message)] = _no_key(error)
+        return True
+
+    def check_key(self, message: Message) -> None:
+        """Raise why a message has no place in the order, if it has none."""
+        failure = self._without_key.get(id(message)) if self._without_key else None
+        if failure is not None:
+            raise failure
 
     def _line(self, key: Hashable) -> _Line:
         line = self._lines.get(key)
@@ -72,9 +83,10 @@ class TaskQueue:
 
     def done(self, message: Message) -> None:
         """Let the next message of the same key run."""
-        if self._key is None:
+        if self._task.key is None:
             return
         with self._lock:
+            self._without_key.pop(id(message), None)
             line = self._line_of.pop(id(message), None)
             if line is None:
                 return
@@ -100,6 +112,28 @@ class TaskQueue:
 
     def _count(self) -> int:
         return self._ready.qsize() + sum(len(line.waiting) for line in self._lines.values())
+
+
+def key_of(task: Task, message: Message) -> Hashable:
+    """Return the key of a message.
+
+    Raises:
+        Reject: the key function raised, or its value cannot be hashed. Without a key the message has no place in the
+            order, so another attempt would not keep that.
+    """
+    assert task.key is not None
+    try:
+        key = task.key(message)
+        hash(key)
+    except BaseException as error:
+        raise _no_key(error) from error
+    return key
+
+
+def _no_key(error: BaseException) -> Reject:
+    failure = Reject(f"its key failed: {class_of(error)}: {text_of(error)}")
+    failure.__cause__ = error
+    return failure
 
 
 class _Line:

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-import os
-import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stompy.connection.codec import Body
-from stompy.connection.connecting import DEFAULT_URL
+from stompy.connection.connecting import DEFAULT_URL, ConnectOptions
 from stompy.connection.reconnect import Reconnect
 from stompy.deadline import check_seconds
-from stompy.errors import ConcurrencyError, ConfigurationError, NotConnected, StompError
-from stompy.forks import Owner
+from stompy.default import DEFAULT, Default, check_names, given
+from stompy.errors import ConcurrencyError, ConfigurationError, NotConnectedError, StompError
+from stompy.link.settings import Timeouts
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
+from stompy.worker.middleware import Middleware
 from stompy.worker.once import RanOnce, run_once
 from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
+from stompy.worker.signals import Interrupted, Signals, stacks_on_request
 from stompy.worker.supervisor import ChildRole, Supervisor
 from stompy.worker.task import Task, TaskArguments, TaskListener, check_count, task_of_listener
+from stompy.world import os
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from stompy.connection.connecting import ConnectOptions
 
 _LOG = logging.getLogger("stompy.worker")
 
@@ -43,18 +43,21 @@ class Worker:
     Args:
         url: as for `connect`; `None` uses the environment variable `STOMPY_URL`, else `stomp://localhost:61613`.
         concurrency: default number of threads for each task.
-        stop_timeout: seconds that running tasks get to finish when the worker stops.
-        startup_timeout: seconds for the first session; `None` waits for the broker without a limit.
-        reconnect: policy for lost sessions; by default without a limit, or that of a `failover:` address.
-        max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`.
+        reconnect: as for `connect`, but by default `True`.
+        max_stuck: number of tasks beyond their time limit with which the worker goes on; by default `concurrency`;
+            `None` for no limit.
         max_messages: stop in order after this number of messages; with `processes`, each child does and is replaced.
         max_seconds: stop in order after this time; with `processes`, each child does and is replaced.
-        middleware: objects whose methods are called when something happens; see the guide.
+        middleware: called when something happens to a message.
         processes: run the tasks in this number of supervised child processes, each with its own threads; `run` then
             starts the program's command line again in each. `None` runs them in this process.
         http: `host:port`, or a port of this machine, on which `run` serves `/live`, `/ready` and `/metrics`.
         name: part of thread names and log lines.
-        options: further arguments of `connect`.
+        options: further arguments of `connect`. By default of its `timeouts`, the worker waits for its first session
+            without a limit, and running tasks get 20 seconds to finish when it is closed.
+
+    Raises:
+        ConfigurationError: an option is unknown or invalid.
     """
 
     def __init__(
@@ -62,33 +65,35 @@ class Worker:
         url: str | Sequence[str] | None = None,
         *,
         concurrency: int = 8,
-        stop_timeout: float = 20.0,
-        startup_timeout: float | None = None,
-        reconnect: Reconnect | None = None,
-        max_stuck: int | None = None,
+        reconnect: bool | Reconnect | Default = True,
+        max_stuck: int | Default | None = DEFAULT,
         max_messages: int | None = None,
         max_seconds: float | None = None,
-        middleware: Sequence[object] = (),
+        middleware: Sequence[Middleware] = (),
         processes: int | None = None,
         http: str | int | None = None,
         name: str = "worker",
         **options: Unpack[ConnectOptions],
     ) -> None:
+        own = inspect.signature(Worker).parameters
+        check_names("a worker", options, ConnectOptions.__annotations__, own)
         check_count(concurrency, "concurrency")
-        check_seconds(stop_timeout, "stop_timeout", optional=False)
-        check_seconds(startup_timeout, "startup_timeout", positive=True)
         check_seconds(max_seconds, "max_seconds", positive=True)
         if max_messages is not None:
             check_count(max_messages, "max_messages")
         if processes is not None:
             check_count(processes, "processes")
-        if max_stuck is not None:
+        if given(max_stuck, None) is not None:
             check_count(max_stuck, "max_stuck", least=0)
+        if url is None:
+            url = os.environ.get("STOMPY_URL")
+        if not url:
+            url = DEFAULT_URL
+            _LOG.info("%s: neither url nor STOMPY_URL is set: the broker is %s", name, url)
         self._settings = Settings(
-            url=url if url is not None else os.environ.get("STOMPY_URL") or DEFAULT_URL,
+            url=url,
             concurrency=concurrency,
-            stop_timeout=stop_timeout,
-            startup_timeout=startup_timeout,
+            timeouts=given(options.pop("timeouts", DEFAULT), Timeouts()),
             reconnect=reconnect,
             max_stuck=max_stuck,
             max_messages=max_messages,
@@ -96,10 +101,10 @@ class Worker:
             name=name,
             options=options,
         )
-        self._middleware = tuple(middleware)
+        self._middleware: tuple[object, ...] = tuple(middleware)
         telemetry = options.get("telemetry")
         if telemetry is not None:
-            options["telemetry"] = telemetry = telemetry._for_worker()
+            options["telemetry"] = telemetry = telemetry.for_worker()
             self._middleware = (telemetry, *middleware)
         self._processes = processes
         self._http = http
@@ -118,7 +123,7 @@ class Worker:
         """The tasks, in the order in which they were added."""
         return tuple(self._tasks)
 
-    def _override(
+    def override(
         self,
         *,
         url: str | None = None,
@@ -127,7 +132,15 @@ class Worker:
         http: str | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Replace settings by those of the command line, or of a test, which may have the worker use another clock."""
+        """Replace settings before the start, by those of a command line or of a test.
+
+        Args:
+            url: the address of the broker.
+            concurrency: the threads of each task that does not set its own.
+            processes: the child processes.
+            http: the address of the HTTP endpoint.
+            clock: returns the time in seconds since the epoch, for retries.
+        """
         self._clock = self._clock if clock is None else clock
         settings = self._settings
         if concurrency is not None:
@@ -149,16 +162,17 @@ class Worker:
             arguments: the options:
 
                 - `name`: for logs and threads; by default the name of the function.
-                - `retries`: number of further attempts after the first one failed (3). After that the message is a dead
-                  letter.
-                - `retry_delay`: seconds before a retry: the first and the largest of delays that double, of which a
-                  random half is taken off ((1, 60)); or a function of the number of the failed attempt.
+                - `attempts`: how often a message is tried, the first time included (4). After the last attempt it is a
+                  dead letter. `None` for no limit.
+                - `backoff`: the delays between attempts (`Backoff(first=1, longest=60)`), or a function of the number
+                  of the failed attempt that returns seconds.
                 - `retry_in_place`: a `tenacity.Retrying`, with which each attempt calls the function again at once, in
                   the same thread.
                 - `dead_letter`: where dead letters go; by default the queue `<destination>.dead`.
                 - `concurrency`: number of threads; by default the worker's.
-                - `key`: a function of the message. Messages with equal keys are handled one at a time, in order; a
-                  retry then waits in its thread instead of going back to the queue.
+                - `key`: the name of a header, or a function of the message. Messages with equal keys are handled one at
+                  a time, in order; a retry then waits in its thread instead of going back to the queue. A message
+                  whose key is missing or raises is a dead letter.
                 - `prefetch`: unacknowledged messages that the broker may send; by default enough for the threads.
                 - `decode`: `None` passes the message; `"json"` the value in a JSON body; `"arguments"` the members of a
                   JSON object as keyword arguments; a function of the message, what it returns.
@@ -170,7 +184,7 @@ class Worker:
                 - `selector`, `durable`, `exclusive`, `headers`: as for `Connection.subscribe`.
 
         Raises:
-            ConfigurationError: an option is invalid.
+            ConfigurationError: an option is unknown or invalid.
         """
 
         def decorate(function: Function) -> Function:
@@ -185,11 +199,12 @@ class Worker:
         """Add a function or a `TaskListener` as a task; for the arguments see `task`.
 
         Raises:
-            ConfigurationError: an option is invalid, or there is a task of this name.
+            ConfigurationError: an option is unknown or invalid, or there is a task of this name.
             ConcurrencyError: the worker is running.
         """
         if self._engine is not None:
             raise ConcurrencyError("tasks cannot be added to a running worker")
+        check_names("a task", arguments, TaskArguments.__annotations__)
         if isinstance(task, TaskListener):
             own, arguments = task_of_listener(task, arguments)
             made = Task(task.on_message, destinations or own, **arguments)
@@ -206,7 +221,7 @@ class Worker:
             return self._supervisor.health()
         engine = self._engine
         if engine is None:
-            return WorkerHealth("stopped")
+            return WorkerHealth(state="stopped")
         engine.owner.check()
         return engine.health()
 
@@ -244,7 +259,7 @@ class Worker:
         """Connect, subscribe and start the threads; return when the worker takes messages.
 
         Raises:
-            StompError: the broker refused, or was not reached within `startup_timeout`.
+            StompError: the broker refused, or was not reached within `Timeouts.start`.
         """
         engine = self._new_engine()
         try:
@@ -253,23 +268,28 @@ class Worker:
             self._engine = None
             raise
 
-    def stop(self, timeout: float | None = None) -> WorkerExit:
+    def close(self, *, timeout: float | Default | None = DEFAULT) -> WorkerExit:
         """Take no more messages, wait for what runs, disconnect, and return how the worker ended.
 
         A task that calls it gets its own message again, as the session ends before that is acknowledged.
 
         Args:
-            timeout: seconds for running tasks; `None` uses `stop_timeout`.
+            timeout: seconds for running tasks; by default those of `timeouts`.
         """
-        check_seconds(timeout)
+        check_seconds(given(timeout, None))
         engine = self._engine
         if engine is None or engine.owner.forked:
             return WorkerExit.OK
-        engine.stop(WorkerExit.OK, "stop() was called")
+        engine.stop(WorkerExit.OK, "close() was called")
         try:
-            return engine.finish(self._settings.stop_timeout if timeout is None else timeout)
+            return engine.finish(given(timeout, self._settings.close_timeout))
         finally:
             self._engine = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it does not run: it was not started yet, or has ended."""
+        return self._engine is None and self._supervisor is None
 
     def __enter__(self) -> Worker:
         self.start()
@@ -278,7 +298,7 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop()
+        self.close()
 
     def _new_engine(self, role: ChildRole | None = None, ticks: Sequence[Callable[[], None]] = ()) -> Engine:
         if self._engine is not None:
@@ -308,11 +328,12 @@ class Worker:
     # Running as a process.
 
     def run(self) -> int:
-        """Run until SIGTERM, SIGINT or a limit; return the exit code, one of `WorkerExit`.
+        """Run until SIGTERM, SIGINT, SIGHUP or a limit; return the exit code, one of `WorkerExit`.
 
-        After the first signal no message is started, and those that run have `stop_timeout` to finish. A second signal
-        ends at once with 128 + its number; what was not acknowledged is redelivered. In a thread other than the main
-        thread, signals are left alone.
+        After the first signal no message is started, and those that run get the close timeout. A second signal
+        ends at once with 128 + its number; what was not acknowledged is redelivered. The same signal within half a
+        second is the first one, sent twice. SIGUSR1 writes the stack of every thread to standard error, unless the
+        program handles it. In a thread other than the main thread, signals are left alone.
         """
         role = ChildRole.of_environment() if self._processes is not None else None
         systemd = Systemd() if role is None else Systemd({})
@@ -323,7 +344,8 @@ class Worker:
                 endpoint.start()
             if self._processes is not None and role is None:
                 return self._run_children(self._processes, systemd)
-            return self._run_tasks(role, systemd)
+            with stacks_on_request():
+                return self._run_tasks(role, systemd)
         except ConfigurationError as error:
             _LOG.error("%s: not started: %s", self._settings.name, error)
             return WorkerExit.USAGE
@@ -335,19 +357,23 @@ class Worker:
 
     def _run_children(self, processes: int, systemd: Systemd) -> int:
         self._supervisor = supervisor = Supervisor(
-            self._settings.name, processes, self._settings.stop_timeout, systemd.tick
+            self._settings.name, processes, self._settings.close_timeout, systemd.tick
         )
         systemd.notify("READY=1")
         return supervisor.run()
 
     def _run_tasks(self, role: ChildRole | None, systemd: Systemd) -> int:
         engine = self._new_engine(role, [systemd.tick])
-        signals = _Signals(engine, role)
+        signals = Signals(
+            partial(engine.stop, WorkerExit.OK),
+            started=lambda: bool(engine.pools),
+            told_to_stop=None if role is None else lambda: role.told_to_stop,
+        )
         try:
             signals.install()
             code = self._run_engine(engine, systemd)
             signals.raises = False
-        except _Interrupted as interrupted:
+        except Interrupted as interrupted:
             engine.finish(0.0)
             code = WorkerExit.OK if signals.received == 1 else 128 + interrupted.number
         finally:
@@ -360,7 +386,7 @@ class Worker:
     def _run_engine(self, engine: Engine, systemd: Systemd) -> int:
         try:
             engine.start()
-        except NotConnected:
+        except NotConnectedError:
             return WorkerExit.OK  # stopped before it was connected
         except StompError as error:
             _LOG.error("%s: not started: %s", engine.name, error)
@@ -368,64 +394,9 @@ class Worker:
         systemd.notify("READY=1")
         engine.stopping.wait()
         systemd.notify("STOPPING=1")
-        return engine.finish(engine.settings.stop_timeout)
+        return engine.finish(engine.settings.close_timeout)
 
 
 def _obey(engine: Engine, role: ChildRole) -> None:
     if role.told_to_stop:
         engine.stop(WorkerExit.OK, "the parent process says so, or has died")
-
-
-class _Interrupted(BaseException):
-    """A signal came that must not wait: while connecting, or the second one."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-class _Signals:
-    """Stops an engine at SIGTERM and SIGINT, and raises `_Interrupted` in the main thread, once, if that must not wait.
-
-    It raises wherever the main thread is, also in `install`.
-
-    Args:
-        engine: to stop.
-        role: of a child process, which ignores signals until its parent has asked it to stop.
-
-    Attributes:
-        received: number of signals.
-        raises: whether it may raise.
-    """
-
-    def __init__(self, engine: Engine, role: ChildRole | None) -> None:
-        self._engine = engine
-        self._role = role
-        self._before: dict[int, Any] = {}
-        self.received = 0
-        self.raises = True
-        self._owner = Owner("worker")
-
-    def install(self) -> None:
-        """Begin; only in the main thread, as others get no signals."""
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-            for number in self._before:
-                signal.signal(number, self._handle)
-
-    def restore(self) -> None:
-        """End."""
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._owner.forked:  # a child of a task, which `multiprocessing.Process.terminate` is to end
-            self.restore()
-            os.kill(os.getpid(), number)
-            return
-        if self._role is not None and (self.received or not self._role.told_to_stop):
-            return
-        self.received += 1
-        self._engine.stop(WorkerExit.OK, f"received {signal.Signals(number).name}")
-        if self.raises and self.received == (2 if self._engine.pools else 1):
-            raise _Interrupted(number)  # the second signal, or the first one while connecting

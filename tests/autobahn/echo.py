@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost
+from stompy.errors import ConnectionLostError
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket.endpoints import AcceptedTransport, WebSocketDialer, WebSocketListener
 from stompy.transport.websocket.frames import BINARY, TEXT, Decoder, message_frames
@@ -58,13 +58,13 @@ class Tap(SocketTransport):
     def echo(self, transport: WebSocketTransport | AcceptedTransport) -> None:
         """Send each message back by the transport over this one; then end it as links and sessions do."""
         self._transport = transport
-        with contextlib.suppress(ConnectionLost):
+        with contextlib.suppress(ConnectionLostError):
             while transport.recv(Deadline(WITHIN)):
                 self._answer()
             self._answer()
         if not self._client:
             transport.shutdown_write()
-            with contextlib.suppress(ConnectionLost):
+            with contextlib.suppress(ConnectionLostError):
                 while transport.recv(Deadline(WITHIN)):
                     pass
         transport.close()

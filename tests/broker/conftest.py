@@ -11,8 +11,8 @@ import pytest
 from stompy.broker import Broker
 from stompy.broker.budget import MemoryBudget, SessionBudget
 from stompy.broker.consumer import Consumer
-from stompy.broker.message import Item, Message
-from stompy.broker.options import SubscribeOptions
+from stompy.broker.message import Item, StoredMessage
+from stompy.broker.options import SubscribeRequest
 from stompy.broker.queues import Queue
 from stompy.broker.session_state import SessionState
 from stompy.broker.stats import BrokerStats
@@ -115,17 +115,17 @@ def a_session_state(version: str = "1.2", *, max_bytes: int = 1_000_000, max_fra
     )
 
 
-def a_message(destination: str = "/queue/a", body: bytes = b"x", **headers: str) -> Message:
+def a_message(destination: str = "/queue/a", body: bytes = b"x", **headers: str) -> StoredMessage:
     """Return a message that a 1.2 client has sent; in header names `_` stands for `-`."""
     pairs = [(name.replace("_", "-"), value) for name, value in headers.items()]
-    return Message(pairs, destination=destination, body=body, grammar=grammar_of(Version.V1_2))
+    return StoredMessage(pairs, destination=destination, body=body, grammar=grammar_of(Version.V1_2))
 
 
 def a_consumer(
     session: SessionState, queue: Queue, *, mode: str = "client", prefetch: int = 1_000, key: str = "k"
 ) -> Consumer:
     """Return a subscription that takes part in a queue."""
-    options = SubscribeOptions(mode=mode, prefetch=prefetch)
+    options = SubscribeRequest(mode=mode, prefetch=prefetch)
     consumer = Consumer(session, identity="1", destination=queue.name, options=options, key=key)
     queue.join(consumer)
     return consumer

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.broker import broker as broker_module
 from stompy.deadline import Deadline
 from stompy.errors import StompError
@@ -45,7 +45,7 @@ def test_clients_find_the_end_of_the_stream_when_it_stops_and_may_go_by_themselv
     monkeypatch.setattr(broker_module, "_GRACE", WITHIN)
     client = served.client()
     client.subscribe("/queue/a", "client")
-    stop = threading.Thread(target=served.broker.stop, kwargs={"timeout": 2 * WITHIN}, daemon=True)
+    stop = threading.Thread(target=served.broker.close, kwargs={"timeout": 2 * WITHIN}, daemon=True)
     stop.start()
     assert client.rest() == []
     client.raw(b"\n")  # the other direction is still open
@@ -56,20 +56,20 @@ def test_clients_find_the_end_of_the_stream_when_it_stops_and_may_go_by_themselv
 
 @pytest.mark.parametrize("carrier", ["serve", "serve_tcp"])
 def test_it_stops_with_peers_that_read_nothing(request: pytest.FixtureRequest, carrier: str) -> None:
-    served: Served = request.getfixturevalue(carrier)(linger=60.0, max_outbox_bytes=50_000_000)
+    served: Served = request.getfixturevalue(carrier)(limits=BrokerLimits(linger=60.0, max_outbox_bytes=50_000_000))
     for _ in range(3):
         stuck = served.client()
         stuck.subscribe("/topic/a")
     flood = served.client()
     flood.send("/topic/a", *[b"x" * 1_000_000] * 10)
-    served.broker.stop(timeout=20.0)
+    served.broker.close(timeout=20.0)
     assert _threads() == []
 
 
 def test_a_stop_without_time_abandons_nobody_for_long(serve: Serve) -> None:
-    served = serve(linger=60.0)
+    served = serve(limits=BrokerLimits(linger=60.0))
     served.client()
-    served.broker.stop(timeout=0.0)
+    served.broker.close(timeout=0.0)
     until(lambda: not _threads())
 
 
@@ -95,7 +95,7 @@ class _LateListener:
 def test_a_client_accepted_after_stop_is_hung_up_on() -> None:
     listener = _LateListener()
     broker = Broker(listener=listener).start()
-    broker.stop(timeout=0.0)
+    broker.close(timeout=0.0)
     listener.released.set()
     assert listener.ours.recv(Deadline(WITHIN)) == b""
     until(lambda: _threads() == [])
@@ -175,7 +175,7 @@ def test_many_producers_and_consumers_lose_and_double_nothing(mode: str, quick_s
         for thread in threads:
             thread.join(WITHIN)
         until(lambda: sum(map(len, taken)) >= producers * count)
-        broker.stop()
+        broker.close()
         for thread in readers:
             thread.join(WITHIN)
     everything = list(itertools.chain.from_iterable(taken))

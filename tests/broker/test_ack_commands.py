@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from tests.broker.conftest import Serve, Served
 from tests.broker.test_commands import VERSIONS
 
@@ -143,7 +144,7 @@ def test_a_second_ack_and_an_ack_in_auto_mode_are_errors(served: Served) -> None
 
 
 def test_prefetch_bounds_what_waits_for_an_ack(serve: Serve) -> None:
-    served = serve(prefetch=3)
+    served = serve(limits=BrokerLimits(prefetch=3))
     client = served.client()
     client.subscribe("/queue/a", "client-individual")
     client.send("/queue/a", *"12345")
@@ -167,7 +168,7 @@ def test_a_subscription_may_ask_for_its_own_prefetch(served: Served, header: str
 
 @pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
 def test_a_prefetch_count_of_0_is_no_bound_as_at_rabbitmq(serve: Serve, mode: str) -> None:
-    client = serve(prefetch=1).client()
+    client = serve(limits=BrokerLimits(prefetch=1)).client()
     client.subscribe("/queue/a", mode, prefetch_count="0")
     client.send("/queue/a", *"12345")
     assert client.bodies(5) == list("12345")

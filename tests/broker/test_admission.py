@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import stompy
-from stompy.broker import Broker
-from stompy.broker.admission import Admission, Slot, SlotState, network_of
+from stompy.broker import Broker, BrokerLimits
+from stompy.broker.admission import Admission, ClientSlot, SlotState, network_of
 from stompy.transport.tcp import TcpOptions
 
 HERE = "192.0.2.1:1234"
@@ -18,7 +18,7 @@ def an_admission(*, max_sessions: int, max_handshakes: int, budget: int | None =
     return Admission(max_sessions=max_sessions, max_handshakes=max_handshakes, max_handshakes_per_address=budget)
 
 
-def entered(admission: Admission, peer: str = HERE) -> Slot:
+def entered(admission: Admission, peer: str = HERE) -> ClientSlot:
     slot = admission.enter(peer)
     assert slot is not None
     return slot
@@ -96,17 +96,17 @@ def test_clients_that_share_no_address_are_not_counted_by_it() -> None:
 
 
 def test_silent_clients_of_one_address_keep_no_other_address_out() -> None:
-    with Broker(max_handshakes=12) as broker, contextlib.ExitStack() as stack:
+    with Broker(limits=BrokerLimits(max_handshakes=12)) as broker, contextlib.ExitStack() as stack:
         host, port = broker.url.removeprefix("stomp://").split(":")
         for _ in range(40):
             stack.enter_context(socket.create_connection((host, int(port)), 20))
         with pytest.raises(stompy.ConnectError):
-            stompy.connect(broker.url, reconnect=None)
+            stompy.connect(broker.url, reconnect=False)
         for _ in range(38):
-            stompy.connect(broker.url, reconnect=None, tcp=TcpOptions(source="127.0.0.2")).disconnect()
+            stompy.connect(broker.url, reconnect=False, tcp=TcpOptions(source="127.0.0.2")).close()
 
 
 def test_ten_clients_of_one_host_at_once_are_nothing_unusual() -> None:
     with Broker() as broker, ThreadPoolExecutor(10) as budget:
-        for connection in list(budget.map(lambda _: stompy.connect(broker.url, reconnect=None), range(30))):
-            connection.disconnect()
+        for connection in list(budget.map(lambda _: stompy.connect(broker.url, reconnect=False), range(30))):
+            connection.close()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, ConnectError, NotConnected
+from stompy.errors import ConfigurationError, ConnectError, NotConnectedError
 from stompy.transport.memory import MemoryListener
 from stompy.transport.tcp import TcpDialer
 from stompy.transport.tls.endpoints import TlsDialer
@@ -53,16 +53,16 @@ def test_it_serves_inside_its_block_and_leaves_no_thread() -> None:
 
 def test_start_and_stop_may_be_repeated() -> None:
     broker = Broker()
-    broker.stop()
+    broker.close()
     assert broker.start() is broker.start()
-    broker.stop()
-    broker.stop()
+    broker.close()
+    broker.close()
     assert _threads() == []
 
 
 def test_the_url_is_known_from_the_first_start_on() -> None:
     broker = Broker()
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         _ = broker.url
     assert repr(broker) == "<Broker ? stopped>"
     with broker:
@@ -101,7 +101,7 @@ def test_listening_for_other_machines_with_tls_is_told_without_reproach(
 
 
 def test_a_slow_handshake_ends_by_the_connect_timeout_and_holds_up_nobody(certificates: Certificates) -> None:
-    with Broker(tls=certificates.broker_options(), connect_timeout=1.5, linger=0.1) as broker:
+    with Broker(tls=certificates.broker_options(), limits=BrokerLimits(connect_timeout=1.5, linger=0.1)) as broker:
         port = int(broker.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as slow:
             slow.settimeout(WITHIN)
@@ -153,7 +153,6 @@ def test_a_port_in_use_is_a_clear_error() -> None:
         {"versions": ("1.3",)},
         {"versions": ()},
         {"heartbeat": (-1, 0)},
-        {"prefetch": 0},
         {"dead_letter": "/topic/x"},
         {"port": 70_000},
         {"host": "no such host"},

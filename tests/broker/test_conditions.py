@@ -6,7 +6,7 @@ import operator
 
 import pytest
 
-from stompy.broker.conditions import JMS, Node, Value, all_of, any_of, compared, negated, pattern_test
+from stompy.broker.selector import JMS, Node, Value, all_of, any_of, compared, negated, pattern_test
 
 
 def _constant(value: Value) -> Node:

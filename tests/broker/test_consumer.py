@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stompy.broker.consumer import Consumer
-from stompy.broker.message import Delivery, Item
-from stompy.broker.options import SubscribeOptions
+from stompy.broker.message import Item, OutgoingMessage
+from stompy.broker.options import SubscribeRequest
 from stompy.errors import LocalProtocolError
 from tests.broker.conftest import a_consumer, a_queue, a_session_state, an_item
 
@@ -16,7 +16,7 @@ def _delivered(consumer: Consumer, item: Item) -> bytes:
     taken = consumer.session.write_queue.take(0)
     assert taken is not None
     (frame,) = taken[0]
-    assert isinstance(frame, Delivery)
+    assert isinstance(frame, OutgoingMessage)
     return frame.head
 
 
@@ -53,7 +53,7 @@ def test_a_message_keeps_its_id_when_it_is_delivered_again(version: str) -> None
 @pytest.mark.parametrize("identity", ["100%", "%d%s", "a:b", "content-length", "message-id:x"])
 def test_an_odd_id_comes_back_as_it_was(identity: str) -> None:
     session = a_session_state("1.0")
-    consumer = Consumer(session, identity=identity, destination="/queue/a", options=SubscribeOptions(), key="k")
+    consumer = Consumer(session, identity=identity, destination="/queue/a", options=SubscribeRequest(), key="k")
     lead = _delivered(consumer, an_item(1))
     assert lead.startswith(b"MESSAGE\nsubscription:%b\nmessage-id:k-1\ndestination:" % identity.encode())
 

@@ -130,7 +130,7 @@ def test_browse_returns_a_part(served: Served) -> None:
 
 
 def test_retry_sends_dead_letters_where_they_came_from(serve: Serve) -> None:
-    served = serve(max_redeliveries=0)
+    served = serve(attempts=1)
     client, topic = served.client(), served.client()
     topic.subscribe("/topic/t", "client-individual")
     client.subscribe("/queue/a", "client-individual")

@@ -10,8 +10,8 @@ from stompy.broker.destinations import targets_of
 from stompy.broker.options import (
     PLAIN,
     UNSUPPORTED,
-    SendOptions,
-    SubscribeOptions,
+    SendRequest,
+    SubscribeRequest,
     check_combination,
     send_options,
     subscribe_options,
@@ -26,42 +26,42 @@ NOW = 1_000_000.0
     ("headers", "options"),
     [
         ({}, PLAIN),
-        ({"priority": "9"}, SendOptions(priority=9)),
-        ({"priority": "12"}, SendOptions(priority=9)),
-        ({"persistent": "true"}, SendOptions(persistent=True)),
-        ({"persistent": "False"}, SendOptions(persistent=False)),
-        ({"expires": "1000001500"}, SendOptions(expires=NOW + 1.5)),
+        ({"priority": "9"}, SendRequest(priority=9)),
+        ({"priority": "12"}, SendRequest(priority=9)),
+        ({"persistent": "true"}, SendRequest(persistent=True)),
+        ({"persistent": "False"}, SendRequest(persistent=False)),
+        ({"expires": "1000001500"}, SendRequest(expires=NOW + 1.5)),
         ({"expires": "0"}, PLAIN),
-        ({"expiration": "1500"}, SendOptions(expires=NOW + 1.5)),
-        ({"AMQ_SCHEDULED_DELAY": "2000"}, SendOptions(due=NOW + 2)),
+        ({"expiration": "1500"}, SendRequest(expires=NOW + 1.5)),
+        ({"AMQ_SCHEDULED_DELAY": "2000"}, SendRequest(due=NOW + 2)),
         ({"AMQ_SCHEDULED_DELAY": "0"}, PLAIN),
-        ({"AMQ_SCHEDULED_TIME": "1000003000"}, SendOptions(due=NOW + 3)),
+        ({"AMQ_SCHEDULED_TIME": "1000003000"}, SendRequest(due=NOW + 3)),
         ({"AMQ_SCHEDULED_TIME": "1"}, PLAIN),
-        ({"JMSXGroupID": "g", "JMSXGroupSeq": "-1"}, SendOptions(group="g", group_ends=True)),
-        ({"_AMQ_DUPL_ID": "d"}, SendOptions(dedupe_id="d")),
+        ({"JMSXGroupID": "g", "JMSXGroupSeq": "-1"}, SendRequest(group="g", group_ends=True)),
+        ({"_AMQ_DUPL_ID": "d"}, SendRequest(dedupe_id="d")),
     ],
 )
-def test_what_a_send_asks_for(headers: dict[str, str], options: SendOptions) -> None:
+def test_what_a_send_asks_for(headers: dict[str, str], options: SendRequest) -> None:
     assert send_options(headers.get, NOW) == options
 
 
 @pytest.mark.parametrize(
     ("headers", "options"),
     [
-        ({}, SubscribeOptions(prefetch=7)),
-        ({"prefetch-count": "3"}, SubscribeOptions(prefetch=3)),
-        ({"prefetch-count": "0"}, SubscribeOptions(prefetch=sys.maxsize)),
-        ({"activemq.prefetchSize": "0"}, SubscribeOptions(prefetch=0)),
-        ({"selector": " "}, SubscribeOptions(prefetch=7)),
-        ({"activemq.subscriptionName": "d"}, SubscribeOptions(prefetch=7, durable="d")),
-        ({"durable-subscription-name": "d"}, SubscribeOptions(prefetch=7, durable="d")),
-        ({"browser": "true"}, SubscribeOptions(prefetch=7, browse=True)),
-        ({"browser": "false"}, SubscribeOptions(prefetch=7)),
-        ({"activemq.exclusive": "true"}, SubscribeOptions(prefetch=7, exclusive=True)),
-        ({"no-local": "true"}, SubscribeOptions(prefetch=7, no_local=True)),
+        ({}, SubscribeRequest(prefetch=7)),
+        ({"prefetch-count": "3"}, SubscribeRequest(prefetch=3)),
+        ({"prefetch-count": "0"}, SubscribeRequest(prefetch=sys.maxsize)),
+        ({"activemq.prefetchSize": "0"}, SubscribeRequest(prefetch=0)),
+        ({"selector": " "}, SubscribeRequest(prefetch=7)),
+        ({"activemq.subscriptionName": "d"}, SubscribeRequest(prefetch=7, durable="d")),
+        ({"durable-subscription-name": "d"}, SubscribeRequest(prefetch=7, durable="d")),
+        ({"browser": "true"}, SubscribeRequest(prefetch=7, browse=True)),
+        ({"browser": "false"}, SubscribeRequest(prefetch=7)),
+        ({"activemq.exclusive": "true"}, SubscribeRequest(prefetch=7, exclusive=True)),
+        ({"no-local": "true"}, SubscribeRequest(prefetch=7, no_local=True)),
     ],
 )
-def test_what_a_subscribe_asks_for(headers: dict[str, str], options: SubscribeOptions) -> None:
+def test_what_a_subscribe_asks_for(headers: dict[str, str], options: SubscribeRequest) -> None:
     assert subscribe_options(headers.get, prefetch=7) == options
 
 
@@ -97,17 +97,17 @@ def test_a_routing_type_must_be_that_of_the_destination(served: Served) -> None:
 @pytest.mark.parametrize(
     ("options", "destination"),
     [
-        (SubscribeOptions(browse=True, durable="d"), "/queue/a"),
-        (SubscribeOptions(browse=True, exclusive=True), "/queue/a"),
-        (SubscribeOptions(browse=True), "/topic/a"),
-        (SubscribeOptions(browse=True), "/queue/a.*"),
-        (SubscribeOptions(browse=True), "/queue/a,/queue/b"),
-        (SubscribeOptions(durable="d"), "/topic/a,/topic/b"),
-        (SubscribeOptions(no_local=True), "/queue/a"),
-        (SubscribeOptions(exclusive=True), "/topic/a"),
+        (SubscribeRequest(browse=True, durable="d"), "/queue/a"),
+        (SubscribeRequest(browse=True, exclusive=True), "/queue/a"),
+        (SubscribeRequest(browse=True), "/topic/a"),
+        (SubscribeRequest(browse=True), "/queue/a.*"),
+        (SubscribeRequest(browse=True), "/queue/a,/queue/b"),
+        (SubscribeRequest(durable="d"), "/topic/a,/topic/b"),
+        (SubscribeRequest(no_local=True), "/queue/a"),
+        (SubscribeRequest(exclusive=True), "/topic/a"),
     ],
 )
-def test_options_that_make_no_sense_together_are_refused(options: SubscribeOptions, destination: str) -> None:
+def test_options_that_make_no_sense_together_are_refused(options: SubscribeRequest, destination: str) -> None:
     with pytest.raises(RemoteProtocolError):
         check_combination(options, targets_of(destination, "s"))
-    check_combination(SubscribeOptions(), targets_of(destination, "s"))
+    check_combination(SubscribeRequest(), targets_of(destination, "s"))

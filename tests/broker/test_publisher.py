@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from tests.broker.conftest import Serve, Served
 
 
@@ -65,7 +66,7 @@ def test_a_delayed_message_of_a_transaction_waits_for_its_commit(served: Served)
 
 
 def test_too_many_delayed_messages_are_refused(serve: Serve) -> None:
-    client = serve(max_queue_messages=2).client()
+    client = serve(limits=BrokerLimits(max_queue_messages=2)).client()
     client.send("/queue/a", "1", "2", **{"AMQ_SCHEDULED_DELAY": "1000"})
     client.say("SEND", {"destination": "/queue/b", "AMQ_SCHEDULED_DELAY": "1000"})
     assert "too many delayed messages" in client.error().headers["message"]
@@ -102,7 +103,7 @@ def test_of_two_open_transactions_with_one_dedupe_id_both_are_committed(served: 
 
 
 def test_a_dead_letter_says_why_and_where_from_and_how_often(serve: Serve) -> None:
-    served = serve(max_redeliveries=1)
+    served = serve(attempts=2)
     client = served.client()
     client.subscribe("/queue/a", "client")
     client.send("/queue/a", "x")
@@ -138,7 +139,7 @@ def test_only_a_message_that_asks_for_it_is_gone_after_a_restart(serve_tcp: Serv
     if again == "restart":
         served.broker.restart()
     else:
-        served.broker.stop()
+        served.broker.close()
         served.broker.start()
     client = served.client()
     served.broker.clock.advance(2)

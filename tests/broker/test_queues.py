@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stompy.broker.consumer import Consumer
 from stompy.broker.message import Item
-from stompy.broker.options import SubscribeOptions
+from stompy.broker.options import SubscribeRequest
 from stompy.broker.queues import Queue
 from stompy.broker.selector import compiled
 from tests.broker.conftest import Served, a_consumer, a_message, a_queue, a_session_state, hand_out
@@ -173,7 +173,7 @@ def test_a_message_far_behind_is_found_by_its_selector_without_a_search() -> Non
     for order in range(20_000):
         queue.append(Item(a_message(kind="rare" if order == 19_999 else "usual"), order))
     session = a_session_state(max_frames=100_000)
-    options = SubscribeOptions(selector=compiled("kind = 'rare'"))
+    options = SubscribeRequest(selector=compiled("kind = 'rare'"))
     queue.join(Consumer(session, identity="1", destination="/queue/a", options=options, key="k"))
     hand_out(queue)
     assert (queue.delivered, queue.ready) == (1, 19_999)

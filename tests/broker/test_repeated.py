@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stompy.broker import User
+from stompy.broker import BrokerLimits, User
 from stompy.broker.commands import Commands
-from stompy.broker.message import Delivery
+from stompy.broker.message import OutgoingMessage
 from stompy.broker.profile import Profile
 from stompy.broker.profiles.known import Like, profile_named
-from stompy.broker.router import Router
+from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import Settings
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version, grammar_of
@@ -40,9 +40,9 @@ lines = st.lists(
 
 def _published(
     profile: Profile, version: Version, raw: bytes, body: bytes, *, fast: bool
-) -> tuple[list[object], list[bytes | Delivery]] | None:
+) -> tuple[list[object], list[bytes | OutgoingMessage]] | None:
     """Return what a SEND put into its queue, and what was answered; `None` if the fast path leaves it to the other."""
-    router = Router(settings := Settings(profile=profile), instance="test")
+    router = BrokerRouter(settings := Settings(profile=profile), instance="test")
     router.clock.now = lambda: 1e9  # type: ignore[method-assign]
     router.topology.queue("/queue/a")
     session, commands, grammar = a_session_state(str(version)), Commands(router, settings), grammar_of(version)
@@ -181,7 +181,7 @@ def test_a_subscription_to_several_topics_gets_them_in_the_order_of_their_produc
 
 
 def test_a_full_durable_subscription_ends_the_session_after_the_receipts_of_what_it_took(serve: Serve) -> None:
-    served = serve(max_queue_messages=150)
+    served = serve(limits=BrokerLimits(max_queue_messages=150))
     owner, producer = served.client(client_id="me"), served.client()
     owner.sure("SUBSCRIBE", {"destination": "/topic/a", "id": "1", "activemq.subscriptionName": "mine"})
     owner.disconnect()
@@ -208,7 +208,7 @@ def test_a_user_without_the_right_is_refused_as_always(serve: Serve) -> None:
     [({"max_queue_messages": 150}, "max_queue_messages"), ({"max_store_bytes": 150 * 50}, "max_store_bytes")],
 )
 def test_limits_hold_to_the_message(serve: Serve, limits: dict[str, Any], named: str) -> None:
-    served = serve(**limits)
+    served = serve(limits=BrokerLimits(**limits))
     client = served.client()
     for number in range(MANY):
         client.say("SEND", {"destination": "/queue/a", "receipt": f"{number:03}"}, b"x" * 10)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+from typing import Any
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from tests.broker.conftest import Serve, Served
 from tests.support.rawclient import RawClient
 
@@ -64,8 +66,8 @@ def test_a_forgotten_queue_leaves_nothing_behind(served: Served) -> None:
 
 @pytest.mark.requirement("SND-07")
 @pytest.mark.parametrize("options", [{"max_queue_messages": 3}, {"max_queue_bytes": 3 * 60}])
-def test_a_send_into_a_full_queue_is_an_error(serve: Serve, options: dict[str, int]) -> None:
-    served = serve(**options)
+def test_a_send_into_a_full_queue_is_an_error(serve: Serve, options: dict[str, Any]) -> None:
+    served = serve(limits=BrokerLimits(**options))
     client = served.client()
     client.send("/queue/a", *[b"x" * 20] * 3)
     client.say("SEND", {"destination": "/queue/a", "receipt": "r"}, b"x" * 20)
@@ -75,7 +77,7 @@ def test_a_send_into_a_full_queue_is_an_error(serve: Serve, options: dict[str, i
 
 
 def test_a_queue_whose_consumer_keeps_up_is_not_full(serve: Serve) -> None:
-    served = serve(max_queue_messages=2)
+    served = serve(limits=BrokerLimits(max_queue_messages=2))
     client = served.client()
     client.subscribe("/queue/a")
     client.raw(b"".join(client.encoded("SEND", {"destination": "/queue/a"}, str(n).encode()) for n in range(100)))
@@ -101,14 +103,14 @@ def test_a_nacked_message_goes_back_before_later_ones(served: Served) -> None:
 def test_nacked_messages_come_back_in_their_original_order(served: Served, order: tuple[int, ...]) -> None:
     client = served.client()
     client.subscribe("/queue/a", "client-individual", id="1", prefetch_count="4")
-    client.send("/queue/a", *"12345")
+    client.send("/queue/a", *"1234")
     messages = client.messages(4)
-    client.sure("UNSUBSCRIBE", {"id": "1"})
+    client.say("BEGIN", {"transaction": "t"})
     for index in order:
-        client.nack(messages[index])
-    assert served.depth("/queue/a") == (4, 1)
-    client.subscribe("/queue/a", id="2")
-    assert client.bodies(4) == ["1", "2", "3", "5"]
+        client.nack(messages[index], transaction="t")
+    client.say("COMMIT", {"transaction": "t"})
+    assert client.bodies(3) == ["1", "2", "3"]
+    assert served.depth("/queue/a") == (0, 4)
 
 
 def test_what_a_lost_session_had_comes_back_in_order_before_the_rest(served: Served) -> None:
@@ -162,7 +164,7 @@ def test_what_was_never_written_comes_back_after_unsubscribe_too(serve: Serve) -
 
 
 def test_a_lost_link_does_not_count_as_a_nack(serve: Serve) -> None:
-    served = serve(max_redeliveries=1)
+    served = serve(attempts=2)
     for _ in range(4):
         client = served.client()
         client.subscribe("/queue/a", "client")
@@ -179,7 +181,7 @@ def test_a_lost_link_does_not_count_as_a_nack(serve: Serve) -> None:
 
 @pytest.mark.parametrize("limit", [0, 1, 6])
 def test_after_so_many_redeliveries_a_nack_moves_the_message_to_the_dead_letter_queue(serve: Serve, limit: int) -> None:
-    served = serve(max_redeliveries=limit)
+    served = serve(attempts=limit + 1)
     client = served.client()
     client.subscribe("/queue/a", "client-individual")
     client.send("/queue/a", "poison", **{"x-id": "7", "content_type": "text/plain", "original_destination": "forged"})
@@ -199,7 +201,7 @@ def test_after_so_many_redeliveries_a_nack_moves_the_message_to_the_dead_letter_
 
 
 def test_the_dead_letter_queue_can_have_another_name(serve: Serve) -> None:
-    served = serve(max_redeliveries=0, dead_letter="the dead")
+    served = serve(attempts=1, dead_letter="the dead")
     client = served.client()
     client.subscribe("/queue/a", "client")
     client.send("/queue/a", "1", "2")
@@ -219,7 +221,7 @@ def test_a_nacked_topic_message_goes_to_the_dead_letter_queue_at_once(served: Se
 def test_a_message_refused_as_a_dead_letter_is_given_up_with_a_warning(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = serve(max_redeliveries=0)
+    served = serve(attempts=1)
     client = served.client()
     client.subscribe("/queue/DLQ", "client")
     client.send("/queue/DLQ", "x")
@@ -230,7 +232,7 @@ def test_a_message_refused_as_a_dead_letter_is_given_up_with_a_warning(
 
 
 def test_a_full_dead_letter_queue_costs_the_message_and_not_the_session(serve: Serve) -> None:
-    served = serve(max_redeliveries=0, max_queue_messages=1)
+    served = serve(attempts=1, limits=BrokerLimits(max_queue_messages=1))
     client = served.client()
     client.send("/queue/DLQ", "full")
     client.subscribe("/queue/a", "client")
@@ -259,7 +261,7 @@ def test_a_header_that_the_subscribers_version_cannot_write_makes_a_dead_letter(
 
 @pytest.mark.parametrize("mode", ["auto", "client"])
 def test_a_queue_consumer_that_does_not_read_gets_no_more_than_its_outbox_holds(serve: Serve, mode: str) -> None:
-    served = serve(capacity=1_000, max_outbox_bytes=5_000, prefetch=100_000)
+    served = serve(capacity=1_000, limits=BrokerLimits(max_outbox_bytes=5_000, prefetch=100_000))
     slow, sender = served.client(), served.client()
     slow.subscribe("/queue/a", mode)
     sender.send("/queue/a", *[str(number).encode().rjust(500) for number in range(300)])
@@ -276,7 +278,7 @@ def test_a_queue_consumer_that_does_not_read_gets_no_more_than_its_outbox_holds(
 
 
 def test_acks_are_taken_from_a_client_that_does_not_read(serve: Serve) -> None:
-    served = serve(capacity=1_000, max_outbox_bytes=5_000)
+    served = serve(capacity=1_000, limits=BrokerLimits(max_outbox_bytes=5_000))
     client, sender = served.client(), served.client()
     client.subscribe("/queue/a", "client")
     sender.send("/queue/a", "first")
@@ -288,7 +290,7 @@ def test_acks_are_taken_from_a_client_that_does_not_read(serve: Serve) -> None:
 
 
 def test_a_message_larger_than_the_outbox_still_passes(serve: Serve) -> None:
-    served = serve(max_outbox_bytes=1_000)
+    served = serve(limits=BrokerLimits(max_outbox_bytes=1_000))
     client = served.client()
     client.subscribe("/queue/a")
     client.say("SEND", {"destination": "/queue/a"}, b"x" * 1_000_000)
@@ -337,14 +339,14 @@ def test_what_comes_back_at_a_stop_is_not_given_to_the_next(served: Served) -> N
     clients[0].send("/queue/a", *[b"x"] * 100)
     for client in clients:
         client.messages(10)
-    served.broker.stop()
+    served.broker.close()
     assert [client.rest() for client in clients] == [[]] * 10
     assert served.depth("/queue/a") == (100, 0)
 
 
 def test_the_broker_may_stop_with_clients_in_any_state(served: Served) -> None:
     clients = _in_every_state(served)
-    served.broker.stop()
+    served.broker.close()
     assert served.broker.stats().sessions == 0
     assert served.depth("/queue/q") == (2, 0)
     for client in clients:

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.broker.conditions import Evaluation, SelectorError
-from stompy.broker.selector import MAX_DEPTH, MAX_LENGTH, Selector, compiled
+from stompy.broker.selector import MAX_DEPTH, MAX_LENGTH, Evaluation, Selector, SelectorError, compiled
 
 HEADERS = {"size": "9", "kind": "bc", "flag": "true", "half": "0.5", "empty": "", "a": "3", "b": "4", "quote": "it's"}
 

@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from stompy.frames.grammar import Leniency, Limits
+from stompy.broker import BrokerLimits
+from stompy.frames.grammar import Leniency
 from tests.broker.conftest import Serve, Served
 
 # CONNECT
@@ -154,13 +155,13 @@ def test_a_wrong_login_is_refused_and_the_passcode_stays_secret(
     serve: Serve, caplog: pytest.LogCaptureFixture, version: str, headers: dict[str, str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    served = serve(users=USERS, login_delay=0)
+    served = serve(users=USERS, limits=BrokerLimits(login_delay=0))
     client = served.dial(version)
     with pytest.raises(AssertionError, match="access refused: wrong login or passcode") as caught:
         client.connect(**headers)
     assert client.rest() == []
     client.close()
-    served.broker.stop()
+    served.broker.close()
     for text in (caplog.text, repr(served.broker), str(caught.value)):
         assert "s3cret" not in text
         assert "wr0ng" not in text
@@ -177,7 +178,7 @@ def test_a_wrong_login_is_refused_and_the_passcode_stays_secret(
     ],
 )
 def test_the_header_of_a_refused_login_keeps_its_colon(serve: Serve, version: str, line: bytes) -> None:
-    client = serve(users=USERS, login_delay=0).dial(version)
+    client = serve(users=USERS, limits=BrokerLimits(login_delay=0)).dial(version)
     client.raw(b"CONNECT\n%b\n\0" % (b"" if version == "1.0" else b"accept-version:%b\nhost:h\n" % version.encode()))
     assert line in client.recv(20).split(b"\n")
 
@@ -256,13 +257,13 @@ def test_nuls_between_frames_are_tolerated_as_real_brokers_do(serve: Serve, vers
     client.raw(b"\0\0" + client.encoded("SEND", {"destination": "/queue/a"}, b"x") + b"\0\n\0")
     assert client.bodies(1) == ["x"]
     assert client.idle()
-    strict = serve(leniency=Leniency.NONE).client(version)
+    strict = serve(limits=BrokerLimits(leniency=Leniency.NONE)).client(version)
     strict.raw(b"\0" + strict.encoded("SEND", {"destination": "/queue/a"}, b"x"))
     strict.error()
 
 
 def test_leniency_tolerates_deviations(serve: Serve) -> None:
-    client = serve(leniency=Leniency.UNDEFINED_ESCAPES).client()
+    client = serve(limits=BrokerLimits(leniency=Leniency.UNDEFINED_ESCAPES)).client()
     client.subscribe("/queue/a")
     client.raw(b"SEND\ndestination:/queue/a\nk:a\\tb\n\nx\0")
     assert client.expect("MESSAGE").body == b"x"
@@ -279,7 +280,7 @@ def test_leniency_tolerates_deviations(serve: Serve) -> None:
     ],
 )
 def test_past_a_limit_there_is_an_error(serve: Serve, data: bytes) -> None:
-    served = serve(limits=Limits(max_headers=10, max_header_line=100, max_body=50))
+    served = serve(limits=BrokerLimits(max_headers=10, max_header_line=100, max_body=50))
     client = served.client()
     client.send("/queue/a", b"x" * 50)
     client.raw(data)

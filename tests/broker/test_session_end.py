@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from stompy.broker.commands import Commands
 from stompy.deadline import Deadline
 from tests.broker.conftest import Serve, Served
@@ -79,7 +80,7 @@ def test_a_silent_client_is_let_go_with_an_error(serve: Serve) -> None:
 
 
 def test_how_long_a_client_may_be_silent_is_a_setting(serve: Serve) -> None:
-    client = serve(heartbeat=(0, 0.05), heartbeat_tolerance=10).client(heart_beat="50,0")
+    client = serve(heartbeat=(0, 0.05), limits=BrokerLimits(heartbeat_tolerance=10)).client(heart_beat="50,0")
     assert "nothing was received for 0.5 s" in client.error().headers["message"]
 
 
@@ -117,13 +118,13 @@ def test_a_fault_of_the_broker_itself_is_told_and_logged(
 
 @pytest.mark.parametrize("data", [b"", b"CONNECT\naccept-ver"])
 def test_a_client_that_does_not_connect_in_time_is_let_go(serve: Serve, data: bytes) -> None:
-    client = serve(connect_timeout=0.3).dial()
+    client = serve(limits=BrokerLimits(connect_timeout=0.3)).dial()
     client.raw(data)
     assert "CONNECT" in client.error().headers["message"]
 
 
 def test_a_trickle_does_not_prolong_the_time_for_connect(serve: Serve) -> None:
-    client = serve(connect_timeout=0.2).dial()
+    client = serve(limits=BrokerLimits(connect_timeout=0.2)).dial()
     done = threading.Event()
 
     def trickle() -> None:
@@ -184,14 +185,14 @@ def test_a_reset_connection_is_cleaned_up(serve_tcp: Serve) -> None:
 
 @pytest.mark.requirement("DIS-06")
 def test_a_client_that_does_not_close_is_closed_after_the_linger_time(serve_tcp: Serve) -> None:
-    client = serve_tcp(linger=0.05).client()
+    client = serve_tcp(limits=BrokerLimits(linger=0.05)).client()
     assert any(thread.name.endswith("-reader") for thread in threading.enumerate())
     client.sure("DISCONNECT")
     until(lambda: not any(thread.name.endswith(("-reader", "-writer")) for thread in threading.enumerate()))
 
 
 def test_a_client_that_never_fetches_its_receipts_does_not_fill_the_memory(serve: Serve) -> None:
-    served = serve(capacity=2_000, max_outbox_bytes=5_000)
+    served = serve(capacity=2_000, limits=BrokerLimits(max_outbox_bytes=5_000))
     client = served.client()
     frame = client.encoded("SEND", {"destination": "/topic/nobody", "receipt": "r" * 100})
     done = threading.Event()
@@ -211,7 +212,7 @@ def test_a_client_that_never_fetches_its_receipts_does_not_fill_the_memory(serve
 
 
 def test_a_client_that_waits_for_room_itself_is_not_taken_for_dead(serve: Serve) -> None:
-    served = serve(capacity=2_000, max_outbox_bytes=2_000, heartbeat=(0, 0.2))
+    served = serve(capacity=2_000, limits=BrokerLimits(max_outbox_bytes=2_000), heartbeat=(0, 0.2))
     client = served.client(heart_beat="200,0")
     frame = client.encoded("SEND", {"destination": "/topic/nobody", "receipt": "r" * 100})
     data = frame * 200

@@ -5,15 +5,15 @@ from __future__ import annotations
 from tests.broker.conftest import Serve, Served
 
 
-def test_what_was_delivered_before_an_unsubscribe_may_still_be_acknowledged(served: Served) -> None:
+def test_what_was_delivered_before_an_unsubscribe_cannot_be_acknowledged(served: Served) -> None:
     client = served.client()
     client.subscribe("/queue/a", "client")
     client.send("/queue/a", "x")
     (message,) = client.messages(1)
     client.sure("UNSUBSCRIBE", {"id": "1"})
-    client.ack(message)
-    client.sync()
-    assert served.depth("/queue/a") == (0, 0)
+    client.settle(message)
+    client.error()
+    assert served.depth("/queue/a") == (1, 0)
 
 
 def test_a_profile_may_give_it_back_at_once(serve: Serve) -> None:

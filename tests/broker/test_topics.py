@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from tests.broker.conftest import Serve, Served
 from tests.support.peer import until
 
@@ -49,9 +51,9 @@ def test_prefetch_holds_topic_messages_back_and_loses_none(served: Served) -> No
 
 @pytest.mark.parametrize("options", [{"max_backlog_messages": 5}, {"max_backlog_bytes": 600}])
 def test_a_topic_subscriber_that_is_too_slow_is_ended_with_an_error_that_says_so(
-    serve: Serve, options: dict[str, int]
+    serve: Serve, options: dict[str, Any]
 ) -> None:
-    served = serve(**options)
+    served = serve(limits=BrokerLimits(**options))
     slow, sender = served.client(), served.client()
     slow.subscribe("/topic/a", "client", prefetch_count="1")
     slow.subscribe("/queue/q", "client", id="2")
@@ -68,7 +70,7 @@ def test_a_topic_subscriber_that_is_too_slow_is_ended_with_an_error_that_says_so
 
 
 def test_a_burst_to_a_topic_is_no_fault_of_a_subscriber_that_keeps_up(serve: Serve) -> None:
-    served = serve(max_backlog_messages=2)
+    served = serve(limits=BrokerLimits(max_backlog_messages=2))
     reader, sender = served.client(), served.client()
     reader.subscribe("/topic/a")
     sender.raw(b"".join(sender.encoded("SEND", {"destination": "/topic/a"}, str(n).encode()) for n in range(100)))
@@ -76,7 +78,7 @@ def test_a_burst_to_a_topic_is_no_fault_of_a_subscriber_that_keeps_up(serve: Ser
 
 
 def test_a_topic_subscriber_that_reads_nothing_is_ended_while_the_sender_goes_on(serve: Serve) -> None:
-    served = serve(capacity=1_000, max_outbox_bytes=2_000, max_backlog_messages=10, linger=0.05)
+    served = serve(capacity=1_000, limits=BrokerLimits(max_outbox_bytes=2_000, max_backlog_messages=10, linger=0.05))
     deaf, sender = served.client(), served.client()
     deaf.subscribe("/topic/a")
     for _ in range(50):
@@ -86,7 +88,7 @@ def test_a_topic_subscriber_that_reads_nothing_is_ended_while_the_sender_goes_on
 
 
 def test_the_error_stands_before_what_a_slow_subscriber_has_not_fetched(serve: Serve) -> None:
-    served = serve(capacity=1_000, max_outbox_bytes=100_000, max_backlog_messages=10, linger=20.0)
+    served = serve(capacity=1_000, limits=BrokerLimits(max_outbox_bytes=100_000, max_backlog_messages=10, linger=20.0))
     slow, sender = served.client(), served.client()
     slow.subscribe("/topic/a")
     sender.send("/topic/a", b"x" * 2_000)
@@ -99,7 +101,7 @@ def test_the_error_stands_before_what_a_slow_subscriber_has_not_fetched(serve: S
 
 
 def test_a_sender_that_is_its_own_slow_subscriber_is_ended_once(serve: Serve) -> None:
-    served = serve(max_backlog_messages=2)
+    served = serve(limits=BrokerLimits(max_backlog_messages=2))
     client = served.client()
     client.subscribe("/topic/a", "client", id="1", prefetch_count="1")
     client.subscribe("/topic/a", "client", id="2", prefetch_count="1")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.broker.conditions import Evaluation
+from stompy.broker import BrokerLimits
 from stompy.broker.destinations import Target
-from stompy.broker.selector import Selector
+from stompy.broker.selector import Evaluation, Selector
 from stompy.broker.topology import Feed, Followers
 from tests.broker.conftest import Serve, Served, a_queue
 
@@ -77,7 +77,7 @@ def test_a_durable_subscription_has_one_consumer_and_needs_a_client_id(served: S
 
 
 def test_a_full_durable_subscription_refuses_the_sender(serve: Serve) -> None:
-    served = serve(max_queue_messages=1)
+    served = serve(limits=BrokerLimits(max_queue_messages=1))
     owner = served.client(client_id="me")
     owner.sure("SUBSCRIBE", DURABLE)
     owner.disconnect()
@@ -88,7 +88,7 @@ def test_a_full_durable_subscription_refuses_the_sender(serve: Serve) -> None:
 
 
 def test_durable_subscriptions_count_as_queues(serve: Serve) -> None:
-    client = serve(max_queues=1).client(client_id="me")
+    client = serve(limits=BrokerLimits(max_queues=1)).client(client_id="me")
     client.sure("SUBSCRIBE", DURABLE)
     client.say("SEND", {"destination": "/queue/a"})
     assert "too many queues" in client.error().headers["message"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from stompy.broker import BrokerLimits
 from tests.broker.conftest import Serve, Served
 from tests.broker.test_commands import VERSIONS
 
@@ -160,8 +163,8 @@ def test_two_sessions_may_use_the_same_transaction_id(served: Served) -> None:
 @pytest.mark.parametrize(
     ("options", "body"), [({"max_transaction_frames": 2}, b"x"), ({"max_transaction_bytes": 100}, b"x" * 40)]
 )
-def test_what_transactions_hold_is_bounded(serve: Serve, options: dict[str, int], body: bytes) -> None:
-    served = serve(**options)
+def test_what_transactions_hold_is_bounded(serve: Serve, options: dict[str, Any], body: bytes) -> None:
+    served = serve(limits=BrokerLimits(**options))
     client = served.client()
     for name in ("t1", "t2"):
         client.sure("BEGIN", {"transaction": name})
@@ -173,7 +176,7 @@ def test_what_transactions_hold_is_bounded(serve: Serve, options: dict[str, int]
 
 
 def test_an_ack_that_no_longer_fits_a_transaction_is_not_lost(serve: Serve) -> None:
-    served = serve(max_transaction_frames=1)
+    served = serve(limits=BrokerLimits(max_transaction_frames=1))
     client = served.client()
     client.subscribe("/queue/a", "client-individual")
     client.send("/queue/a", "1", "2")
@@ -192,7 +195,7 @@ def test_the_number_of_open_transactions_is_bounded(served: Served) -> None:
 
 
 def test_a_commit_into_a_full_queue_takes_no_effect_at_all(serve: Serve) -> None:
-    served = serve(max_queue_messages=2)
+    served = serve(limits=BrokerLimits(max_queue_messages=2))
     client = served.client()
     client.send("/queue/in", "in")
     client.subscribe("/queue/in", "client")
@@ -206,7 +209,7 @@ def test_a_commit_into_a_full_queue_takes_no_effect_at_all(serve: Serve) -> None
 
 
 def test_a_commit_of_too_many_delayed_messages_takes_no_effect_at_all(serve: Serve) -> None:
-    served = serve(max_queue_messages=2)
+    served = serve(limits=BrokerLimits(max_queue_messages=2))
     client = served.client()
     client.sure("BEGIN", {"transaction": "t"})
     client.send("/queue/a", "1", transaction="t")
@@ -218,7 +221,7 @@ def test_a_commit_of_too_many_delayed_messages_takes_no_effect_at_all(serve: Ser
 
 
 def test_a_commit_to_a_full_durable_subscription_takes_no_effect_at_all(serve: Serve) -> None:
-    served = serve(max_backlog_messages=2, max_queue_messages=2)
+    served = serve(limits=BrokerLimits(max_backlog_messages=2, max_queue_messages=2))
     subscriber = served.client(client_id="me")
     subscriber.subscribe("/topic/t", **{"activemq.subscriptionName": "d"})
     subscriber.disconnect()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from stompy.broker.transactions import Transaction
+from stompy.broker.session_state import SessionTransaction
 from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state, an_item
 
 
 def test_it_counts_frames_and_bytes() -> None:
     session = a_session_state()
     a_consumer(session, a_queue()).deliver(an_item())
-    transaction = Transaction()
+    transaction = SessionTransaction()
     assert (transaction.frames, transaction.size) == (0, 0)
     messages = [a_message(body=b"1"), a_message(body=b"22")]
     for message in messages:
@@ -21,7 +21,7 @@ def test_it_counts_frames_and_bytes() -> None:
 
 
 def test_it_says_what_each_queue_has_to_take_and_nothing_of_topics() -> None:
-    transaction = Transaction()
+    transaction = SessionTransaction()
     for destination, body in (("/queue/a", b"1"), ("/topic/t", b"22"), ("/queue/b", b""), ("/queue/a", b"333")):
         transaction.send(a_message(destination=destination, body=body))
     first, _, other, second = (message.size for message in transaction.messages)

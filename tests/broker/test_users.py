@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stompy.broker import Broker, User, hash_passcode
+from stompy.broker import Broker, BrokerLimits, User, hash_passcode
 from stompy.broker.users import Users, fits
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError
@@ -183,7 +183,7 @@ def test_a_transaction_is_no_way_around_a_right(serve: Serve) -> None:
 
 
 def test_a_wrong_login_waits_and_nobody_else_does(serve: Serve) -> None:
-    served = serve(users={"ann": "sesame"}, login_delay=3600.0)
+    served = serve(users={"ann": "sesame"}, limits=BrokerLimits(login_delay=3600.0))
     for login in ("ann", "nobody"):
         guesser = served.dial()
         guesser.raw(f"CONNECT\naccept-version:1.2\nhost:h\nlogin:{login}\npasscode:wrong\n\n\0".encode())
@@ -191,11 +191,11 @@ def test_a_wrong_login_waits_and_nobody_else_does(serve: Serve) -> None:
     friend = served.client(login="ann", passcode="sesame")
     friend.send("/queue/a", "x")
     friend.disconnect()
-    served.broker.stop()
+    served.broker.close()
 
 
 def test_the_words_and_the_wait_are_the_same_for_a_login_that_does_not_exist(serve: Serve) -> None:
-    served = serve(users={"ann": User(passcode_hash=HASH)}, login_delay=0.01)
+    served = serve(users={"ann": User(passcode_hash=HASH)}, limits=BrokerLimits(login_delay=0.01))
 
     def refusal(login: str) -> bytes:
         client = served.dial()
@@ -207,7 +207,7 @@ def test_the_words_and_the_wait_are_the_same_for_a_login_that_does_not_exist(ser
 
 
 def test_a_hashed_user_comes_in(serve: Serve) -> None:
-    served = serve(users={"ann": User(passcode_hash=HASH)}, login_delay=0)
+    served = serve(users={"ann": User(passcode_hash=HASH)}, limits=BrokerLimits(login_delay=0))
     client: RawClient = served.client(login="ann", passcode="sesame")
     client.disconnect()
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.broker.work import PIECE
 from tests.support.peer import WITHIN, until
 from tests.support.seed import chance
@@ -64,7 +64,7 @@ def calls() -> Iterator[Calls]:
 
 @pytest.fixture
 def broker(calls: Calls) -> Iterator[Broker]:
-    with Broker(heartbeat=(0, 0), prefetch=MANY) as running:
+    with Broker(heartbeat=(0, 0), limits=BrokerLimits(prefetch=MANY)) as running:
         yield running
 
 
@@ -85,9 +85,9 @@ def browse(broker: Broker, draw: random.Random) -> None:
     with connect(broker) as one:
         browsers = [one.subscribe("/queue/a", ack="auto", headers={"browser": "true"}) for _ in range(5)]
         for browser in browsers:
-            bodies = [browser.receive(WITHIN).text for _ in range(MANY)]
+            bodies = [browser.receive(timeout=WITHIN).text for _ in range(MANY)]
             assert bodies == [str(number) for number in range(MANY)]
-            assert browser.receive(WITHIN).headers["browser"] == "end"
+            assert browser.receive(timeout=WITHIN).headers["browser"] == "end"
 
 
 def select(broker: Broker, draw: random.Random) -> None:
@@ -139,7 +139,7 @@ def commit(broker: Broker, draw: random.Random) -> None:
         messages = one.subscribe("/queue/a", ack="client-individual")
         with one.transaction() as transaction:
             for _ in range(MANY):
-                transaction.ack(messages.receive(WITHIN))
+                transaction.ack(messages.receive(timeout=WITHIN))
             for number in range(MANY):
                 transaction.send("/queue/b", str(number))
         until(lambda: broker.depth("/queue/b") == MANY)
@@ -152,7 +152,7 @@ def abort(broker: Broker, draw: random.Random) -> None:
     with connect(broker) as one:
         messages = one.subscribe("/queue/a", ack="client-individual")
         transaction = one.transaction().__enter__()
-        received = [messages.receive(WITHIN) for _ in range(MANY)]
+        received = [messages.receive(timeout=WITHIN) for _ in range(MANY)]
         for message in received:
             transaction.ack(message)
         transaction.abort()
@@ -164,7 +164,7 @@ def refuse(broker: Broker, draw: random.Random) -> None:
     with connect(broker) as one:
         messages = one.subscribe("/queue/a", ack="client")
         for _ in range(7):  # the last time they are dead letters
-            received = [messages.receive(WITHIN) for _ in range(MANY)]
+            received = [messages.receive(timeout=WITHIN) for _ in range(MANY)]
             assert [message.text for message in received] == [str(number) for number in range(MANY)]
             received[-1].nack()
         until(lambda: broker.depth("/queue/DLQ") == MANY)
@@ -174,7 +174,7 @@ def acknowledge(broker: Broker, draw: random.Random) -> None:
     fill(broker, "/queue/a")
     with connect(broker) as one:
         messages = one.subscribe("/queue/a", ack="client")
-        [messages.receive(WITHIN) for _ in range(MANY)][-1].ack()
+        [messages.receive(timeout=WITHIN) for _ in range(MANY)][-1].ack()
         until(lambda: not broker.stats().queues["/queue/a"].total)
 
 
@@ -185,14 +185,14 @@ def vanish(broker: Broker, draw: random.Random) -> None:
         one = connect(broker)
         messages = one.subscribe("/queue/a", ack="client")
         for _ in range(MANY):
-            messages.receive(WITHIN)
+            messages.receive(timeout=WITHIN)
         returned = other.subscribe("/queue/a", ack="auto")
         fill(broker, "/queue/a", 10)
         (found,) = [each for each in broker.connections() if each.unacked == MANY]
         assert broker.kill(found)
-        bodies = [returned.receive(WITHIN).text for _ in range(MANY + 10)]
+        bodies = [returned.receive(timeout=WITHIN).text for _ in range(MANY + 10)]
         assert bodies[10:] == [str(number) for number in range(MANY)]
-        one.disconnect()
+        one.close()
 
 
 def leave(broker: Broker, draw: random.Random) -> None:
@@ -208,8 +208,8 @@ def pattern(broker: Broker, draw: random.Random) -> None:
             one.send(f"/queue/a.{number}", b"x")
         messages = one.subscribe("/queue/a.>", ack="client-individual")
         for _ in range(MANY):
-            messages.receive(WITHIN).ack()
-        messages.unsubscribe()
+            messages.receive(timeout=WITHIN).ack()
+        messages.close()
 
 
 def expire(broker: Broker, draw: random.Random) -> None:
@@ -217,6 +217,13 @@ def expire(broker: Broker, draw: random.Random) -> None:
     fill(broker, "/queue/b", delay=60)
     broker.clock.advance(61)
     until(lambda: broker.depth("/queue/a") == 0 and broker.depth("/queue/b") == MANY)
+
+
+def restart(broker: Broker, draw: random.Random) -> None:
+    fill(broker, "/queue/a", 8 * MANY, persistent=False)
+    fill(broker, "/queue/a", persistent=True)
+    broker.restart()
+    assert broker.depth("/queue/a") == MANY
 
 
 REQUESTS: tuple[Callable[[Broker, random.Random], None], ...] = (
@@ -232,6 +239,7 @@ REQUESTS: tuple[Callable[[Broker, random.Random], None], ...] = (
     leave,
     pattern,
     expire,
+    restart,
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 from stompy.broker.message import Item
 from stompy.broker.write_queue import WriteQueue, WriterThread
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost
+from stompy.errors import ConnectionLostError
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from stompy.transport.base import DirectTransport, Transport
 from stompy.transport.memory import MemoryTransport, memory_pair
@@ -201,7 +201,7 @@ def test_an_unforeseen_fault_of_the_writer_is_logged_and_ends_the_session(
     assert "the writer failed" in caplog.text
     assert written.transport.recv(Deadline(WITHIN)) == b""
     monkeypatch.undo()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         written.transport.sendall(b"x", Deadline(WITHIN))
 
 

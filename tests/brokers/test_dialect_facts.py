@@ -19,7 +19,7 @@ from stompy.dialects.brokers import RABBITMQ, dialect_named, dialect_of
 from stompy.dialects.dialect import Dialect
 from stompy.frames.grammar import Leniency
 from stompy.testing.brokers.running import RunningBroker
-from stompy.testing.required import broker_or_skip
+from stompy.testing.containers import broker_or_skip
 from tests.support.needs import each
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
@@ -63,7 +63,7 @@ class Case:
     def has(self, destination: str) -> list[str]:
         """Return, and take, what lies in a queue."""
         with self.connect() as conn:
-            return rest(conn.subscribe(destination))
+            return rest(conn.subscribe(destination, ack="auto"))
 
 
 @pytest.fixture(scope="module", params=each(NAMES, group="dialects"))
@@ -81,9 +81,9 @@ def queue() -> str:
 def rest(subscription: stompy.Subscription) -> list[str]:
     """Return the texts of what comes, until nothing does."""
     texts = []
-    with contextlib.suppress(stompy.ReceiveTimeout):
+    with contextlib.suppress(stompy.ReceiveTimeoutError):
         while True:
-            texts.append(subscription.receive(NEVER).text)
+            texts.append(subscription.receive(timeout=NEVER).text)
     return texts
 
 
@@ -93,7 +93,7 @@ def fill(conn: stompy.Connection, queue: str, *texts: str) -> None:
 
 
 def taken(subscription: stompy.Subscription, count: int) -> list[stompy.Message]:
-    return [subscription.receive(SOON) for _ in range(count)]
+    return [subscription.receive(timeout=SOON) for _ in range(count)]
 
 
 def test_it_tells_its_name(case: Case) -> None:
@@ -108,18 +108,18 @@ def test_in_1_0_artemis_alone_hides_its_name(case: Case) -> None:
 
 
 def test_connect_is_unescaped_by_those_of_which_the_table_says_so(case: Case) -> None:
-    case.connect(case.dialect.name).disconnect()
+    case.connect(case.dialect.name).close()
     if Leniency.ESCAPED_CONNECT in case.dialect.leniency:
-        with pytest.raises(stompy.ConnectRefused):
+        with pytest.raises(stompy.ConnectRefusedError):
             case.connect(passcode=PASSCODE)
 
 
 def test_the_name_of_the_machine_is_a_virtual_host_to_rabbitmq_alone(case: Case) -> None:
     if case.dialect is RABBITMQ:
-        with pytest.raises(stompy.ConnectRefused, match="Virtual host"):
+        with pytest.raises(stompy.ConnectRefusedError, match="Virtual host"):
             case.connect(vhost="localhost")
     else:
-        case.connect(vhost="no-such-host").disconnect()
+        case.connect(vhost="no-such-host").close()
 
 
 @pytest.mark.parametrize("other", ["client", "client-individual"])
@@ -128,8 +128,8 @@ def test_a_cumulative_ack_reaches_as_far_as_the_table_says(case: Case, queue: st
         fill(conn, queue, "waits")
         fill(conn, f"{queue}-2", "acked")
         taken(conn.subscribe(queue, ack=other), 1)
-        receipt = taken(conn.subscribe(f"{queue}-2", ack="client"), 1)[0].ack(receipt=True)
-        receipt.wait(SOON)
+        receipt = taken(conn.subscribe(f"{queue}-2", ack="client"), 1)[0].ack_async()
+        receipt.result(SOON)
     left = case.has(queue)
     assert left == ([] if case.dialect.ack_reaches == "connection" else ["waits"])
 
@@ -139,12 +139,12 @@ def test_a_refused_message_goes_where_the_table_says(case: Case, queue: str) -> 
         fill(conn, queue, "a", "b")
         subscription = conn.subscribe(queue, ack="client-individual")
         first, _ = taken(subscription, 2)
-        receipt = first.nack(receipt=True)
-        receipt.wait(SOON)
+        receipt = first.nack_async()
+        receipt.result(SOON)
         again = rest(subscription)
         dead = []
         if case.dialect.nack == "dead letter":
-            dead = [one.text for one in taken(conn.subscribe("/queue/ActiveMQ.DLQ"), 1)]
+            dead = [one.text for one in taken(conn.subscribe("/queue/ActiveMQ.DLQ", ack="auto"), 1)]
     requeued = case.dialect.nack == "requeued"
     assert (again, dead) == (["a"] if requeued else [], ["a"] if case.dialect.nack == "dead letter" else [])
     assert case.has(queue) == (["a", "b"] if requeued else ["b"])
@@ -153,9 +153,9 @@ def test_a_refused_message_goes_where_the_table_says(case: Case, queue: str) -> 
 def test_a_refused_message_that_is_not_persistent_is_no_dead_letter(case: Case, queue: str) -> None:
     with case.connect() as conn:
         conn.send(queue, "a", confirm=True)
-        receipt = taken(conn.subscribe(queue, ack="client-individual"), 1)[0].nack(receipt=True)
-        receipt.wait(SOON)
-        assert rest(conn.subscribe("/queue/ActiveMQ.DLQ")) == []
+        receipt = taken(conn.subscribe(queue, ack="client-individual"), 1)[0].nack_async()
+        receipt.result(SOON)
+        assert rest(conn.subscribe("/queue/ActiveMQ.DLQ", ack="auto")) == []
     assert case.has(queue) == (["a"] if case.dialect.nack == "requeued" else [])
 
 
@@ -184,9 +184,9 @@ def test_a_refused_message_of_which_the_table_knows_no_dead_letter_has_none(case
             (message,) = taken(subscription, 1)
             if subscription is subscriptions[-1]:
                 assert case.dialect.why_nack_loses(message.headers._peek) is not None
-            receipt = message.nack(receipt=True)
+            receipt = message.nack_async()
             assert receipt is not None
-            receipt.wait(SOON)
+            receipt.result(SOON)
             if subscription is not subscriptions[-1] and kind != "dead letter":
                 assert case.has("/queue/ActiveMQ.DLQ") == ["a"]
         assert case.has("/queue/ActiveMQ.DLQ") == []
@@ -197,8 +197,8 @@ def test_in_mode_client_a_nack_is_about_what_the_table_says(case: Case, queue: s
         fill(conn, queue, "a", "b", "c")
         messages = taken(conn.subscribe(queue, ack="client"), 3)
         requeue = False if case.dialect.nack == "discarded" else None
-        receipt = messages[1].nack(receipt=True, requeue=requeue)
-        receipt.wait(SOON)
+        receipt = messages[1].nack_async(requeue=requeue)
+        receipt.result(SOON)
         assert (messages[0].settled is None) == case.dialect.nack_is_individual
     kept = {"dead letter": ["a", "c"], "discarded": ["c"], "requeued": ["a", "b", "c"]}
     assert case.has(queue) == kept[case.dialect.nack]
@@ -217,8 +217,8 @@ def test_what_is_transacted_waits_for_the_commit_and_the_rest_does_not(case: Cas
                 transaction.abort()
             conn.send(f"{queue}-3", "y", confirm=True)
             # An ERROR may come behind that answer, as ActiveMQ's do on a busy machine.
-            with contextlib.suppress(stompy.ReceiveTimeout):
-                conn.subscribe(f"{queue}-4").receive(NEVER)
+            with contextlib.suppress(stompy.ReceiveTimeoutError):
+                conn.subscribe(f"{queue}-4", ack="auto").receive(timeout=NEVER)
         except stompy.BrokerError:
             refused = True
     kept = case.has(queue) == ["a"]
@@ -231,16 +231,16 @@ def test_an_ack_behind_an_unsubscribe_is_worth_what_the_table_says(case: Case, q
         fill(conn, queue, "a")
         subscription = conn.subscribe(queue, ack="client-individual")
         message = taken(subscription, 1)[0]
-        subscription.unsubscribe()
+        subscription.close()
         with contextlib.suppress(stompy.BrokerError):
-            receipt = message.ack(receipt=True)
-            receipt.wait(SOON)
+            receipt = message.ack_async()
+            receipt.result(SOON)
     assert case.has(queue) == ["a"]
 
 
 def test_selectors_are_ignored_where_they_are_a_trap(case: Case, queue: str) -> None:
     with case.connect() as conn:
-        subscription = conn.subscribe(queue, headers={"selector": "colour = 'red'"})
+        subscription = conn.subscribe(queue, ack="auto", headers={"selector": "colour = 'red'"})
         for colour in ("red", "blue"):
             conn.send(queue, colour, headers={"colour": colour}, confirm=True)
         assert rest(subscription) == (["red"] if case.dialect.supports("selector") else ["red", "blue"])
@@ -249,13 +249,13 @@ def test_selectors_are_ignored_where_they_are_a_trap(case: Case, queue: str) -> 
 def test_browsing_takes_messages_where_it_is_a_trap(case: Case, queue: str) -> None:
     with case.connect() as conn:
         fill(conn, queue, "a", "b")
-        rest(conn.subscribe(queue, headers={"browser": True}))
+        rest(conn.subscribe(queue, ack="auto", headers={"browser": True}))
     assert case.has(queue) == (["a", "b"] if case.dialect.supports("browse") else [])
 
 
 def test_a_delay_is_ignored_where_it_cannot_be_asked_for(case: Case, queue: str) -> None:
     with case.connect() as conn:
-        subscription = conn.subscribe(queue)
+        subscription = conn.subscribe(queue, ack="auto")
         conn.send(queue, "late", headers={"AMQ_SCHEDULED_DELAY": 3000}, confirm=True)
         assert rest(subscription) == ([] if case.dialect.supports("delay") else ["late"])
 
@@ -272,9 +272,9 @@ def test_not_persistent_makes_a_queue_of_another_kind_where_the_header_is_left_o
         conn.send(queue, "x", headers={"persistent": False}, confirm=True)
         if case.dialect.omits_transient:
             with pytest.raises(stompy.BrokerError, match="exclusive"):
-                other.subscribe(queue)
+                other.subscribe(queue, ack="auto")
         else:
-            assert rest(other.subscribe(queue)) == ["x"]
+            assert rest(other.subscribe(queue, ack="auto")) == ["x"]
 
 
 def test_a_prefetch_holds_for_later_subscriptions_where_each_says_its_own(case: Case, queue: str) -> None:
@@ -290,17 +290,17 @@ def test_a_prefetch_bounds_nothing_in_auto_mode_but_a_window_starves_it(case: Ca
     window = case.dialect.prefetch_as_window
     with case.connect() as conn:
         fill(conn, queue, "a", "b")
-        subscription = conn.subscribe(queue, headers={case.dialect.headers["prefetch"]: 0 if window else 1})
+        subscription = conn.subscribe(queue, ack="auto", headers={case.dialect.headers["prefetch"]: 0 if window else 1})
         assert rest(subscription) == (["a"] if window else ["a", "b"])
 
 
 def test_a_client_id_is_taken_once_by_activemq_alone(case: Case) -> None:
     with case.connect(client_id="facts"):
         if case.dialect.name == "activemq":
-            with pytest.raises(stompy.ClientIdInUse):
+            with pytest.raises(stompy.ClientIdInUseError):
                 case.connect(client_id="facts")
         else:
-            case.connect(client_id="facts").disconnect()
+            case.connect(client_id="facts").close()
 
 
 def test_drain_acknowledges_what_it_works_off_and_leaves_no_error(case: Case, queue: str) -> None:
@@ -316,7 +316,7 @@ def test_drain_acknowledges_what_it_works_off_and_leaves_no_error(case: Case, qu
         assert conn.request(f"{queue}-ask", "there?", timeout=SOON).text == "yes"
         fill(conn, queue, *"abcde")
         conn.subscribe(queue, work, ack="client-individual")
-        conn.disconnect(drain=True)
+        conn.close(drain=True)
     left = case.has(queue)
     assert sorted(worked + left) == list("abcde")
 

@@ -25,7 +25,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(console=True, ws=True, max_redeliveries=0) as broker:
+    with Broker(console=True, ws=True, attempts=1) as broker:
         yield broker
 
 

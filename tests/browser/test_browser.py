@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 
 LIBRARIES = {
     "stompjs 7": "@stomp/stompjs/bundles/stomp.umd.min.js",
@@ -54,7 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path == "/restart":
             assert self.server.broker is not None
-            self.server.broker.stop()
+            self.server.broker.close()
             self.server.broker.start()
         else:
             self.server.results.put((self.path.rpartition("/")[2], json.loads(body)))
@@ -78,7 +78,9 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 @pytest.fixture
 def broker(site: Site) -> Iterator[Broker]:
     origin = f"http://127.0.0.1:{site.server_port}"
-    with Broker(ws=True, origins=[origin], users={"page": "sesame"}, login_delay=0.0, heartbeat=(0.5, 0.5)) as running:
+    with Broker(
+        ws=True, origins=[origin], users={"page": "sesame"}, limits=BrokerLimits(login_delay=0.0), heartbeat=(0.5, 0.5)
+    ) as running:
         site.broker = running
         yield running
 

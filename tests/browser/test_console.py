@@ -23,7 +23,7 @@ MARKUP = "<img src=x onerror=\"document.title='broken'\"><script>document.title=
 
 def test_queues_topics_and_connections_are_shown(page: Page, client: Connection) -> None:
     client.subscribe("/queue/a", ack="client-individual")
-    client.subscribe("/topic/t")
+    client.subscribe("/topic/t", ack="auto")
     for _ in range(3):
         client.send("/queue/a", "x", confirm=True)
     client.send("/queue/b", "x", confirm=True)
@@ -130,8 +130,8 @@ def test_queues_are_managed(page: Page, client: Connection, broker: Broker) -> N
     assert broker.depth("/queue/a") == 3, "it takes messages and gives none"
     page.click("Resume", within="#detail")
     for _ in range(3):
-        subscription.receive(20).ack()
-    subscription.unsubscribe()
+        subscription.receive(timeout=20).ack()
+    subscription.close()
     for text in "123":
         client.send("/queue/a", text, confirm=True)
     page.fill("#detail input[aria-label^='Queue to move']", "/queue/b")
@@ -148,20 +148,20 @@ def test_queues_are_managed(page: Page, client: Connection, broker: Broker) -> N
 def test_a_dead_letter_is_sent_back(page: Page, client: Connection, broker: Broker) -> None:
     subscription = client.subscribe("/queue/a", ack="client-individual")
     client.send("/queue/a", "again", confirm=True)
-    subscription.receive(20).nack()
+    subscription.receive(timeout=20).nack()
     page.click("/queue/DLQ", within=".view")
     page.click("again", within=".items")
     page.click("Retry", within="#detail")
-    subscription.receive(20).nack()
+    subscription.receive(timeout=20).nack()
     page.until("[...document.querySelectorAll('#detail button')].some((button) => button.textContent === 'Refresh')")
     until(lambda: broker.depth("/queue/DLQ") == 1)
     page.click("Refresh", within="#detail")
     page.click("Retry all", within="#detail")
-    assert subscription.receive(20).text == "again"
+    assert subscription.receive(timeout=20).text == "again"
 
 
 def test_the_live_tail_and_the_frames_pass(page: Page, client: Connection) -> None:
-    client.subscribe("/queue/a")
+    client.subscribe("/queue/a", ack="auto")
     page.click("/queue/a", within=".view")
     page.click("Live", within=".subtabs")
     page.fill("input[aria-label='Text in headers or body']", "needle")
@@ -217,11 +217,11 @@ def test_a_connection_is_ended(page: Page, broker: Broker) -> None:
     page.click("End it now", within="#detail")
     until(lambda: not client.connected)
     page.until("document.querySelector('#detail .chip')")
-    client.disconnect()
+    client.close()
 
 
 def test_content_is_shown_as_text_and_does_nothing(page: Page, client: Connection) -> None:
-    client.subscribe(f"/queue/{MARKUP}")
+    client.subscribe(f"/queue/{MARKUP}", ack="auto")
     client.send("/queue/a", MARKUP, headers={MARKUP.replace(":", ""): MARKUP}, confirm=True)
     page.click("/queue/<img", within=".view")
     page.press("Escape")

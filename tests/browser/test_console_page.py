@@ -109,7 +109,7 @@ def test_a_thousand_queues_cost_what_is_in_view(page: Page, client: Connection) 
     spent = []
     stop = threading.Event()
     busy = threading.Thread(
-        target=lambda: [client.send("/queue/0000", "x") for _ in iter(lambda: stop.wait(0.05), True)]
+        target=lambda: [client.send_async("/queue/0000", "x") for _ in iter(lambda: stop.wait(0.05), True)]
     )
     busy.start()
     for _ in range(2):
@@ -131,7 +131,7 @@ new Promise((done) => {
 
 
 def test_the_page_connects_again_after_a_restart(page: Page, broker: Broker) -> None:
-    broker.stop()
+    broker.close()
     page.until("document.querySelector('#state').textContent !== 'connected'")
     broker.start()
     page.until("document.querySelector('#state').textContent === 'connected'")

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 import urllib.request
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import stompy
-from stompy.broker import Broker, hash_passcode
+from stompy.broker import Broker, BrokerLimits, hash_passcode
 from stompy.deadline import Deadline
 from stompy.transport.tcp import TcpDialer
 from tests.cli.conftest import TOP, Run, Start, environment
@@ -62,10 +63,10 @@ def test_the_address_of_the_console_is_reported(start: Start) -> None:
 def test_a_login_is_asked_for(start: Start) -> None:
     process = start("broker", "--port", "0", "--user", "ann", env={"STOMPY_BROKER_PASSCODE": "sesame"})
     url = address_of(process)
-    stompy.connect(url, login="ann", passcode="sesame").disconnect()
-    with pytest.raises(stompy.ConnectRefused, match="wrong login or passcode"):
+    stompy.connect(url, login="ann", passcode="sesame").close()
+    with pytest.raises(stompy.ConnectRefusedError, match="wrong login or passcode"):
         stompy.connect(url, login="ann", passcode="guess")
-    with pytest.raises(stompy.ConnectRefused):
+    with pytest.raises(stompy.ConnectRefusedError):
         stompy.connect(url)
 
 
@@ -73,7 +74,7 @@ def test_the_passcode_may_be_in_a_file(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "passcode"
     file.write_text("sesame\n", encoding="utf-8")
     process = start("broker", "--port", "0", "--user", "ann", "--passcode-file", str(file))
-    stompy.connect(address_of(process), login="ann", passcode="sesame").disconnect()
+    stompy.connect(address_of(process), login="ann", passcode="sesame").close()
 
 
 def test_a_port_that_is_taken_is_told(broker: Broker, run: Run) -> None:
@@ -158,7 +159,7 @@ def connect_once_there_is_room(url: str, passcode: str) -> stompy.Connection:
     while True:
         try:
             return stompy.connect(url, login="ann", passcode=passcode)
-        except stompy.ConnectRefused as refused:
+        except stompy.ConnectRefusedError as refused:
             if "max_sessions" not in str(refused) or give_up.expired:
                 raise
             time.sleep(0.01)
@@ -175,11 +176,11 @@ def test_users_and_limits_are_those_of_the_command_line(start: Start, tmp_path: 
     url = address_of(process)
     with stompy.connect(url, login="ann", passcode="sesame") as conn:
         conn.send("/queue/a", b"abc", confirm=True)
-        with pytest.raises(stompy.ConnectRefused, match="max_sessions=1"):
+        with pytest.raises(stompy.ConnectRefusedError, match="max_sessions=1"):
             stompy.connect(url, login="ann", passcode="sesame")
         with pytest.raises(stompy.BrokerError, match="max_body=3"):
             conn.send("/queue/a", b"abcd", confirm=True)
-    with pytest.raises(stompy.ConnectRefused, match="wrong login or passcode"):
+    with pytest.raises(stompy.ConnectRefusedError, match="wrong login or passcode"):
         connect_once_there_is_room(url, "guess")
     conn = connect_once_there_is_room(url, "sesame")
     with conn, pytest.raises(stompy.BrokerError, match="no right to write"):
@@ -205,7 +206,7 @@ def test_the_ready_file_holds_the_address_of_a_broker_that_can_be_connected_to(s
 
     until(logged)
     url = seen[-1].removesuffix("\n")
-    stompy.connect(url, reconnect=None).disconnect()
+    stompy.connect(url, reconnect=False).close()
     assert address_of(process) == url
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
@@ -246,7 +247,13 @@ def test_websocket_clients_of_some_origins(start: Start) -> None:
     for origin in ("http://a.example", "http://b.example"):
         options = stompy.WebSocketOptions(headers={"Origin": origin})
         if origin == "http://a.example":
-            stompy.connect(web, websocket=options).disconnect()
+            stompy.connect(web, websocket=options).close()
         else:
-            with pytest.raises(stompy.WebSocketRefused):
+            with pytest.raises(stompy.WebSocketRefusedError):
                 stompy.connect(web, websocket=options)
+
+
+def test_every_limit_has_a_flag(run: Run) -> None:
+    described = run("broker", "--help").out.decode()
+    for limit in fields(BrokerLimits):
+        assert f"--{limit.name.replace('_', '-')} " in described

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from stompy.cli.console import first_line, why
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.files import first_line, why
 
 
 @pytest.mark.parametrize(("text", "line"), [("a\nb\n", "a"), ("a", "a"), (" a \r\n", " a "), ("", ""), ("\na", "")])

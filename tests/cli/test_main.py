@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
@@ -78,7 +79,7 @@ def test_a_refused_connection_says_how_to_get_a_broker(run: Run) -> None:
         (["ping", "--url", "localhost:61613"], "begins with its scheme"),
         (["ping", "--url", "stomp://ann:sesame@broker:port"], "the port of a broker address is a number"),
         (["ping", "--url", "stomp://broker?speed=high"], "unknown option 'speed'"),
-        (["ping", "--stomp-version", "3.0"], "unknown STOMP version"),
+        (["ping", "--versions", "3.0"], "unknown STOMP version"),
         (["ping", "--passcode", "sesame"], "unknown option --passcode"),
         (["ping", "--passcode-file", "a", "--ask-passcode"], "not allowed with"),
     ],
@@ -110,7 +111,7 @@ def test_a_wrong_login_gets_the_brokers_own_message(run: Run, monkeypatch: pytes
 
 def test_no_version_in_common_is_a_refusal(run: Run) -> None:
     with Broker(versions=["1.0"]) as broker:
-        result = run("ping", "--url", broker.url, "--stomp-version", "1.2")
+        result = run("ping", "--url", broker.url, "--versions", "1.2")
     assert result.code == 4
     assert "1.0" in result.error
 
@@ -166,3 +167,41 @@ def test_a_real_file_goes_through_a_broker_byte_for_byte_and_in_order(start: Sta
         record["body"].encode() if "body" in record else base64.b64decode(record["body_base64"]) for record in records
     ]
     assert b"".join(body + b"\n" for body in bodies) == FLIGHTS.read_bytes()
+
+
+@pytest.mark.parametrize("imported", [b"argparse", b"stompy.cli.exits", b"stompy.cli.options", b"stompy.cli.session"])
+def test_ctrl_c_while_it_is_imported_prints_no_traceback(imported: bytes) -> None:
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "stompy",
+        "subscribe",
+        "/queue/a",
+        "--url",
+        "stomp://127.0.0.1:1",
+    ]
+    process = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    while not process.stderr.readline().endswith(imported + b"\n"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=30)[1]
+    assert b"Traceback" not in rest
+    assert process.returncode in (-signal.SIGINT, 130, 3)  # the last if it was too late
+
+
+def test_a_signal_that_is_sent_twice_ends_it_once(broker: Broker, start: Start) -> None:
+    """GNU timeout signals the process, then its group, in which it is."""
+    process = start("subscribe", "/queue/a", env={"STOMPY_URL": broker.url})
+    fill = subprocess.run(
+        [sys.executable, "-m", "stompy", "send", "/queue/a", "x", "--url", broker.url], env=environment(), check=True
+    )
+    assert fill.returncode == 0
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"x\n"
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=20)[1] == b"stompy: interrupted; 1 received\n"
+    assert process.returncode == 143

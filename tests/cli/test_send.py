@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.dialects.brokers import dialect_named
 from tests.cli.conftest import Run, Start
 
@@ -26,14 +26,14 @@ def bodies(broker: Broker, count: int, queue: str = "/queue/a") -> list[bytes]:
     assert broker.depth(queue) == count
     with stompy.connect(broker.url) as conn:
         subscription = conn.subscribe(queue)
-        return [subscription.receive(5).body for _ in range(count)]
+        return [subscription.receive(timeout=5).body for _ in range(count)]
 
 
 def test_a_body_is_sent_as_text(broker: Broker, run: Run) -> None:
     result = run("send", "/queue/a", "grüezi", "--header", "a:b:c", "--header", "n:1")
     assert (result.code, result.out, result.err) == (0, b"", "stompy: sent 1 message to /queue/a\n")
     with stompy.connect(broker.url) as conn:
-        message = conn.subscribe("/queue/a").receive(5)
+        message = conn.subscribe("/queue/a").receive(timeout=5)
     assert message.body == "grüezi".encode()
     assert {name: message.headers[name] for name in ("a", "n", "content-type")} == {
         "a": "b:c",
@@ -45,7 +45,7 @@ def test_a_body_is_sent_as_text(broker: Broker, run: Run) -> None:
 def test_a_content_type_is_written_as_given(broker: Broker, run: Run) -> None:
     assert run("send", "/queue/a", '{"n": 1}', "--content-type", "application/json").code == 0
     with stompy.connect(broker.url) as conn:
-        message = conn.subscribe("/queue/a").receive(5)
+        message = conn.subscribe("/queue/a").receive(timeout=5)
     assert (message.headers["content-type"], message.json()) == ("application/json", {"n": 1})
 
 
@@ -64,7 +64,7 @@ def test_a_file_is_one_message(broker: Broker, run: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("through_stdin", [True, False])
-@pytest.mark.parametrize("receipt", [[], ["--receipt"]])
+@pytest.mark.parametrize("receipt", [[], ["--confirm"]])
 def test_each_line_is_a_message_without_its_line_end(
     receipt: list[str], broker: Broker, run: Run, stdin: Stdin, tmp_path: Path, *, through_stdin: bool
 ) -> None:
@@ -89,7 +89,7 @@ def test_a_line_in_a_pipe_does_not_wait_for_the_next(broker: Broker, start: Star
     process.stdin.write(b"early\n")
     process.stdin.flush()
     with stompy.connect(broker.url) as conn:
-        assert conn.subscribe("/queue/a").receive(20).body == b"early"
+        assert conn.subscribe("/queue/a").receive(timeout=20).body == b"early"
     assert process.communicate(b"late", timeout=20)[1] == b"stompy: sent 2 messages to /queue/a\n"
     assert process.returncode == 0
 
@@ -126,7 +126,7 @@ def test_two_sources_of_a_body_are_refused(argv: list[str], run: Run, broker: Br
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--header", "a:b\nc", "--stomp-version", "1.0"], "line end"),
+        (["--header", "a:b\nc", "--versions", "1.0"], "line end"),
         (["--content-type", "text"], "not a MIME type"),
     ],
 )
@@ -142,7 +142,7 @@ def test_what_stomp_cannot_write_is_not_sent(argv: list[str], message: str, run:
     [
         ("send", "content-type:x", "give it by --content-type"),
         ("send", "destination:/queue/b", "give it by DESTINATION"),
-        ("send", "receipt:1", "give it by --receipt"),
+        ("send", "receipt:1", "give it by --confirm"),
         ("send", "content-length:1", "stompy sets it"),
         ("subscribe", "ack:auto", "give it by --ack"),
         ("subscribe", "id:7", "stompy sets it"),
@@ -182,15 +182,15 @@ def test_an_option_that_the_broker_does_not_know_is_a_usage_error(
 def test_a_line_end_in_a_header_travels_where_the_version_has_an_escape(broker: Broker, run: Run) -> None:
     assert run("send", "/queue/a", "x", "--header", "a:b\nc").code == 0
     with stompy.connect(broker.url) as conn:
-        assert conn.subscribe("/queue/a").receive(5).headers["a"] == "b\nc"
+        assert conn.subscribe("/queue/a").receive(timeout=5).headers["a"] == "b\nc"
 
 
-@pytest.mark.parametrize("receipt", [[], ["--receipt"]])
+@pytest.mark.parametrize("receipt", [[], ["--confirm"]])
 def test_a_refusal_of_the_broker_is_reported_with_its_message(
     receipt: list[str], run: Run, stdin: Stdin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stdin(b"1\n2\n3\n")
-    with Broker(max_queue_messages=1) as full:
+    with Broker(limits=BrokerLimits(max_queue_messages=1)) as full:
         monkeypatch.setenv("STOMPY_URL", full.url)
         result = run("send", "/queue/a", "--lines", "-", *receipt)
         assert full.depth("/queue/a") == 1
@@ -221,9 +221,9 @@ def test_an_interruption_tells_how_far_it_got(broker: Broker, run: Run, monkeypa
 
 def test_a_receipt_that_does_not_come_has_its_own_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def flush(self: stompy.Connection) -> None:
-        raise stompy.ReceiptTimeout("no receipt 'cli-1' within 30 s", receipt_id="cli-1")
+        raise stompy.ReceiptTimeoutError("no receipt 'cli-1' within 30 s", receipt_id="cli-1")
 
     monkeypatch.setattr(stompy.Connection, "flush", flush)
     assert run("send", "/queue/a", "x").code == 0
-    result = run("send", "/queue/a", "x", "--receipt")
+    result = run("send", "/queue/a", "x", "--confirm")
     assert (result.code, result.error[:10]) == (6, "no receipt")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.cli import options, session
 from stompy.cli.exits import Exit, Failure
 from stompy.connection.closing import Closing
 from stompy.connection.connection import Connection
 from stompy.connection.connector import Connector
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConnectionLost, ConnectRefused, NotConnected
+from stompy.errors import BrokerError, ConnectionLostError, ConnectRefusedError, NotConnectedError
 from tests.support.ports import reserved_port
 from tests.support.proxies import LittleProxy
 
@@ -61,15 +61,15 @@ def test_several_addresses_may_be_given(broker: Broker) -> None:
 
 def test_a_failover_address_is_taken_without_its_reconnecting(broker: Broker) -> None:
     def lose_the_broker(conn: Connection) -> None:
-        broker.stop()
+        broker.close()
         conn.subscribe("/queue/a")
 
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         use(lose_the_broker, "--url", f"failover:({broker.url})")
 
 
 def test_the_options_reach_the_broker(broker: Broker) -> None:
-    given = arguments("--url", broker.url, "--stomp-version", "1.0,1.1", "--heartbeat", "2,3", "--vhost", "v")
+    given = arguments("--url", broker.url, "--versions", "1.0,1.1", "--heartbeat", "2,3", "--vhost", "v")
     with session.session(given) as conn:
         assert (conn.version, conn.heartbeat) == ("1.1", (2.0, 3.0))
 
@@ -102,14 +102,14 @@ def test_a_passcode_file_comes_before_the_address(guarded: Broker, tmp_path: Pat
 
 def test_another_login_does_not_get_the_passcode_of_the_address(guarded: Broker) -> None:
     given = arguments("--url", with_user(guarded, "bob:sesame"), "--login", "ann")
-    with pytest.raises(ConnectRefused), session.session(given):
+    with pytest.raises(ConnectRefusedError), session.session(given):
         pytest.fail("the passcode of one login went out with another")
 
 
 def test_the_end_is_confirmed_also_after_many_receipts(broker: Broker) -> None:
     with session.session(arguments("--url", broker.url)) as conn:
         for _ in range(500):
-            conn.send("/queue/a", b"", receipt=True)
+            conn.send_async("/queue/a", b"")
         conn.flush()
     assert broker.stats().sessions == 0
 
@@ -121,7 +121,7 @@ def test_an_end_that_is_not_confirmed_is_a_failure(broker: Broker, monkeypatch: 
 
     def send(conn: Connection) -> None:
         conn.send("/queue/a", b"", confirm=True)
-        monkeypatch.setattr(Closing, "disconnect", hang_up)
+        monkeypatch.setattr(Closing, "close", hang_up)
 
     with pytest.raises(Failure, match="did not confirm the end of the session") as caught:
         use(send, "--url", broker.url)
@@ -133,7 +133,7 @@ def test_a_refusal_behind_the_last_frame_is_told() -> None:
         conn.send("/queue/a", b"1")
         conn.send("/queue/a", b"2")
 
-    with Broker(max_queue_messages=1) as broker:
+    with Broker(limits=BrokerLimits(max_queue_messages=1)) as broker:
         with pytest.raises(BrokerError, match="full"):
             use(send_two, "--url", broker.url)
         assert broker.depth("/queue/a") == 1
@@ -148,20 +148,20 @@ def test_an_error_in_the_block_is_not_hidden_by_disconnecting(broker: Broker) ->
 
     with pytest.raises(ZeroDivisionError):
         use(fail, "--url", broker.url)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         kept[0].send("/queue/a")
 
 
 def test_an_acknowledgement_that_comes_too_late_names_the_lost_link(broker: Broker) -> None:
     def acknowledge_too_late(conn: Connection) -> None:
         conn.send("/queue/a", b"")
-        message = conn.subscribe("/queue/a", ack="client").receive(5)
-        broker.stop()
-        with pytest.raises(ConnectionLost):
+        message = conn.subscribe("/queue/a", ack="client").receive(timeout=5)
+        broker.close()
+        with pytest.raises(ConnectionLostError):
             conn.subscribe("/queue/b")
         message.ack()
 
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         use(acknowledge_too_late, "--url", broker.url)
 
 
@@ -188,7 +188,7 @@ def test_a_broker_that_starts_late_is_waited_for(monkeypatch: pytest.MonkeyPatch
 
         attempts: list[int] = []
         monkeypatch.setattr(Connector, "open", open_late)
-        use(lambda conn: seen.append(conn.server), "--url", f"stomp://127.0.0.1:{port}", "--wait", "20")
+        use(lambda conn: seen.append(conn.server), "--url", f"stomp://127.0.0.1:{port}", "--start-timeout", "20")
     assert seen[0] is not None
     assert len(attempts) >= 2
 
@@ -198,4 +198,4 @@ def test_without_waiting_one_attempt_is_made() -> None:
         use(lambda conn: None, "--url", f"stomp://127.0.0.1:{port}")
     assert raised.value.code == Exit.CONNECTION
     with pytest.raises(SystemExit):
-        arguments("--wait", "0")
+        arguments("--start-timeout", "0")

@@ -62,14 +62,14 @@ def test_json_is_one_line_a_message_and_keeps_the_bytes(broker: Broker, run: Run
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_what_is_beyond_the_count_stays_in_the_queue(ack: str, version: str, broker: Broker, run: Run) -> None:
     fill(broker, [b"1", b"2", b"3"])
-    result = run("subscribe", "/queue/a", "--count", "2", "--ack", ack, "--stomp-version", version)
+    result = run("subscribe", "/queue/a", "--count", "2", "--ack", ack, "--versions", version)
     assert (result.code, result.out) == (0, b"1\n2\n")
     assert broker.depth("/queue/a") == 1
 
 
 def test_it_works_with_1_0(broker: Broker, run: Run) -> None:
     fill(broker, [b"1", b"2"])
-    assert run("subscribe", "/queue/a", "--count", "2", "--stomp-version", "1.0").out == b"1\n2\n"
+    assert run("subscribe", "/queue/a", "--count", "2", "--versions", "1.0").out == b"1\n2\n"
     assert broker.depth("/queue/a") == 0
 
 
@@ -154,7 +154,7 @@ def test_a_lost_broker_is_told(broker: Broker, start: Start) -> None:
     process = start("subscribe", "/queue/a", env={"STOMPY_URL": broker.url})
     assert process.stdout is not None
     assert process.stdout.readline() == b"1\n"
-    broker.stop()
+    broker.close()
     assert process.communicate(timeout=20)[1].startswith(b"stompy: error: 127.0.0.1:")
     assert process.returncode == 3
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from stompy.broker.users import User, fits, hash_passcode
+from stompy.cli.broker import users_of
 from stompy.cli.exits import Failure
-from stompy.cli.users import users_of
 from stompy.secret import Secret
 from tests.cli.conftest import Run
 

@@ -12,7 +12,7 @@ import pytest
 import stompy.compat as stomp
 from stompy import Tls
 from stompy.broker import Broker
-from stompy.errors import InsecureTls
+from stompy.errors import InsecureTlsWarning
 from tests.compat.conftest import Recorder
 from tests.support.certificates import Certificates
 from tests.support.peer import until
@@ -90,7 +90,7 @@ def test_the_next_host_is_tried_after_a_wrong_certificate(connected: Connected, 
 
 
 def test_verification_can_be_switched_off(connected: Connected, certificates: Certificates) -> None:
-    with pytest.warns(InsecureTls):
+    with pytest.warns(InsecureTlsWarning):
         connection = connected(Tls(cert=certificates.of_unknown_authority), verify=False)
     assert exchanges(connection)
 

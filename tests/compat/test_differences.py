@@ -39,7 +39,7 @@ def test_the_other_listeners_are_called_after_one_that_raised(connect: Connect) 
 def test_sending_after_a_loss_raises_all_that_programs_catch(connect: Connect, broker: Broker) -> None:
     recorder = Recorder()
     connection = connect(listener=recorder)
-    broker.stop()
+    broker.close()
     within(recorder.over)
     with pytest.raises(stomp.exception.NotConnectedException) as raised:
         connection.send("/queue/a", "x")

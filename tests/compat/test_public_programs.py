@@ -41,7 +41,7 @@ from stompy.compat import Connection12 as Twelve
 from stompy.compat.connect import StompConnection11
 from stompy.compat.exception import ConnectFailedException, NotConnectedException
 from stompy.compat.utils import Frame, encode
-from stompy.testing.required import broker_or_skip
+from stompy.testing.containers import broker_or_skip
 from tests.support.needs import each
 from tests.support.peer import until
 

@@ -32,6 +32,7 @@ DIFFERENT = {
     "*Connection": "takes the arguments for TLS of releases before 8 too",
     "__version__": "text that can be compared with tuples too",
     "transport.Transport": "recv_bytes is ignored",
+    "adapter.ws.WSTransport": "recv_bytes is ignored",
 }
 """What is missing or has another signature, by pattern, and why."""
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from stompy.errors import FrameTooLarge, LocalProtocolError, RemoteProtocolError, VersionMismatch
-from stompy.frames.grammar import Limits, Version
+from stompy.errors import FrameTooLargeError, LocalProtocolError, RemoteProtocolError, VersionMismatchError
+from stompy.frames.grammar import FrameLimits, Version
 from stompy.protocol.ack import Ledger, ack_headers
 from stompy.protocol.client import ClientProtocol
 from stompy.protocol.heartbeat import HeartbeatOffer
@@ -142,18 +142,18 @@ def test_a_broker_says_why_it_refuses_a_frame_of_a_session(
 @pytest.mark.parametrize(
     ("limits", "data", "limit"),
     [
-        (Limits(max_headers=3), wire("SEND", [("a", "b")] * 4), "limit max_headers=3"),
-        (Limits(max_header_line=40), b"SEND\npasscode:" + SECRET.encode() * 20, "limit max_header_line=40"),
-        (Limits(max_body=3), wire("SEND", {"content-length": "9" * 30}), "limit max_body=3"),
-        (Limits(max_body=3), b"SEND\n\nabcdefgh", "limit max_body=3"),
+        (FrameLimits(max_headers=3), wire("SEND", [("a", "b")] * 4), "limit max_headers=3"),
+        (FrameLimits(max_header_line=40), b"SEND\npasscode:" + SECRET.encode() * 20, "limit max_header_line=40"),
+        (FrameLimits(max_body=3), wire("SEND", {"content-length": "9" * 30}), "limit max_body=3"),
+        (FrameLimits(max_body=3), b"SEND\n\nabcdefgh", "limit max_body=3"),
     ],
 )
-def test_what_is_too_large_names_the_limit(limits: Limits, data: bytes, limit: str) -> None:
+def test_what_is_too_large_names_the_limit(limits: FrameLimits, data: bytes, limit: str) -> None:
     server = ServerProtocol(limits=limits)
     server.receive(wire("CONNECT", {"accept-version": "1.2", "host": "h"}))
     server.connected("s")
     server.receive(data)
-    assert isinstance(server.error, FrameTooLarge)
+    assert isinstance(server.error, FrameTooLargeError)
     hold(server.error, limit)
 
 
@@ -198,7 +198,7 @@ def test_a_version_mismatch_names_both_lists() -> None:
     client = ClientProtocol(versions=(V1_2,))
     client.connect(host="h", passcode=SECRET)
     client.receive(wire("CONNECTED"))
-    assert isinstance(client.error, VersionMismatch)
+    assert isinstance(client.error, VersionMismatchError)
     assert (client.error.offered, client.error.supported) == (("1.2",), ("1.0",))
 
 

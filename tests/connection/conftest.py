@@ -16,13 +16,13 @@ from tests.support.peer import WITHIN, Peer, Served, until
 from tests.transport.conftest import Call, Calling
 from tests.transport.conftest import calling as calling
 
-QUICK = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
 """A policy that does not keep a test waiting."""
 
 ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED = "ActiveMQ/6.3.1", "ActiveMQ-Artemis/2.56.0", "RabbitMQ/4.3.6", "stompy-broker/1"
 
 
-class Events(stompy.ConnectionListener):
+class Events(stompy.Listener):
     """Keeps every event but messages, which are left to whoever receives, with the thread it came on."""
 
     def __init__(self, name: str = "", shared: list[tuple[str, str]] | None = None) -> None:
@@ -37,8 +37,8 @@ class Events(stompy.ConnectionListener):
         self.events.append((event, what))
         self.shared.append((self.name, event))
 
-    def on_connected(self, frame: Frame) -> None:
-        self._note("connected", frame)
+    def on_connected(self, event: stompy.ConnectedEvent) -> None:
+        self._note("connected", event.frame)
 
     def on_receipt(self, frame: Frame) -> None:
         self._note("receipt", frame)
@@ -46,15 +46,15 @@ class Events(stompy.ConnectionListener):
     def on_error(self, frame: Frame) -> None:
         self._note("error", frame)
 
-    def on_heartbeat_timeout(self) -> None:
+    def on_heartbeat_timeout(self, event: stompy.HeartbeatTimeoutEvent) -> None:
         self._note("heartbeat_timeout")
 
-    def on_disconnected(self, reason: stompy.StompError | None) -> None:
-        self._note("disconnected", reason)
+    def on_disconnected(self, event: stompy.DisconnectedEvent) -> None:
+        self._note("disconnected", event.reason)
         self.over.set()
 
-    def on_closed(self, reason: stompy.StompError | None) -> None:
-        self._note("closed", reason)
+    def on_closed(self, event: stompy.ClosedEvent) -> None:
+        self._note("closed", event.reason)
 
     @property
     def names(self) -> list[str]:
@@ -83,8 +83,8 @@ class Failing(Recorder):
         self.error = error or ZeroDivisionError("handler")
         self._bad = bad
 
-    def on_handler_error(self, message: stompy.Message, error: BaseException) -> None:
-        self._note("handler_error", (message.text, error, message.settled))
+    def on_handler_error(self, event: stompy.HandlerErrorEvent) -> None:
+        self._note("handler_error", (event.message.text, event.error, event.message.settled))
 
     def __call__(self, message: stompy.Message) -> None:
         self.seen.append(message.text)
@@ -94,7 +94,7 @@ class Failing(Recorder):
             message.ack()
 
 
-class Acting(stompy.ConnectionListener):
+class Acting(stompy.Listener):
     """Does something at an event, and keeps what it raised."""
 
     def __init__(self, event: str, action: Any) -> None:
@@ -141,16 +141,16 @@ class Talk:
         if mode != "auto" and self.peer.version.value == "1.2":
             options.setdefault("ack", "ack-1")
         self.peer.deliver(body, subscription=subscription.id, **options)
-        return subscription.receive(WITHIN)
+        return subscription.receive(timeout=WITHIN)
 
     def leave(self, **options: Any) -> Call:
         """Begin to disconnect."""
-        return self._calling(lambda: self.conn.disconnect(**options))
+        return self._calling(lambda: self.conn.close(**options))
 
     def close(self) -> None:
         """End both."""
         self.peer.close()
-        self.conn.disconnect(timeout=WITHIN)
+        self.conn.close(timeout=WITHIN)
 
 
 class Talking(Protocol):
@@ -271,7 +271,7 @@ class Sessions:
         for peer in self._open:
             peer.close()
         if self._conn is not None:
-            self._conn.disconnect(timeout=WITHIN)
+            self._conn.close(timeout=WITHIN)
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def test_at_activemq_a_refused_message_settles_no_other(talking: Talking) -> Non
     subscription = talk.subscribe("/queue/a", ack="client")
     for ack in "abc":
         talk.peer.deliver(ack, ack=ack, headers={"persistent": "true"})
-    first, second, third = (subscription.receive(WITHIN) for _ in range(3))
+    first, second, third = (subscription.receive(timeout=WITHIN) for _ in range(3))
     second.nack()
     assert (first.settled, second.settled, third.settled) == (None, "NACK", None)
     third.ack()
@@ -185,7 +185,7 @@ def test_that_activemq_drops_what_is_not_persistent_is_said_once(
     subscription = talk.subscribe("/queue/a", ack="client-individual")
     for ack in "ab":
         talk.peer.deliver(ack, ack=ack, headers=persistent)
-        subscription.receive(WITHIN).nack(requeue=requeue)
+        subscription.receive(timeout=WITHIN).nack(requeue=requeue)
     assert caplog.text.count("makes no dead letter") == expected
 
 
@@ -196,8 +196,8 @@ def test_a_message_of_an_ended_subscription_is_not_acked_where_that_is_an_error_
     talk = talking(server=server)
     subscription = talk.subscribe("/queue/a", ack="client-individual")
     talk.peer.deliver("a", ack="a")
-    message = subscription.receive(WITHIN)
-    call = calling(subscription.unsubscribe)
+    message = subscription.receive(timeout=WITHIN)
+    call = calling(subscription.close)
     talk.peer.expect_and_confirm("UNSUBSCRIBE")
     call.result()
     with pytest.raises(AckError, match="has ended"):
@@ -216,14 +216,14 @@ def test_what_is_settled_on_a_new_link_settles_nothing_of_the_old_one(
     peer.expect_and_confirm("SUBSCRIBE")
     subscription = subscribing.result()
     peer.raw(peer.message("earlier", ack="a") + peer.message("old", ack="b") + peer.message("later", ack="c"))
-    earlier, old, later = (subscription.receive(WITHIN) for _ in range(3))
+    earlier, old, later = (subscription.receive(timeout=WITHIN) for _ in range(3))
     earlier.ack()
     peer.expect("ACK")
     peer.close()
     peer = sessions.next()
     peer.expect_and_confirm("SUBSCRIBE")
     peer.raw(b"".join(peer.message("new", ack=f"n{number}") for number in range(4)))
-    new = [subscription.receive(WITHIN) for _ in range(4)]
+    new = [subscription.receive(timeout=WITHIN) for _ in range(4)]
     if settle == "commit":
         with conn.transaction() as transaction:
             transaction.ack(new[3])

@@ -10,10 +10,11 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.connection.buffer import FrameBuffer
-from stompy.errors import ConnectionLost, LimitExceeded, NotConnected
+from stompy.errors import ConnectionLostError, LimitExceededError, NotConnectedError
 from stompy.link.receipts import Receipt
 from tests.connection.conftest import Serving, Talking
 from tests.support.peer import until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 FRAME = b"SEND\ndestination:/q\n\nx\0"
@@ -49,10 +50,10 @@ def test_a_full_buffer_flushes_itself(talking: Talking) -> None:
 
 
 def test_a_frame_whose_receipt_has_no_room_is_not_in_it(talking: Talking) -> None:
-    talk = talking(max_receipts=1)
+    talk = talking(limits=stompy.Limits(max_receipts=1))
     buffer = FrameBuffer(talk.conn._links.link)
     add_asking(buffer)
-    with pytest.raises(LimitExceeded):
+    with pytest.raises(LimitExceededError):
         add_asking(buffer)
     buffer.flush()
     talk.peer.expect_and_confirm("SEND")
@@ -66,7 +67,7 @@ def test_a_receipt_is_registered_when_its_frame_is_added(talking: Talking) -> No
     receipt = add_asking(buffer)
     buffer.flush()
     talk.peer.expect_and_confirm("SEND")
-    receipt.wait()
+    receipt.result()
 
 
 def test_it_dies_with_its_link(talking: Talking) -> None:
@@ -75,9 +76,9 @@ def test_it_dies_with_its_link(talking: Talking) -> None:
     buffer.add(FRAME)
     talk.peer.hang_up()
     until(lambda: not talk.conn.connected)
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         buffer.add(FRAME)
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         buffer.flush()
 
 
@@ -87,7 +88,7 @@ def test_nothing_follows_a_disconnect(talking: Talking) -> None:
     buffer.add(FRAME)
     leaving = talk.leave()
     frame = talk.peer.expect("DISCONNECT")
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         buffer.flush()
     talk.peer.receipt(frame)
     leaving.result()
@@ -100,20 +101,20 @@ def test_what_did_not_leave_in_time_may_still_leave_later(talking: Talking, call
     receipt = add_asking(buffer)
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
     blocking.until_blocked()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         buffer.flush(timeout=0.01)
     assert not buffer.flushed
     talk.peer.expect("SEND")
     blocking.result()
     buffer.flush()
     assert talk.peer.expect_and_confirm("SEND").body == b"x"
-    receipt.wait()
+    receipt.result()
 
 
 @pytest.mark.parametrize("act", ["flush", "wait", "confirm", "request"])
 def test_frames_that_stay_in_the_batch_are_not_said_to_be_unsent(talking: Talking, calling: Calling, act: str) -> None:
     """They are written at the end of the block: a caller that sends them again would send them twice."""
-    talk = talking(send_timeout=20)
+    talk = talking(timeouts=stompy.Timeouts(send=20))
     if act == "request":
         first = calling(lambda: talk.conn.request("/queue/a", "first"))  # subscribes to the replies
         talk.peer.expect_and_confirm("SUBSCRIBE")
@@ -123,16 +124,16 @@ def test_frames_that_stay_in_the_batch_are_not_said_to_be_unsent(talking: Talkin
         first.result()
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
     with talk.conn.batch():
-        receipt = talk.conn.send("/queue/a", "kept", receipt=True)
+        receipt = talk.conn.send_async("/queue/a", "kept")
         assert receipt is not None
         blocking.until_blocked()
         acts: dict[str, Callable[[], object]] = {
             "flush": lambda: talk.conn.flush(timeout=0.01),
-            "wait": lambda: receipt.wait(0.01),
+            "wait": lambda: receipt.result(0.01),
             "confirm": lambda: talk.conn.send("/queue/a", "kept too", confirm=True, timeout=0.01),
             "request": lambda: talk.conn.request("/queue/a", "kept too", timeout=0.01),
         }
-        with pytest.raises(stompy.SendTimeout) as caught:
+        with pytest.raises(stompy.SendTimeoutError) as caught:
             acts[act]()
         assert caught.value.outcome == "unknown"
         assert talk.peer.expect("SEND").body[:1] == b"x"
@@ -152,19 +153,19 @@ def test_a_batch_of_which_a_part_was_written_does_not_say_that_nothing_was(talki
             talk.peer.close()
             until(lambda: not talk.conn.connected)
 
-    with pytest.raises(stompy.ConnectionLost) as caught:
+    with pytest.raises(stompy.ConnectionLostError) as caught:
         block()
     assert caught.value.outcome == "unknown"
 
 
 def test_a_send_that_a_full_batch_could_not_take_in_time_is_not_in_it(talking: Talking, calling: Calling) -> None:
-    talk = talking(send_timeout=0.2)
+    talk = talking(timeouts=stompy.Timeouts(send=0.2))
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
     with talk.conn.batch():
         talk.conn.send("/queue/a", "first")
         blocking.until_blocked()
-        with pytest.raises(stompy.SendTimeout) as caught:
-            talk.conn.send("/queue/a", "y" * 70_000, receipt=True)
+        with pytest.raises(stompy.SendTimeoutError) as caught:
+            talk.conn.send_async("/queue/a", "y" * 70_000)
         assert caught.value.outcome == "not-sent"
         assert talk.conn.stats().receipts_pending == 0
         talk.peer.expect("SEND")
@@ -174,17 +175,17 @@ def test_a_send_that_a_full_batch_could_not_take_in_time_is_not_in_it(talking: T
 
 
 def test_a_send_that_is_kept_stays_in_a_batch_that_could_not_leave_in_time(talking: Talking, calling: Calling) -> None:
-    talk = talking(send_timeout=0.2, reconnect=True, resend_unconfirmed=True)
+    talk = talking(timeouts=stompy.Timeouts(send=0.2), reconnect=stompy.Reconnect(resend_unconfirmed=True))
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
     with talk.conn.batch():
         talk.conn.send("/queue/a", "first")
         blocking.until_blocked()
-        receipt = talk.conn.send("/queue/a", "y" * 70_000, receipt=True)
+        receipt = talk.conn.send_async("/queue/a", "y" * 70_000)
         talk.peer.expect("SEND")
         blocking.result()
     assert talk.peer.expect("SEND").body == b"first"
     assert talk.peer.expect_and_confirm("SEND").body == b"y" * 70_000
-    receipt.wait()
+    receipt.result()
 
 
 def test_sends_of_a_batch_leave_together_at_its_end_and_in_order(talking: Talking) -> None:
@@ -226,23 +227,21 @@ def test_other_threads_are_not_affected(talking: Talking, calling: Calling) -> N
 def test_receipts_of_a_batch_are_resolved(serving: Serving) -> None:
     conn, _ = serving()
     with conn.batch():
-        receipts = [conn.send("/queue/a", "x", receipt=True) for _ in range(10)]
+        receipts = [conn.send_async("/queue/a", "x") for _ in range(10)]
         assert conn.stats().receipts_pending == 10
     conn.flush()
-    assert all(receipt.outcome == "confirmed" for receipt in receipts)
+    assert all(outcome_of(receipt) == "confirmed" for receipt in receipts)
 
 
 def test_confirm_and_flush_inside_a_batch_do_not_wait_for_its_end(serving: Serving) -> None:
     conn, _ = serving()
     with conn.batch():
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         conn.send("/queue/a", "y", confirm=True)
-        assert receipt is not None
-        assert receipt.done
-        other = conn.send("/queue/a", "z", receipt=True)
+        assert receipt.done()
+        other = conn.send_async("/queue/a", "z")
         conn.flush()
-        assert other is not None
-        assert other.done
+        assert other.done()
 
 
 def test_a_batch_in_a_batch_is_refused_and_the_outer_one_lives_on(talking: Talking) -> None:
@@ -279,7 +278,7 @@ def test_a_frame_that_cannot_be_written_leaves_the_rest_whole(talking: Talking) 
     with talk.conn.batch():
         talk.conn.send("/queue/a", "good")
         with pytest.raises(stompy.LocalProtocolError):
-            talk.conn.send("/queue/a", "bad", headers={"a": "b\nc"}, receipt=True)
+            talk.conn.send_async("/queue/a", "bad", headers={"a": "b\nc"})
     assert talk.peer.expect("SEND").body == b"good"
     assert talk.conn.stats().receipts_pending == 0
 
@@ -293,7 +292,7 @@ def test_a_batch_whose_link_died_says_so_and_the_thread_may_open_another(talking
             talk.peer.close()
             until(lambda: not talk.conn.connected)
 
-    with pytest.raises(stompy.ConnectionLost) as caught:
+    with pytest.raises(stompy.ConnectionLostError) as caught:
         batch()
     assert caught.value.outcome == "not-sent"
     with other.conn.batch():
@@ -307,9 +306,9 @@ def test_one_receipt_tells_that_all_earlier_frames_were_received() -> None:
         with conn.batch():
             for body in ("1", "2", "3"):
                 conn.send("/queue/a", body)
-            receipt = conn.send("/queue/a", "4", receipt=True)
+            receipt = conn.send_async("/queue/a", "4")
         assert receipt is not None
-        receipt.wait(10)
+        receipt.result(10)
         assert broker.depth("/queue/a") == 4
 
 
@@ -317,18 +316,18 @@ def test_waiting_inside_a_batch_writes_it_out_first(serving: Serving) -> None:
     conn, served = serving()
     with conn.batch():
         conn.send("/queue/a", "x")
-        receipt = conn.send("/queue/a", "y", receipt=True)
+        receipt = conn.send_async("/queue/a", "y")
         assert receipt is not None
-        receipt.wait(20)
+        receipt.result(20)
         assert served.commands() == ["SEND", "SEND"]
 
 
 def test_another_thread_that_waits_does_not_write_it_out(talking: Talking, calling: Calling) -> None:
     talk = talking()
     with talk.conn.batch():
-        receipt = talk.conn.send("/queue/a", "x", receipt=True)
+        receipt = talk.conn.send_async("/queue/a", "x")
         assert receipt is not None
-        waiting = calling(lambda: receipt.wait(20))
+        waiting = calling(lambda: receipt.result(20))
         waiting.until_blocked()
         assert talk.peer.quiet()
     talk.peer.expect_and_confirm("SEND")
@@ -336,21 +335,20 @@ def test_another_thread_that_waits_does_not_write_it_out(talking: Talking, calli
 
 
 def test_a_batch_that_cannot_leave_in_time_ends_its_receipts(talking: Talking, calling: Calling) -> None:
-    talk = talking(send_timeout=0.2)
-    receipts: list[stompy.Receipt | None] = []
+    talk = talking(timeouts=stompy.Timeouts(send=0.2))
+    receipts: list[stompy.Receipt] = []
 
     def batch() -> None:
         with talk.conn.batch():
-            receipts.append(talk.conn.send("/queue/a", "x", receipt=True))
+            receipts.append(talk.conn.send_async("/queue/a", "x"))
             blocking.until_blocked()
 
     blocking = calling(lambda: talk.conn.send("/queue/a", b"x" * 50_000_000, timeout=20))
-    with pytest.raises(stompy.SendTimeout) as caught:
+    with pytest.raises(stompy.SendTimeoutError) as caught:
         batch()
     assert caught.value.outcome == "not-sent"
     (receipt,) = receipts
-    assert receipt is not None
-    assert receipt.outcome == "unknown"
+    assert outcome_of(receipt) == "not-sent"
     assert talk.conn.stats().receipts_pending == 0
     talk.peer.expect("SEND")
     blocking.result()

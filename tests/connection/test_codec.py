@@ -16,7 +16,7 @@ from stompy.connection.codec import (
     header_text,
     user_headers,
 )
-from stompy.errors import BodyDecodeError, LocalProtocolError
+from stompy.errors import BodyDecodeError, ConfigurationError, LocalProtocolError
 
 
 @pytest.mark.requirement("BDY-11", "BDY-16", "D10-12")
@@ -194,5 +194,5 @@ def test_a_header_name_must_be_text() -> None:
 
 @pytest.mark.parametrize("name", sorted(OWN_HEADERS))
 def test_headers_with_an_argument_of_their_own_are_refused(name: str) -> None:
-    with pytest.raises(LocalProtocolError, match=repr(name)):
+    with pytest.raises(ConfigurationError, match=repr(name)):
         user_headers({name: "x"})

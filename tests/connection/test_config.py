@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+import stompy
 from stompy.connection.config import Config, addresses_of, versions_of
 from stompy.connection.reconnect import Reconnect
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Version
-from stompy.link.flow import InboxLimits
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.secret import Secret
 from stompy.transport.tcp import TcpOptions
@@ -47,15 +47,16 @@ def credentials(settings: Config) -> Credentials:
 
 def test_every_wait_has_a_finite_default() -> None:
     settings = config()
-    for timeout in ("connect_timeout", "send_timeout", "receipt_timeout", "close_timeout"):
-        assert 0 < getattr(settings, timeout) < 3600
+    timeouts = settings.timeouts
+    waits = (timeouts.connect, timeouts.send, timeouts.receipt, settings.close_timeout)
+    assert all(0 < seconds < 3600 for seconds in waits)
 
 
-@pytest.mark.parametrize("name", ["connect_timeout", "send_timeout", "receipt_timeout", "close_timeout"])
+@pytest.mark.parametrize("name", ["connect", "send", "receipt", "close"])
 @pytest.mark.parametrize("value", [0, -1, math.inf, math.nan, None, True, "5"])
 def test_a_timeout_is_a_positive_finite_number(name: str, value: object) -> None:
-    with pytest.raises(ConfigurationError, match=name):
-        Config(addresses=addresses_of("stomp://broker"), **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=rf"timeouts\.{name}"):
+        stompy.Timeouts(**{name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -67,9 +68,9 @@ def test_heartbeats_are_two_numbers_of_seconds(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 0.9, math.inf, math.nan, "3"])
-def test_the_tolerance_is_at_least_one_interval(value: object) -> None:
+def test_the_tolerance_is_at_least_one_interval(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="heartbeat_tolerance"):
-        config(heartbeat_tolerance=value)
+        config(timeouts=stompy.Timeouts(heartbeat_tolerance=value))
 
 
 def test_the_passcode_is_not_shown() -> None:
@@ -80,7 +81,9 @@ def test_the_passcode_is_not_shown() -> None:
 
 
 def test_it_travels_to_another_process() -> None:
-    settings = config("stomp://fred:hidden@broker", inbox=InboxLimits(max_messages=5), reconnect=Reconnect(attempts=3))
+    settings = config(
+        "stomp://fred:hidden@broker", limits=stompy.Limits(max_inbox_messages=5), reconnect=Reconnect(attempts=3)
+    )
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
@@ -96,9 +99,9 @@ def test_a_pickle_of_it_is_asked_for_and_takes_the_passcode_along() -> None:
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "7", None])
 def test_a_limit_is_a_whole_number_of_at_least_one(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=name):
-        config(**{name: value})
+        stompy.Limits(**{name: value})
     allowed: dict[str, Any] = {name: 7}
-    assert getattr(linked(config(**allowed)), name) == 7
+    assert getattr(linked(config(limits=stompy.Limits(**allowed))).limits, name) == 7
 
 
 def test_the_address_gives_login_and_virtual_host() -> None:
@@ -114,19 +117,11 @@ def test_arguments_override_the_address() -> None:
 
 
 def test_what_a_link_needs_is_handed_on() -> None:
-    marks = InboxLimits(max_messages=5)
-    settings = config(
-        heartbeat=(1.5, 2.0),
-        heartbeat_tolerance=4.0,
-        send_timeout=1.0,
-        receipt_timeout=2.0,
-        inbox=marks,
-        headers={"a": "b"},
-    )
+    timeouts, limits = stompy.Timeouts(send=1.0, receipt=2.0), stompy.Limits(max_inbox_messages=5)
+    settings = config(heartbeat=(1.5, 2.0), timeouts=timeouts, limits=limits, headers={"a": "b"})
     link = linked(settings)
     assert link.heartbeat == (1.5, 2.0)
-    assert (link.heartbeat_tolerance, link.send_timeout, link.receipt_timeout) == (4.0, 1.0, 2.0)
-    assert link.inbox is marks
+    assert (link.timeouts, link.limits) == (timeouts, limits)
     assert link.headers == {"a": "b"}
 
 

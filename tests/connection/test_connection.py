@@ -13,6 +13,7 @@ import pytest
 import stompy
 from tests.connection.conftest import Serving, Talking
 from tests.support.peer import until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 # What it is
@@ -51,7 +52,7 @@ def test_its_repr_shows_how_it_ended(talking: Talking) -> None:
 def test_the_passcode_is_in_no_log_repr_or_error(talking: Talking, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         talk = talking(login="fred", passcode="sesame", heartbeat=(0.05, 0), peer_heartbeat=(0, 0.05))
-        talk.conn.send("/queue/a", "x", receipt=True)
+        talk.conn.send_async("/queue/a", "x")
         talk.peer.expect("SEND")
         talk.subscribe("/queue/a")
         talk.peer.await_beats(1)
@@ -105,7 +106,7 @@ def test_the_callers_headers_are_left_as_they_are(talking: Talking) -> None:
     talk = talking()
     headers = {"a": "b\nc"}
     for _ in range(2):
-        talk.conn.send("/queue/a", "x", headers=headers, receipt=True)
+        talk.conn.send_async("/queue/a", "x", headers=headers)
         assert talk.peer.expect("SEND").headers["a"] == "b\nc"
     assert headers == {"a": "b\nc"}
 
@@ -127,7 +128,7 @@ def test_content_length_can_be_switched_per_connection_and_per_send(
 
 def test_without_being_asked_for_there_is_no_receipt(talking: Talking) -> None:
     talk = talking()
-    assert talk.conn.send("/queue/a", "x") is None
+    talk.conn.send("/queue/a", "x")
     assert "receipt" not in talk.peer.expect("SEND").headers
 
 
@@ -138,14 +139,14 @@ def test_confirm_waits_for_the_broker(talking: Talking, calling: Calling) -> Non
     frame = talk.peer.expect("SEND")
     call.until_blocked()
     talk.peer.receipt(frame)
-    assert call.result().outcome == "confirmed"
+    call.result()
 
 
 def test_confirm_that_is_not_answered_in_time_is_a_timeout(talking: Talking) -> None:
-    talk = talking(receipt_timeout=0.05)
-    with pytest.raises(stompy.ReceiptTimeout):
+    talk = talking(timeouts=stompy.Timeouts(receipt=0.05))
+    with pytest.raises(stompy.ReceiptTimeoutError):
         talk.conn.send("/queue/a", "x", confirm=True)
-    with pytest.raises(stompy.ReceiptTimeout):
+    with pytest.raises(stompy.ReceiptTimeoutError):
         talk.conn.send("/queue/a", "x", confirm=True, timeout=0.2)
     assert talk.conn.connected
 
@@ -153,9 +154,9 @@ def test_confirm_that_is_not_answered_in_time_is_a_timeout(talking: Talking) -> 
 def test_a_done_callback_runs_on_the_dispatcher(serving: Serving) -> None:
     conn, _ = serving()
     seen: list[tuple[str, str]] = []
-    receipt = conn.send("/queue/a", "x", receipt=True)
+    receipt = conn.send_async("/queue/a", "x")
     assert receipt is not None
-    receipt.add_done_callback(lambda one: seen.append((one.outcome, threading.current_thread().name)))
+    receipt.add_done_callback(lambda one: seen.append((outcome_of(one), threading.current_thread().name)))
     until(lambda: seen)
     ((outcome, thread),) = seen
     assert outcome == "confirmed"
@@ -169,7 +170,7 @@ def test_a_callback_that_raises_does_no_harm(serving: Serving, caplog: pytest.Lo
         raise ZeroDivisionError
 
     with caplog.at_level(logging.ERROR, "stompy.connection"):
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         receipt.add_done_callback(broken)
         until(lambda: "ZeroDivisionError" in caplog.text)
@@ -195,8 +196,8 @@ def test_what_cannot_be_sent_is_refused_and_nothing_leaves(
     talking: Talking, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
     talk = talking()
-    with pytest.raises(stompy.LocalProtocolError):
-        talk.conn.send(*arguments, receipt=True, **options)
+    with pytest.raises((stompy.LocalProtocolError, stompy.ConfigurationError)):
+        talk.conn.send_async(*arguments, **options)
     assert talk.peer.quiet()
     assert talk.conn.stats().receipts_pending == 0
     talk.conn.send("/queue/a", "next")
@@ -213,7 +214,7 @@ def test_a_line_end_in_a_header_is_refused_where_the_version_cannot_escape_it(ta
 
 def test_flush_waits_for_every_receipt_in_flight(talking: Talking, calling: Calling) -> None:
     talk = talking()
-    receipts = [talk.conn.send("/queue/a", "x", receipt=True) for _ in range(3)]
+    receipts = [talk.conn.send_async("/queue/a", "x") for _ in range(3)]
     call = calling(talk.conn.flush)
     frames = [talk.peer.expect("SEND") for _ in range(3)]
     for frame in frames[:2]:
@@ -221,4 +222,4 @@ def test_flush_waits_for_every_receipt_in_flight(talking: Talking, calling: Call
     call.until_blocked()
     talk.peer.receipt(frames[2])
     call.result()
-    assert all(receipt.done for receipt in receipts)
+    assert all(receipt.done() for receipt in receipts)

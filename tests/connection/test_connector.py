@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,15 +50,15 @@ def good(broker: Broker) -> str:
 def test_nobody_listening_names_the_address(dead: str) -> None:
     with pytest.raises(stompy.ConnectError, match=dead.removeprefix("stomp://")) as caught:
         stompy.connect(dead)
-    assert caught.value.retryable
+    assert caught.value.safe_to_retry
 
 
 def test_nobody_anywhere_names_every_address_in_order(dead: str, silent: str) -> None:
-    with pytest.raises(stompy.AllBrokersFailed) as caught:
-        stompy.connect([dead, silent], connect_timeout=0.2)
-    first, second = caught.value.attempts
+    with pytest.raises(stompy.AllBrokersFailedError) as caught:
+        stompy.connect([dead, silent], timeouts=stompy.Timeouts(connect=0.2))
+    first, second = caught.value.errors
     assert first.address == dead.removeprefix("stomp://")
-    assert isinstance(second, stompy.ConnectTimeout)
+    assert isinstance(second, stompy.ConnectTimeoutError)
     assert second.address == silent.removeprefix("stomp://")
     assert first.address in str(caught.value)
     assert second.address in str(caught.value)
@@ -65,7 +66,7 @@ def test_nobody_anywhere_names_every_address_in_order(dead: str, silent: str) ->
 
 
 def test_a_dead_and_a_silent_address_are_skipped(dead: str, silent: str, broker: Broker) -> None:
-    with stompy.connect([dead, silent, good(broker)], connect_timeout=2, heartbeat=(0, 0)) as conn:
+    with stompy.connect([dead, silent, good(broker)], timeouts=stompy.Timeouts(connect=2), heartbeat=(0, 0)) as conn:
         assert conn.address == broker.url.removeprefix("stomp://")
 
 
@@ -76,14 +77,14 @@ def test_the_first_address_that_works_is_taken(dead: str, broker: Broker) -> Non
 
 def test_a_refused_login_ends_the_search_with_the_brokers_words(broker: Broker, silent: str) -> None:
     wrong = broker.url.replace("stomp://", "stomp://fred:mistaken@")
-    with pytest.raises(stompy.ConnectRefused, match="wrong login or passcode") as caught:
+    with pytest.raises(stompy.ConnectRefusedError, match="wrong login or passcode") as caught:
         stompy.connect([wrong, silent])
     assert "mistaken" not in str(caught.value)
-    assert not caught.value.retryable
+    assert not caught.value.safe_to_retry
 
 
 def test_no_common_version_ends_the_search() -> None:
-    with Broker(versions=["1.0"]) as old, pytest.raises(stompy.VersionMismatch) as caught:
+    with Broker(versions=["1.0"]) as old, pytest.raises(stompy.VersionMismatchError) as caught:
         stompy.connect([old.url, old.url], versions="1.2")
     assert caught.value.offered == ("1.2",)
     assert caught.value.supported == ("1.0",)
@@ -94,7 +95,9 @@ def test_a_broker_that_names_no_version_speaks_1_0_and_what_was_offered_is_told(
 ) -> None:
     connecting = calling(lambda: stompy.connect(sessions.url, versions=("1.1", "1.2")))
     sessions.accept().raw(b"CONNECTED\nsession:1\n\n\0")
-    with pytest.raises(stompy.VersionMismatch, match=r"offered 1\.1, 1\.2, the broker supports only 1\.0") as caught:
+    with pytest.raises(
+        stompy.VersionMismatchError, match=r"offered 1\.1, 1\.2, the broker supports only 1\.0"
+    ) as caught:
         connecting.result()
     assert (caught.value.offered, caught.value.supported) == (("1.1", "1.2"), ("1.0",))
 
@@ -141,7 +144,7 @@ def test_a_rabbitmq_that_has_no_host_of_the_machines_name_is_asked_for_its_own(c
     conn = call.result()
     assert conn.dialect == "rabbitmq"
     peer.close()
-    conn.disconnect()
+    conn.close()
     listener.close()
 
 
@@ -151,7 +154,7 @@ def test_a_virtual_host_that_somebody_named_is_not_replaced(calling: Calling, na
     host, port = listener.address
     call = calling(lambda: stompy.connect(f"stomp://{host}:{port}", heartbeat=(0, 0), **named))
     refused_once(listener, *NO_SUCH_HOST)
-    with pytest.raises(stompy.ConnectRefused, match="Virtual host"):
+    with pytest.raises(stompy.ConnectRefusedError, match="Virtual host"):
         call.result()
     listener.close()
 
@@ -161,9 +164,9 @@ def test_a_client_id_that_the_broker_still_believes_in_is_worth_another_attempt(
     host, port = listener.address
     call = calling(lambda: stompy.connect(f"stomp://{host}:{port}", heartbeat=(0, 0), client_id="me"))
     refused_once(listener, {"message": "Broker: b - Client: me already connected from tcp://127.0.0.1:1"}, b"")
-    with pytest.raises(stompy.ClientIdInUse, match=f"^{host}:{port}: the broker refused .* already") as caught:
+    with pytest.raises(stompy.ClientIdInUseError, match=f"^{host}:{port}: the broker refused .* already") as caught:
         call.result()
-    assert caught.value.retryable
+    assert caught.value.safe_to_retry
     listener.close()
 
 
@@ -187,11 +190,11 @@ def black_hole(host: str, port: int, stack: contextlib.ExitStack) -> int:
 def test_a_black_holed_address_costs_no_more_than_its_own_time(dead: str, broker: Broker) -> None:
     with contextlib.ExitStack() as stack:
         hole = f"stomp://127.0.0.1:{black_hole('127.0.0.1', 0, stack)}"
-        with stompy.connect([dead, hole, good(broker)], connect_timeout=2, heartbeat=(0, 0)) as conn:
+        with stompy.connect([dead, hole, good(broker)], timeouts=stompy.Timeouts(connect=2), heartbeat=(0, 0)) as conn:
             assert conn.address == broker.url.removeprefix("stomp://")
-        with pytest.raises(stompy.AllBrokersFailed) as caught:
-            stompy.connect([dead, hole], connect_timeout=0.5)
-    assert [type(error) for error in caught.value.attempts] == [stompy.ConnectError, stompy.ConnectTimeout]
+        with pytest.raises(stompy.AllBrokersFailedError) as caught:
+            stompy.connect([dead, hole], timeouts=stompy.Timeouts(connect=0.5))
+    assert [type(error) for error in caught.value.errors] == [stompy.ConnectError, stompy.ConnectTimeoutError]
 
 
 def test_of_a_name_with_several_addresses_each_is_tried(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +205,7 @@ def test_of_a_name_with_several_addresses_each_is_tried(broker: Broker, monkeypa
     with contextlib.ExitStack() as stack:
         black_hole("127.0.0.3", port, stack)
         url = f"stomp://fred:sesame@broker.test:{port}"
-        with stompy.connect(url, connect_timeout=2, heartbeat=(0, 0)) as conn:
+        with stompy.connect(url, timeouts=stompy.Timeouts(connect=2), heartbeat=(0, 0)) as conn:
             assert conn.connected
 
 
@@ -211,7 +214,7 @@ def test_a_cancelled_opener_dials_nobody(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("stompy.connection.connector.dialer_of", dialed.append)
     connector = Connector(Config(addresses=ADDRESSES))
     connector.cancel()
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         connector.open(Deadline(WITHIN))
     assert dialed == []
 
@@ -238,11 +241,16 @@ def test_with_priority_the_first_stays_first_and_the_others_come_by_chance() -> 
 
 def test_an_unknown_order_is_refused() -> None:
     with pytest.raises(stompy.ConfigurationError, match="priority"):
-        stompy.connect("stomp://127.0.0.1:1", order="sorted")  # type: ignore[arg-type]
+        stompy.Reconnect(order="sorted")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "options", [{"order": "priority"}, {"order": "given"}, {"url": "?priorityBackup=true&initialReconnectDelay=10"}]
+    "options",
+    [
+        {"reconnect": replace(QUICK, order="priority")},
+        {"reconnect": replace(QUICK, order="given")},
+        {"url": "?priorityBackup=true&initialReconnectDelay=10"},
+    ],
 )
 def test_a_connection_returns_to_its_first_address_when_it_is_next_replaced(
     options: dict[str, Any], calling: Calling
@@ -252,7 +260,7 @@ def test_a_connection_returns_to_its_first_address_when_it_is_next_replaced(
         tail = settings.pop("url", None)
         both = f"{first.url},{second.url}"
         url = both if tail is None else f"failover:({both}){tail}"
-        connecting = calling(lambda: stompy.connect(url, heartbeat=(0, 0), reconnect=QUICK, **settings))
+        connecting = calling(lambda: stompy.connect(url, heartbeat=(0, 0), **{"reconnect": QUICK, **settings}))
         peer = first.next()
         with connecting.result() as conn:
             first.shut()

@@ -58,7 +58,7 @@ class TestTls:
         with Broker(tls=certificates.broker_options(ask_clients=True, version=version)) as secure:
             for _ in range(10):  # whether CONNECT can still be sent is a race
                 with pytest.raises(
-                    stompy.ClientCertificateRefused, match="does not trust the authority of the client certificate"
+                    stompy.ClientCertificateRefusedError, match="does not trust the authority of the client certificate"
                 ):
                     stompy.connect(secure.url, tls=unknown)
 
@@ -74,8 +74,8 @@ class TestTls:
             stompy.connect(broker.url.replace("stomp", "stomp+ssl"))
 
     def test_a_silent_peer_ends_by_the_connect_timeout(self, silent: str) -> None:
-        with pytest.raises(stompy.ConnectTimeout, match="does it speak TLS on this port"):
-            stompy.connect(silent.replace("stomp", "stomps"), connect_timeout=0.1)
+        with pytest.raises(stompy.ConnectTimeoutError, match="does it speak TLS on this port"):
+            stompy.connect(silent.replace("stomp", "stomps"), timeouts=stompy.Timeouts(connect=0.1))
 
     def test_a_session_comes_back_after_its_broker_did(self, certificates: Certificates) -> None:
         with (
@@ -97,7 +97,7 @@ class TestUnix:
             url = local.url.replace("://", "://fred:sesame@")
             with stompy.connect(url, reconnect=True) as conn:
                 subscription = conn.subscribe("/queue/a")
-                local.stop()
+                local.close()
                 local.start()
                 until(lambda: conn.stats().reconnects == 1)
                 conn.send("/queue/a", "hello", confirm=True)
@@ -150,4 +150,4 @@ class TestProxy:
 
     def test_a_unix_socket_needs_no_proxy(self, dead: str, tmp_path: Path) -> None:
         with Broker(unix=tmp_path / "s") as local:
-            stompy.connect(local.url, proxy=dead.replace("stomp", "socks5")).disconnect()
+            stompy.connect(local.url, proxy=dead.replace("stomp", "socks5")).close()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.connection.config import credentials_now
 from stompy.link.settings import Credentials
 from stompy.secret import Secret
@@ -26,12 +26,12 @@ from tests.support.ports import reserved_port
 from tests.test_secret import MARK, shown_with_locals
 from tests.transport.conftest import Calling
 
-QUIET: dict[str, Any] = {"heartbeat": (0, 0), "connect_timeout": 5.0}
+QUIET: dict[str, Any] = {"heartbeat": (0, 0), "timeouts": stompy.Timeouts(connect=5.0)}
 
 
 @pytest.fixture
 def guarded() -> Iterator[Broker]:
-    with Broker(users={"ann": "token-1"}, login_delay=0) as broker:
+    with Broker(users={"ann": "token-1"}, limits=BrokerLimits(login_delay=0)) as broker:
         yield broker
 
 
@@ -56,7 +56,7 @@ def test_a_function_that_raises_gives_a_connect_error_without_its_words() -> Non
     with pytest.raises(stompy.ConnectError, match="passcode function raised KeyError") as caught:
         credentials_now("ann", fetch, address="host:1")
     assert MARK not in str(caught.value)
-    assert caught.value.retryable
+    assert caught.value.safe_to_retry
 
 
 @pytest.mark.parametrize("kind", [KeyError, RuntimeError, stompy.ConnectError, stompy.ConfigurationError])
@@ -109,7 +109,7 @@ def test_a_rotating_token_is_asked_for_at_each_connect(guarded: Broker) -> None:
 
     with stompy.connect(guarded.url, login="ann", passcode=token, **QUIET):
         assert tokens == ["token-1"]
-    with pytest.raises(stompy.ConnectRefused):
+    with pytest.raises(stompy.ConnectRefusedError):
         stompy.connect(guarded.url, login="ann", passcode=token, **QUIET)
     assert tokens == ["token-1", "token-2"]
 
@@ -123,7 +123,7 @@ def test_a_reconnect_asks_again() -> None:
 
     recorder = Recorder()
     with Broker(users={"ann": "token-1"}) as broker:
-        options = {**QUIET, "reconnect": stompy.Reconnect(first_delay=0.01), "listeners": [recorder]}
+        options = {**QUIET, "reconnect": stompy.Reconnect(backoff=stompy.Backoff(first=0.01)), "listeners": [recorder]}
         with stompy.connect(broker.url, login=who, **options):
             broker.restart()
             recorder.await_event("connected", 2)
@@ -171,7 +171,9 @@ FAILURES: dict[str, Callable[[Broker, str], object]] = {
     "a wrong scheme": lambda broker, nobody: stompy.connect(f"http://ann:{MARK}@host"),
     "a wrong failover address": lambda broker, nobody: stompy.connect(f"failover:(stomp://ann:{MARK}@h)?x=1"),
     "a wrong option": lambda broker, nobody: stompy.connect(f"stomp://ann:{MARK}@h?speed=fast"),
-    "a wrong timeout": lambda broker, nobody: stompy.connect(broker.url, passcode=MARK, send_timeout=-1),
+    "a wrong timeout": lambda broker, nobody: stompy.connect(
+        broker.url, passcode=MARK, timeouts=stompy.Timeouts(send=-1)
+    ),
     "a wrong header": lambda broker, nobody: stompy.connect(broker.url, headers={"x-token": MARK, "receipt": MARK}),
     "a header with a line end": lambda broker, nobody: stompy.connect(
         broker.url, passcode=MARK, headers={"x": "a\nb"}, **QUIET
@@ -239,7 +241,7 @@ def test_the_check_sees_a_frame_of_ours_that_holds_a_passcode(monkeypatch: pytes
 
 def test_a_stream_that_breaks_under_connect_shows_no_passcode(monkeypatch: pytest.MonkeyPatch, guarded: Broker) -> None:
     def broken(self: object, data: bytes, deadline: object) -> None:
-        raise stompy.ConnectionLost("the stream broke")
+        raise stompy.ConnectionLostError("the stream broke")
 
     monkeypatch.setattr("stompy.transport.tcp.TcpTransport.sendall", broken)
     with pytest.raises(stompy.ConnectError) as caught:

@@ -16,6 +16,7 @@ from stompy.broker import Broker
 from stompy.connection.subscription import AckMode
 from tests.connection.conftest import Recorder, Serving, Talking
 from tests.support.peer import WITHIN, until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 # The end
@@ -54,17 +55,17 @@ def test_after_disconnect_everything_says_so(talking: Talking, calling: Calling)
         lambda: talk.conn.flush(),
         lambda: subscription.receive(),
     ):
-        with pytest.raises(stompy.NotConnected):
+        with pytest.raises(stompy.NotConnectedError):
             attempt()
-        with pytest.raises(stompy.NotConnected):
+        with pytest.raises(stompy.NotConnectedError):
             calling(attempt).result()
-    subscription.unsubscribe()
-    talk.conn.disconnect()
+    subscription.close()
+    talk.conn.close()
 
 
 def test_disconnect_is_idempotent_from_many_threads(serving: Serving, calling: Calling) -> None:
     conn, served = serving()
-    for call in [calling(conn.disconnect) for _ in range(8)]:
+    for call in [calling(conn.close) for _ in range(8)]:
         call.result()
     served.join(WITHIN)
     assert served.commands() == ["DISCONNECT"]
@@ -76,7 +77,7 @@ def test_a_second_disconnect_waits_for_the_first_instead_of_cutting_it_short(
     talk = talking()
     first = talk.leave()
     frame = talk.peer.expect("DISCONNECT")
-    second = calling(talk.conn.disconnect)
+    second = calling(talk.conn.close)
     second.until_blocked()
     assert first.is_alive()
     talk.peer.receipt(frame)
@@ -88,7 +89,7 @@ def test_a_second_disconnect_waits_for_the_first_instead_of_cutting_it_short(
 @pytest.mark.requirement("DIS-06")
 @pytest.mark.parametrize("answer", ["nothing", "end", "error"])
 def test_disconnect_returns_without_a_receipt(talking: Talking, answer: str) -> None:
-    talk = talking(close_timeout=0.2 if answer == "nothing" else WITHIN)
+    talk = talking(timeouts=stompy.Timeouts(close=0.2 if answer == "nothing" else WITHIN))
     leaving = talk.leave()
     talk.peer.expect("DISCONNECT")
     if answer == "end":
@@ -115,7 +116,7 @@ def test_an_error_that_comes_while_disconnecting_is_reported(talking: Talking) -
 
 def test_disconnect_waits_for_the_receipts_in_flight(talking: Talking) -> None:
     talk = talking()
-    receipt = talk.conn.send("/queue/a", "x", receipt=True)
+    receipt = talk.conn.send_async("/queue/a", "x")
     leaving = talk.leave()
     frame = talk.peer.expect("SEND")
     leaving.until_blocked()
@@ -124,16 +125,16 @@ def test_disconnect_waits_for_the_receipts_in_flight(talking: Talking) -> None:
     talk.peer.expect_disconnect()
     leaving.result()
     assert receipt is not None
-    assert receipt.outcome == "confirmed"
+    assert outcome_of(receipt) == "confirmed"
 
 
 def test_from_the_moment_of_disconnect_on_nothing_new_is_sent(talking: Talking) -> None:
     talk = talking()
-    talk.conn.send("/queue/a", "x", receipt=True)
+    talk.conn.send_async("/queue/a", "x")
     leaving = talk.leave()
     frame = talk.peer.expect("SEND")
     leaving.until_blocked()  # on the receipt; DISCONNECT has not gone out yet
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         talk.conn.send("/queue/a", "y")
     talk.peer.receipt(frame)
     assert talk.peer.expect_disconnect() == []
@@ -151,10 +152,10 @@ def test_disconnect_drops_what_is_queued_and_drain_works_it_off(serving: Serving
             assert gate.wait(WITHIN)  # noqa: B023
             seen.append(message.text)  # noqa: B023
 
-        conn.subscribe("/queue/a", handler, id="1")
+        conn.subscribe("/queue/a", handler, id="1", ack="auto")
         served.peer.deliver("a", "b", "c")
         assert running.wait(WITHIN)
-        leaving = threading.Thread(target=conn.disconnect, kwargs={"drain": drain})
+        leaving = threading.Thread(target=conn.close, kwargs={"drain": drain})
         leaving.start()
         until(lambda: "UNSUBSCRIBE" in served.commands() if drain else not conn.connected)  # noqa: B023
         gate.set()
@@ -189,7 +190,7 @@ def test_drain_lets_what_was_received_be_acknowledged_before_unsubscribing(
         served.peer.deliver(body, ack=body)
     assert running.wait(WITHIN)
     until(lambda: conn.stats().frames_received >= 4)
-    leaving = threading.Thread(target=conn.disconnect, kwargs={"drain": True})
+    leaving = threading.Thread(target=conn.close, kwargs={"drain": True})
     leaving.start()
     until(lambda: subscription.closed)
     served.peer.deliver("late", ack="late")
@@ -208,7 +209,7 @@ def test_drain_inside_the_loop_does_not_wait_for_it(serving: Serving) -> None:
     served.peer.deliver("a", ack="a")
     for message in subscription:
         message.ack()
-        conn.disconnect(drain=True, timeout=math.inf)
+        conn.close(drain=True, timeout=math.inf)
     assert served.commands()[1:] == ["ACK", "DISCONNECT"]
 
 
@@ -219,7 +220,7 @@ def test_a_loop_that_was_left_is_not_waited_for(serving: Serving) -> None:
     leave = threading.Thread(target=lambda: next(iter(subscription)).ack())
     leave.start()
     leave.join(WITHIN)
-    conn.disconnect(drain=True, timeout=math.inf)
+    conn.close(drain=True, timeout=math.inf)
     assert served.commands()[1:] == ["ACK", "DISCONNECT"]
 
 
@@ -230,7 +231,7 @@ def test_the_end_of_the_block_drains_for_each_consumer(consumer: str, mode: AckM
     handled: list[str] = []
     left = threading.Event()
 
-    class Handling(stompy.ConnectionListener):
+    class Handling(stompy.Listener):
         def on_message(self, message: stompy.Message) -> None:
             assert left.wait(WITHIN)
             with message:
@@ -241,7 +242,7 @@ def test_the_end_of_the_block_drains_for_each_consumer(consumer: str, mode: AckM
         with helper.batch():
             for number in range(200):
                 helper.send("/queue/a", str(number))
-        helper.disconnect()
+        helper.close()
         with stompy.connect(broker.url, listeners=[handling] if consumer == "listeners" else []) as conn:
             chosen: dict[str, Any] = {
                 "handler": handling.on_message,
@@ -286,7 +287,7 @@ def test_a_block_that_raises_does_not_drain(serving: Serving) -> None:
 
 
 def test_the_end_of_the_block_does_not_wait_for_what_nobody_else_reads(serving: Serving) -> None:
-    conn, served = serving(close_timeout=1e6)
+    conn, served = serving(timeouts=stompy.Timeouts(close=1e6))
     with conn:
         subscription = conn.subscribe("/queue/a", id="1")
         unread = conn.subscribe("/queue/b", id="2")
@@ -308,7 +309,7 @@ def test_the_end_of_the_block_drains_although_the_session_was_lost(serving: Serv
         seen.append(message.text)
 
     with conn:
-        conn.subscribe("/queue/a", handler, id="1")
+        conn.subscribe("/queue/a", handler, id="1", ack="auto")
         served.peer.deliver("a", "b", "c")
         assert running.wait(WITHIN)
         served.close()
@@ -320,7 +321,7 @@ def test_the_end_of_the_block_drains_although_the_session_was_lost(serving: Serv
 def test_what_was_not_handled_in_time_is_counted_in_a_warning(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
-    conn, served = serving(close_timeout=0.1)
+    conn, served = serving(timeouts=stompy.Timeouts(close=0.1))
     gate, running = threading.Event(), threading.Event()
 
     def handler(message: stompy.Message) -> None:
@@ -342,13 +343,39 @@ def test_drain_works_inside_a_handler_too(serving: Serving) -> None:
 
     def handler(message: stompy.Message) -> None:
         seen.append(message.text)
-        conn.disconnect(drain=True)
+        conn.close(drain=True)
 
     conn.subscribe("/queue/a", handler, id="1")
     served.peer.deliver("a")
     served.join(WITHIN)
     assert seen == ["a"]
     assert not conn.connected
+
+
+@pytest.mark.parametrize("own_thread", [True, False])
+@pytest.mark.parametrize("mode", ["auto", "handled", "client-individual"])
+def test_a_drained_subscription_has_handled_what_it_received(
+    serving: Serving, calling: Calling, mode: AckMode, own_thread: bool
+) -> None:
+    conn, served = serving()
+    gate, running = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def handler(message: stompy.Message) -> None:
+        running.set()
+        assert gate.wait(WITHIN)
+        seen.append(message.text)
+
+    subscription = conn.subscribe("/queue/a", handler, id="1", ack=mode, own_thread=own_thread)
+    served.peer.deliver("a", "b", "c")
+    assert running.wait(WITHIN)
+    until(lambda: conn.stats().queued_messages == 3)
+    leaving = calling(lambda: subscription.close(drain=True))
+    leaving.until_blocked()
+    gate.set()
+    leaving.result()
+    assert seen == ["a", "b", "c"]
+    assert "UNSUBSCRIBE" in served.commands()
 
 
 def test_a_listener_that_does_not_return_costs_no_more_than_the_deadline(
@@ -365,7 +392,7 @@ def test_a_listener_that_does_not_return_costs_no_more_than_the_deadline(
     served.peer.deliver("x")
     assert running.wait(WITHIN)
     with caplog.at_level(logging.WARNING, "stompy.connection"):
-        conn.disconnect(timeout=0.2)
+        conn.close(timeout=0.2)
     assert "still runs" in caplog.text
     gate.set()
 
@@ -403,7 +430,7 @@ def test_a_forgotten_connection_warns_and_is_collected() -> None:
 def test_a_closed_connection_does_not_warn(recwarn: pytest.WarningsRecorder) -> None:
     with Broker() as broker:
         conn = stompy.connect(broker.url)
-        conn.disconnect()
+        conn.close()
         del conn
         gc.collect()
     assert not recwarn.list

@@ -16,6 +16,7 @@ from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.deadline import Deadline
 from tests.connection.conftest import Acting, Recorder, Serving, Talking
 from tests.support.peer import WITHIN, until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 
@@ -135,14 +136,14 @@ def test_send_subscribe_ack_and_receipts_work_inside_a_handler(serving: Serving)
 
     def handler(message: stompy.Message) -> None:
         conn.send("/queue/b", "x", confirm=True)
-        receipt = conn.send("/queue/b", "y", receipt=True)
+        receipt = conn.send_async("/queue/b", "y")
         assert receipt is not None
-        receipt.wait(WITHIN)
+        receipt.result(WITHIN)
         other = conn.subscribe("/queue/c")
         with conn.transaction() as tx:
             tx.send("/queue/b", "z")
             tx.ack(message)
-        other.unsubscribe()
+        other.close()
         done.append("done")
 
     conn.subscribe("/queue/a", handler, ack="client-individual", id="1")
@@ -158,7 +159,7 @@ def test_a_handler_may_unsubscribe_itself(serving: Serving) -> None:
 
     def handler(message: stompy.Message) -> None:
         seen.append(message.text)
-        subscription.unsubscribe()
+        subscription.close()
 
     subscription = conn.subscribe("/queue/a", handler, id="1")
     served.peer.deliver("x")
@@ -175,15 +176,15 @@ def test_a_receipt_behind_the_messages_that_fill_the_inbox_comes_inside_a_handle
         held.extend([frame] if frame.command == "SEND" else [])
         return frame.command == "SEND"
 
-    conn, served = serving(on=hold_back, inbox=stompy.InboxLimits(max_messages=2))
+    conn, served = serving(on=hold_back, limits=stompy.Limits(max_inbox_messages=2))
     outcome: list[str] = []
 
     def handler(message: stompy.Message) -> None:
         if not outcome:
-            receipt = conn.send("/queue/b", "x", receipt=True)
+            receipt = conn.send_async("/queue/b", "x")
             assert receipt is not None
-            receipt.wait(WITHIN)
-            outcome.append(receipt.outcome)
+            receipt.result(WITHIN)
+            outcome.append(outcome_of(receipt))
 
     conn.subscribe("/queue/a", handler, id="1")
     served.peer.deliver("first")
@@ -202,7 +203,7 @@ def test_disconnect_works_inside_a_listener(serving: Serving, event: str) -> Non
 
     def leave(*what: Any) -> None:
         assert ready.wait(WITHIN)
-        held[0].disconnect()
+        held[0].close()
 
     acting = Acting(event, leave)
     behind = Recorder()
@@ -212,7 +213,7 @@ def test_disconnect_works_inside_a_listener(serving: Serving, event: str) -> Non
         conn.subscribe("/queue/a", id="1")
         served.peer.deliver("x")
     elif event == "on_receipt":
-        conn.send("/queue/a", "x", receipt=True)
+        conn.send_async("/queue/a", "x")
     ready.set()
     acting.finished()
     assert not conn.connected
@@ -227,19 +228,19 @@ def test_disconnect_works_inside_a_handler_and_the_rest_is_not_delivered(serving
 
     def handler(message: stompy.Message) -> None:
         seen.append(message.text)
-        conn.disconnect()
+        conn.close()
 
     conn.subscribe("/queue/a", handler, id="1")
     served.peer.deliver("first", "second", "third")
     until(lambda: not conn.connected)
     served.join(WITHIN)
-    conn.disconnect()
+    conn.close()
     assert seen == ["first"]
 
 
 def test_disconnect_works_inside_on_disconnected(talking: Talking) -> None:
     held: list[stompy.Connection] = []
-    acting = Acting("on_disconnected", lambda reason: held[0].disconnect())
+    acting = Acting("on_disconnected", lambda event: held[0].close())
     talk = talking(listeners=[acting])
     held.append(talk.conn)
     talk.peer.hang_up()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from stompy.backoff import Backoff
 from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.reconnect import Reconnect
 from stompy.errors import ConfigurationError
@@ -19,7 +20,7 @@ def test_without_options_it_randomizes_and_never_gives_up() -> None:
     parsed = parse_failover(TWO)
     assert parsed.urls == "stomp://a:1,stomp://b:2"
     assert parsed.randomize
-    assert parsed.policy == Reconnect(first_delay=0.01)
+    assert parsed.policy == Reconnect(backoff=Backoff(first=0.01))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_slashes_before_the_list_are_accepted() -> None:
 
 def test_delays_are_milliseconds() -> None:
     parsed = parse_failover(f"{TWO}?initialReconnectDelay=250&maxReconnectDelay=4000")
-    assert parsed.policy == Reconnect(first_delay=0.25, max_delay=4.0)
+    assert parsed.policy == Reconnect(backoff=Backoff(first=0.25, longest=4.0))
 
 
 @pytest.mark.parametrize(("value", "attempts"), [("7", 7), ("-1", None)])

@@ -15,7 +15,7 @@ from tests.transport.conftest import Calling
 def refused(conn: stompy.Connection, sessions: Sessions, calling: Calling) -> None:
     """Have a frame refused, and wait for the next session."""
     before = conn.stats().reconnects
-    conn.send("/queue/a", "x", receipt=True)
+    conn.send_async("/queue/a", "x")
     peer = sessions.latest
     frame = peer.expect("SEND")
     peer.error("no such queue", headers={"receipt-id": frame.headers["receipt"]})
@@ -37,13 +37,13 @@ def test_it_raises_what_the_broker_refused_although_there_is_a_new_session(
 
 def test_what_wait_has_raised_is_not_raised_again(sessions: Sessions, calling: Calling) -> None:
     conn, peer = sessions.connect()
-    receipts = [conn.send("/queue/a", "x", receipt=True) for _ in range(2)]
+    receipts = [conn.send_async("/queue/a", "x") for _ in range(2)]
     peer.close()
     sessions.next()
-    until(lambda: all(receipt.done for receipt in receipts))
+    until(lambda: all(receipt.done() for receipt in receipts))
     for receipt in receipts:
-        with pytest.raises(stompy.ConnectionLost):
-            receipt.wait()
+        with pytest.raises(stompy.ConnectionLostError):
+            receipt.result()
     conn.flush()
     confirming = calling(lambda: conn.send("/queue/a", "x", confirm=True))
     frame = sessions.latest.expect("SEND")
@@ -58,12 +58,12 @@ def test_what_wait_has_raised_is_not_raised_again(sessions: Sessions, calling: C
 
 def test_one_wait_of_several_does_not_hide_the_others(sessions: Sessions) -> None:
     conn, peer = sessions.connect()
-    receipts = [conn.send("/queue/a", "x", receipt=True) for _ in range(2)]
+    receipts = [conn.send_async("/queue/a", "x") for _ in range(2)]
     peer.close()
     sessions.next()
-    with pytest.raises(stompy.ConnectionLost):
-        receipts[0].wait()
-    with pytest.raises(stompy.ConnectionLost) as lost:
+    with pytest.raises(stompy.ConnectionLostError):
+        receipts[0].result()
+    with pytest.raises(stompy.ConnectionLostError) as lost:
         conn.flush()
     assert lost.value.outcome == "unknown"
 
@@ -93,24 +93,24 @@ def test_the_flush_of_one_thread_raises_for_frames_of_others(sessions: Sessions,
 
 def test_without_another_session_the_broker_s_reason_comes_first(talking: Talking) -> None:
     talk = talking()
-    talk.conn.send("/queue/a", "x", receipt=True)
+    talk.conn.send_async("/queue/a", "x")
     frame = talk.peer.expect("SEND")
     talk.peer.error("no such queue", headers={"receipt-id": frame.headers["receipt"]})
     until(lambda: not talk.conn.connected)
     with pytest.raises(stompy.BrokerError, match="no such queue") as caught:
         talk.conn.flush()
-    assert caught.value.outcome == "unknown"
+    assert caught.value.outcome == "rejected"
 
 
 def test_frames_of_a_lost_session_are_not_said_to_be_unsent(talking: Talking) -> None:
     """By no call: the reason of the end of a session is that of another thread's frame."""
     talk = talking()
-    talk.conn.send("/queue/a", "x", receipt=True)
+    talk.conn.send_async("/queue/a", "x")
     talk.peer.expect("SEND")
     talk.peer.close()
     until(lambda: not talk.conn.connected)
     for _ in range(2):
-        with pytest.raises(stompy.ConnectionLost) as caught:
+        with pytest.raises(stompy.ConnectionLostError) as caught:
             talk.conn.flush()
         assert caught.value.outcome == "unknown"
 
@@ -120,7 +120,7 @@ def test_it_raises_for_acknowledgements_too(sessions: Sessions, calling: Calling
     subscribing = calling(lambda: conn.subscribe("/queue/a", ack="client-individual", id="1"))
     peer.expect_and_confirm("SUBSCRIBE")
     peer.deliver("x", ack="a")
-    subscribing.result().receive().ack(receipt=True)
+    subscribing.result().receive().ack_async()
     frame = peer.expect("ACK")
     peer.error("no", headers={"receipt-id": frame.headers["receipt"]})
     peer.close()
@@ -137,12 +137,12 @@ def test_a_random_mix_of_calls_misses_no_error(sessions: Sessions, calling: Call
     for _ in range(20):
         expected = 0
         for _ in range(draw.randrange(4)):
-            receipt = conn.send("/queue/a", "x", receipt=True)
+            receipt = conn.send_async("/queue/a", "x")
             assert receipt is not None
             frame, confirmed = sessions.latest.expect("SEND"), draw.random() < 0.5
             if confirmed:
                 sessions.latest.receipt(frame)
-                receipt.wait()
+                receipt.result()
                 continue
             before = conn.stats().reconnects
             sessions.latest.error("no", headers={"receipt-id": frame.headers["receipt"]})
@@ -151,7 +151,7 @@ def test_a_random_mix_of_calls_misses_no_error(sessions: Sessions, calling: Call
             until(lambda before=before: conn.connected and conn.stats().reconnects > before)  # type: ignore[misc]
             if draw.random() < 0.5:
                 with pytest.raises(stompy.BrokerError):
-                    receipt.wait()
+                    receipt.result()
             else:
                 expected += 1
         if expected:
@@ -163,6 +163,6 @@ def test_a_random_mix_of_calls_misses_no_error(sessions: Sessions, calling: Call
 def test_the_embedded_broker_s_refusal_is_raised_ten_times_of_ten() -> None:
     with Broker(like="rabbitmq") as broker, stompy.connect(broker.url, reconnect=QUICK) as conn:
         for _ in range(10):
-            conn.send("/nonsense/out", "x", receipt=True)
+            conn.send_async("/nonsense/out", "x")
             with pytest.raises(stompy.BrokerError):
                 conn.flush()

@@ -18,28 +18,29 @@ from stompy.transport.base import Transport
 from stompy.transport.tcp import TcpListener
 from tests.connection.conftest import Sessions
 from tests.support.peer import Peer, until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 SOON = 10.0
 """Seconds that something may take before the test fails."""
 
-QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.05)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.05))
 
 
-class Recorder(stompy.ConnectionListener):
+class Recorder(stompy.Listener):
     """Puts what happens into a queue, to be waited for."""
 
     def __init__(self) -> None:
         self.events: queue.Queue[tuple[str, object]] = queue.Queue()
 
-    def on_connected(self, frame: stompy.Frame) -> None:
-        self.events.put(("connected", frame))
+    def on_connected(self, event: stompy.ConnectedEvent) -> None:
+        self.events.put(("connected", event.frame))
 
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
-        self.events.put(("reconnecting", attempt))
+    def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
+        self.events.put(("reconnecting", event.attempt))
 
-    def on_disconnected(self, reason: stompy.StompError | None) -> None:
-        self.events.put(("disconnected", reason))
+    def on_disconnected(self, event: stompy.DisconnectedEvent) -> None:
+        self.events.put(("disconnected", event.reason))
 
     def wait(self, event: str) -> object:
         """Return the argument of the next event, which must be `event`."""
@@ -65,7 +66,7 @@ class Restartable:
         self.port = int(self.url.rsplit(":", 1)[1])
 
     def stop(self) -> None:
-        self.broker.stop()
+        self.broker.close()
 
     def back(self, **settings: object) -> None:
         self.broker = Broker(port=self.port, **settings)  # type: ignore[arg-type]
@@ -84,13 +85,13 @@ def test_without_a_policy_a_lost_link_is_the_end(restartable: Restartable) -> No
     with stompy.connect(restartable.url, listeners=[heard]) as connection:
         subscription = connection.subscribe("/queue/a")
         restartable.stop()
-        with pytest.raises(stompy.ConnectionLost):
+        with pytest.raises(stompy.ConnectionLostError):
             subscription.receive(timeout=SOON)
-        with pytest.raises(stompy.ConnectionLost) as lost:
+        with pytest.raises(stompy.ConnectionLostError) as lost:
             connection.send("/queue/a", "x")
         assert lost.value.outcome == "not-sent"
         heard.wait("connected")
-        assert isinstance(heard.wait("disconnected"), stompy.ConnectionLost)
+        assert isinstance(heard.wait("disconnected"), stompy.ConnectionLostError)
     assert heard.events.empty()
 
 
@@ -115,7 +116,7 @@ def test_listeners_hear_each_transition_once_and_in_order(restartable: Restartab
     with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]):
         heard.wait("connected")
         restartable.stop()
-        assert isinstance(heard.wait("disconnected"), stompy.ConnectionLost)
+        assert isinstance(heard.wait("disconnected"), stompy.ConnectionLostError)
         assert heard.wait("reconnecting") == 1
         restartable.back()
         names = heard.skip_to("connected")
@@ -160,7 +161,7 @@ def test_a_subscription_ended_during_the_outage_does_not_come_back(restartable: 
         connection.subscribe("/queue/stays")
         restartable.stop()
         heard.skip_to("reconnecting")
-        gone.unsubscribe()
+        gone.close()
         restartable.back()
         connection.send("/queue/any", "x", confirm=True, timeout=SOON)
         assert restartable.broker.stats().subscriptions == 1
@@ -186,7 +187,7 @@ def test_a_subscription_made_during_the_outage_waits_for_the_link(restartable: R
 def test_an_open_transaction_fails_its_block(restartable: Restartable) -> None:
     heard = Recorder()
     with stompy.connect(restartable.url, reconnect=QUICK, listeners=[heard]) as connection:
-        with pytest.raises(stompy.ConnectionLost), connection.transaction() as transaction:  # noqa: PT012 - the block
+        with pytest.raises(stompy.ConnectionLostError), connection.transaction() as transaction:  # noqa: PT012 - the block
             transaction.send("/queue/a", "half")
             restartable.stop()
             heard.skip_to("reconnecting")
@@ -212,25 +213,25 @@ def test_receipts_in_flight_end_as_unknown() -> None:
     server.start()
     connection = stompy.connect(f"stomp://{host}:{port}", reconnect=stompy.Reconnect(attempts=1), heartbeat=(0, 0))
     server.join()
-    receipt = connection.send("/queue/a", "x", receipt=True)
+    receipt = connection.send_async("/queue/a", "x")
     assert receipt is not None
     peer.close()
     sessions.get(timeout=SOON).close()
-    with pytest.raises(stompy.ConnectionLost) as lost:
-        receipt.wait(SOON)
+    with pytest.raises(stompy.ConnectionLostError) as lost:
+        receipt.result(SOON)
     assert lost.value.outcome == "unknown"
-    assert receipt.outcome == "unknown"
-    connection.disconnect()
+    assert outcome_of(receipt) == "unknown"
+    connection.close()
 
 
 def test_a_policy_that_gives_up_says_why(restartable: Restartable) -> None:
-    policy = stompy.Reconnect(attempts=2, first_delay=0.01, max_delay=0.02)
+    policy = stompy.Reconnect(attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.02))
     with stompy.connect(restartable.url, reconnect=policy) as connection:
         subscription = connection.subscribe("/queue/a")
         restartable.stop()
         with pytest.raises(stompy.ConnectError, match="connection refused"):
             subscription.receive(timeout=SOON)
-        with pytest.raises(stompy.ConnectionLost, match="lost for good"):
+        with pytest.raises(stompy.ConnectionLostError, match="lost for good"):
             connection.send("/queue/a", "x")
 
 
@@ -241,32 +242,34 @@ def test_a_refused_login_is_not_tried_again(restartable: Restartable) -> None:
         subscription = connection.subscribe("/queue/a")
         restartable.stop()
         restartable.back(users={"somebody": "else"})
-        with pytest.raises(stompy.ConnectRefused):
+        with pytest.raises(stompy.ConnectRefusedError):
             subscription.receive(timeout=SOON)
 
 
 def test_disconnect_ends_a_wait_between_attempts_at_once(restartable: Restartable) -> None:
     heard = Recorder()
-    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
     connection = stompy.connect(restartable.url, reconnect=policy, listeners=[heard])
     subscription = connection.subscribe("/queue/a")
     restartable.stop()
     heard.skip_to("reconnecting")
     heard.wait("reconnecting")  # the first attempt failed, and a long wait has begun
-    connection.disconnect(timeout=SOON)
-    with pytest.raises(stompy.NotConnected):
+    connection.close(timeout=SOON)
+    with pytest.raises(stompy.NotConnectedError):
         subscription.receive(timeout=0)
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         connection.send("/queue/a", "x")
 
 
 def test_a_send_during_the_outage_gives_up_after_its_time(restartable: Restartable) -> None:
     heard = Recorder()
-    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
-    with stompy.connect(restartable.url, reconnect=policy, listeners=[heard], send_timeout=0.05) as connection:
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
+    with stompy.connect(
+        restartable.url, reconnect=policy, listeners=[heard], timeouts=stompy.Timeouts(send=0.05)
+    ) as connection:
         restartable.stop()
         heard.skip_to("reconnecting")
-        with pytest.raises(stompy.ConnectionLost) as lost:
+        with pytest.raises(stompy.ConnectionLostError) as lost:
             connection.send("/queue/a", "x")
         assert lost.value.outcome == "not-sent"
 
@@ -322,7 +325,7 @@ def test_a_session_that_ends_as_it_begins_is_one_that_did_not_come_about(
         with pytest.raises(stompy.ConnectError, match="right after CONNECTED") as caught:
             call.result()
         peer.close()
-    assert isinstance(caught.value, stompy.ConnectRefused) is refused
+    assert isinstance(caught.value, stompy.ConnectRefusedError) is refused
     assert not refused or "go away" in str(caught.value)
 
 
@@ -331,16 +334,16 @@ def test_a_reconnect_finds_no_common_version_and_says_so(restartable: Restartabl
         subscription = connection.subscribe("/queue/a")
         restartable.stop()
         restartable.back(versions=["1.0"])
-        with pytest.raises(stompy.VersionMismatch):
+        with pytest.raises(stompy.VersionMismatchError):
             subscription.receive(timeout=SOON)
 
 
 def test_a_closed_connection_tells_its_listeners_nothing_more(restartable: Restartable) -> None:
     heard = Recorder()
-    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
     connection = stompy.connect(restartable.url, reconnect=policy, listeners=[heard])
     restartable.stop()
     assert heard.skip_to("reconnecting") == ["connected", "disconnected", "reconnecting"]
     heard.wait("reconnecting")
-    connection.disconnect(timeout=SOON)
+    connection.close(timeout=SOON)
     assert heard.events.empty()

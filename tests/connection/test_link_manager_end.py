@@ -26,48 +26,21 @@ def supervising(connection: stompy.Connection) -> list[threading.Thread]:
 
 
 def test_disconnect_ends_a_handshake_that_nobody_answers(sessions: Sessions) -> None:
-    conn, first = sessions.connect(connect_timeout=1000.0, close_timeout=1000.0)
+    conn, first = sessions.connect(timeouts=stompy.Timeouts(connect=1000.0, close=1000.0))
     first.close()
     sessions.accept().take_connect()
-    conn.disconnect()
+    conn.close()
     assert supervising(conn) == []
 
 
-def test_disconnect_waits_for_the_readers_of_sessions_that_were_replaced(
-    sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clean_up, go_on = Link.clean_up, threading.Event()
-    lingering: list[Link] = []
-
-    def linger(link: Link) -> None:
-        clean_up(link)
-        if len(lingering) < 2:
-            lingering.append(link)
-            assert go_on.wait(3 * SOON)
-
-    monkeypatch.setattr(Link, "clean_up", linger)
-    conn, peer = sessions.connect()
-    for _ in range(2):
-        peer.close()
-        peer = sessions.next()
-        until(lambda: conn.stats().reconnects == len(lingering))
-    leaving = calling(conn.disconnect)
-    peer.expect_disconnect()
-    leaving.until_blocked()
-    go_on.set()
-    leaving.result()
-    name = f"stompy-{conn._links._name}"
-    assert [one.name for one in threading.enumerate() if one.name.startswith(name)] == []
-
-
 def test_disconnect_ends_a_replay_that_nobody_answers(sessions: Sessions, calling: Calling) -> None:
-    conn, first = sessions.connect(receipt_timeout=1000.0, close_timeout=1000.0)
+    conn, first = sessions.connect(timeouts=stompy.Timeouts(receipt=1000.0, close=1000.0))
     subscribing = calling(lambda: conn.subscribe("/queue/a"))
     first.expect_and_confirm("SUBSCRIBE")
     subscribing.result()
     first.close()
     sessions.next().expect("SUBSCRIBE")
-    conn.disconnect()
+    conn.close()
     assert supervising(conn) == []
 
 
@@ -89,12 +62,12 @@ def test_disconnect_during_a_dial_frees_everybody_at_once_and_drops_what_it_brin
     monkeypatch.setattr(TcpDialer, "dial", slow)
     first.close()
     assert dialing.wait(SOON)
-    waiting = [calling(lambda: subscription.receive(SOON)), calling(lambda: conn.send("/queue/a", "x"))]
+    waiting = [calling(lambda: subscription.receive(timeout=SOON)), calling(lambda: conn.send("/queue/a", "x"))]
     for call in waiting:
         call.until_blocked()
-    conn.disconnect(timeout=0.01)
+    conn.close(timeout=0.01)
     for call in waiting:
-        with pytest.raises(stompy.NotConnected):
+        with pytest.raises(stompy.NotConnectedError):
             call.result()
     assert len(supervising(conn)) == 1  # still in the dial
     answer.set()
@@ -130,34 +103,34 @@ def test_disconnect_frees_everybody_although_the_lost_links_reader_is_not_done_y
     monkeypatch.setattr(link.owner, "ended", linger)
     first.close()
     assert dialing.wait(SOON)
-    waiting = calling(lambda: subscription.receive(SOON))
+    waiting = calling(lambda: subscription.receive(timeout=SOON))
     waiting.until_blocked()
-    conn.disconnect(timeout=0.01)
-    with pytest.raises(stompy.NotConnected):
+    conn.close(timeout=0.01)
+    with pytest.raises(stompy.NotConnectedError):
         waiting.result()
     go_on.set()
     answer.set()
     until(lambda: not supervising(conn))
 
 
-class FirstWaits(stompy.ConnectionListener):
+class FirstWaits(stompy.Listener):
     """Keeps the wait before the first attempt of each outage."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def on_reconnecting(self, attempt: int, delay: float) -> None:
-        if attempt == 1:
-            self.seconds.append(delay)
+    def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
+        if event.attempt == 1:
+            self.seconds.append(event.delay)
 
 
 @pytest.mark.parametrize("last_words", [False, True])
 def test_a_broker_that_ends_every_link_at_once_is_asked_with_growing_pauses(
     sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch, last_words: bool
 ) -> None:
-    monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
+    monkeypatch.setattr("stompy.backoff.random.uniform", lambda least, most: most)
     waits = FirstWaits()
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.003))
     conn, peer = sessions.connect(listeners=[waits], reconnect=policy)
     subscribing = calling(lambda: conn.subscribe("/queue/a"))
     peer.expect_and_confirm("SUBSCRIBE")
@@ -177,7 +150,7 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
     sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The broker delivers the same message again on each session."""
-    monkeypatch.setattr("stompy.connection.reconnect.random.uniform", lambda least, most: most)
+    monkeypatch.setattr("stompy.backoff.random.uniform", lambda least, most: most)
     read = Parser.read
 
     def read_or_fail(self: Parser, data: bytes) -> object:
@@ -187,7 +160,7 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
 
     monkeypatch.setattr(Parser, "read", read_or_fail)
     waits, events = FirstWaits(), Events()
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.003)
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.003))
     conn, peer = sessions.connect(listeners=[waits, events], reconnect=policy)
     subscribing = calling(lambda: conn.subscribe("/queue/a", id="1"))
     peer.expect_and_confirm("SUBSCRIBE")
@@ -205,7 +178,8 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
             until(lambda wanted=number: conn.stats().links == wanted)  # type: ignore[misc]
     assert waits.seconds == [0.0, 0.001, 0.002, 0.003, 0.003]
     assert "bug" not in caplog.text
-    assert caplog.text.count("lower limits or inbox of connect, or prefetch") == 5
+    told = [record.name for record in caplog.records if "lower limits or inbox of connect" in record.getMessage()]
+    assert told.count("stompy.link") == told.count("stompy.connection") == 5
 
 
 def test_the_pause_before_a_first_attempt_is_waited_for(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +190,7 @@ def test_the_pause_before_a_first_attempt_is_waited_for(sessions: Sessions, monk
     peer.close()
     until(lambda: supervising(conn))
     assert not opened.wait(0.1)
-    conn.disconnect(timeout=SOON)
+    conn.close(timeout=SOON)
     assert supervising(conn) == []
 
 
@@ -225,9 +199,9 @@ def test_no_attempt_is_announced_once_the_connection_is_closed(sessions: Session
     conn, peer = sessions.connect(listeners=[waits])
     peer.close()
     sessions.next()
-    conn.disconnect(timeout=0.1)
+    conn.close(timeout=0.1)
     before = list(waits.seconds)
-    conn._links.reconnecting(1, 5.0)
+    conn._links.reconnecting(1, 5.0, stompy.ConnectionLostError("lost"))
     assert waits.seconds == before
 
 
@@ -235,10 +209,10 @@ def test_a_link_that_was_of_use_is_replaced_without_a_pause(sessions: Sessions) 
     waits = FirstWaits()
     conn, peer = sessions.connect(listeners=[waits])
     for _ in range(6):
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         peer.expect_and_confirm("SEND")
-        receipt.wait(SOON)
+        receipt.result(SOON)
         peer.close()
         peer = sessions.next()
     assert set(waits.seconds) == {0.0}
@@ -284,10 +258,10 @@ def test_a_durable_subscription_comes_back_under_the_same_client_id(sessions: Se
 def test_counters_are_those_of_all_links_together(sessions: Sessions) -> None:
     conn, peer = sessions.connect()
     for number in range(1, 4):
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
         peer.expect_and_confirm("SEND")
-        receipt.wait(SOON)
+        receipt.result(SOON)
         stats = conn.stats()
         assert (stats.links, stats.reconnects) == (number, number - 1)
         assert stats.frames_sent == number
@@ -301,7 +275,7 @@ def test_counters_are_those_of_all_links_together(sessions: Sessions) -> None:
 
 def test_messages_of_the_link_before_that_wait_are_counted(sessions: Sessions, calling: Calling) -> None:
     conn, first = sessions.connect()
-    subscribing = calling(lambda: conn.subscribe("/queue/a"))
+    subscribing = calling(lambda: conn.subscribe("/queue/a", ack="auto"))
     frame = first.expect_and_confirm("SUBSCRIBE")
     subscription = subscribing.result()
     first.deliver("1", "22", subscription=frame.headers["id"])
@@ -312,5 +286,5 @@ def test_messages_of_the_link_before_that_wait_are_counted(sessions: Sessions, c
     sessions.next().expect_and_confirm("SUBSCRIBE")
     until(lambda: conn.connected)
     assert (conn.stats().queued_messages, conn.stats().queued_bytes) == (2, size)
-    assert [subscription.receive(SOON).text for _ in range(2)] == ["1", "22"]
+    assert [subscription.receive(timeout=SOON).text for _ in range(2)] == ["1", "22"]
     assert (conn.stats().queued_messages, conn.stats().queued_bytes) == (0, 0)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import pytest
 
 import stompy
+from stompy.broker import Broker
 from tests.connection.conftest import Acting, Recorder, Serving, Sessions, Talking
 from tests.support.peer import WITHIN, until
 from tests.support.seed import SEED_SETTING, chance
@@ -39,7 +42,7 @@ def test_the_last_event_comes_on_the_dispatcher_however_the_end_races(serving: S
     for _ in range(30):
         listener = Recorder()
         conn, _served = serving(listeners=[listener])
-        conn.disconnect()
+        conn.close()
         assert listener.names.count("disconnected") == 1
         assert all(thread.endswith("-dispatcher") for thread in listener.threads)
 
@@ -49,10 +52,10 @@ def test_the_end_is_reported_once_with_its_reason(talking: Talking, how: str) ->
     listener = Recorder()
     talk = talking(listeners=[listener], heartbeat=(0, 0.05) if how == "silence" else (0, 0), peer_heartbeat=(0.05, 0))
     expected: dict[str, tuple[list[str], type[Exception]]] = {
-        "end of the stream": (["disconnected"], stompy.ConnectionLost),
-        "silence": (["heartbeat_timeout", "disconnected"], stompy.HeartBeatTimeout),
+        "end of the stream": (["disconnected"], stompy.ConnectionLostError),
+        "silence": (["heartbeat_timeout", "disconnected"], stompy.HeartbeatTimeoutError),
         "error": (["error", "disconnected"], stompy.BrokerError),
-        "offence": (["disconnected"], stompy.ConnectionLost),
+        "offence": (["disconnected"], stompy.ConnectionLostError),
     }
     if how == "end of the stream":
         talk.peer.hang_up()
@@ -109,13 +112,13 @@ def test_a_subscription_that_listeners_consume_has_no_inbox_and_no_reader(talkin
     until(lambda: talk.conn.stats().queued_messages == 0)
     assert subscription.queued == 0
     with pytest.raises(stompy.LocalProtocolError, match="a listener of the connection defines on_message"):
-        subscription.receive(0)
+        subscription.receive(timeout=0)
     with pytest.raises(stompy.LocalProtocolError, match="on_message"):
         next(iter(subscription))
 
 
 def test_a_listener_without_on_message_leaves_messages_to_whoever_receives(talking: Talking) -> None:
-    class Watching(stompy.ConnectionListener):
+    class Watching(stompy.Listener):
         pass
 
     talk = talking(listeners=[Watching()])
@@ -146,7 +149,7 @@ def test_a_listener_that_comes_and_goes_loses_and_doubles_nothing(serving: Servi
     print(SEED_SETTING)
     draw = chance("listeners")
     conn, served = serving()
-    subscription = conn.subscribe("/queue/a", id="1")
+    subscription = conn.subscribe("/queue/a", id="1", ack="auto")
     bodies = [str(number) for number in range(3_000)]
 
     def deliver() -> None:
@@ -195,7 +198,7 @@ def test_an_object_with_on_message_is_given_to_subscribe(serving: Serving) -> No
 def test_what_cannot_be_a_handler_is_refused(talking: Talking) -> None:
     listener = Recorder()
     talk = talking(listeners=[listener])
-    for wrong in (stompy.ConnectionListener(), 5, listener):
+    for wrong in (stompy.Listener(), 5, listener):
         with pytest.raises(stompy.ConfigurationError):
             talk.conn.subscribe("/queue/a", wrong)  # type: ignore[arg-type]
     assert talk.peer.quiet()
@@ -208,8 +211,8 @@ def test_an_inbox_that_nobody_reads_is_named_with_what_to_do(
     talking: Talking, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stompy.link.reader._STALLED_AFTER", 0.01)
-    talk = talking(inbox=stompy.InboxLimits(max_messages=3))
-    subscription = talk.subscribe("/queue/a", id="1")
+    talk = talking(limits=stompy.Limits(max_inbox_messages=3))
+    subscription = talk.subscribe("/queue/a", id="1", ack="auto")
     with caplog.at_level(logging.WARNING, "stompy.connection"):
         talk.peer.deliver("a", "b", "c")
         until(lambda: caplog.records)
@@ -226,7 +229,7 @@ def test_a_handler_that_holds_reading_up_is_named(
     talking: Talking, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stompy.link.reader._STALLED_AFTER", 0.01)
-    talk = talking(inbox=stompy.InboxLimits(max_messages=3))
+    talk = talking(limits=stompy.Limits(max_inbox_messages=3))
     gate = threading.Event()
     talk.subscribe("/queue/a", lambda message: gate.wait(WITHIN), id="1")
     with caplog.at_level(logging.WARNING, "stompy.connection"):
@@ -254,8 +257,8 @@ def test_a_message_for_no_known_subscription_is_reported_counted_and_logged(
 def test_a_listener_that_raises_is_reported_and_the_connection_lives_on(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Broken(stompy.ConnectionListener):
-        def on_connected(self, frame: stompy.Frame) -> None:
+    class Broken(stompy.Listener):
+        def on_connected(self, event: stompy.ConnectedEvent) -> None:
             raise ZeroDivisionError
 
         on_receipt = on_message = on_connected  # type: ignore[assignment]
@@ -315,7 +318,7 @@ def test_any_object_with_the_methods_will_do(talking: Talking) -> None:
 
 def test_what_a_listener_sends_after_the_end_says_why_not(talking: Talking, calling: Calling) -> None:
     opened: list[stompy.Connection] = []
-    acting = Acting("on_disconnected", lambda reason: opened[0].send("/queue/a", "x"))
+    acting = Acting("on_disconnected", lambda event: opened[0].send("/queue/a", "x"))
     talk = talking(listeners=[acting])
     opened.append(talk.conn)
     talk.peer.error("no more")
@@ -351,7 +354,7 @@ def test_of_what_comes_in_one_packet_the_session_is_reported_first(sessions: Ses
         peer.raw(peer.connected_frame() + peer.message("early", subscription="nobody") + receipt)
         listener.await_event("receipt")
         conn = call.result()
-        conn.disconnect(timeout=0)
+        conn.close(timeout=0)
         assert listener.names[:3] == ["connected", "message", "receipt"]
 
 
@@ -363,9 +366,10 @@ def test_a_new_session_is_reported_before_its_frames_and_after_those_of_the_old_
     connected: list[bool] = []
 
     class Slow(Recorder):
-        def on_connected(self, frame: stompy.Frame) -> None:
-            super().on_connected(frame)
-            connected.append(not opened or (opened[0].connected and opened[0].session == frame.headers.get("session")))
+        def on_connected(self, event: stompy.ConnectedEvent) -> None:
+            super().on_connected(event)
+            session = event.frame.headers.get("session")
+            connected.append(not opened or (opened[0].connected and opened[0].session == session))
 
     def handler(message: stompy.Message) -> None:
         running.set()
@@ -375,7 +379,7 @@ def test_a_new_session_is_reported_before_its_frames_and_after_those_of_the_old_
     listener = Slow()
     conn, peer = sessions.connect(listeners=[listener])
     opened.append(conn)
-    call = calling(lambda: conn.subscribe("/queue/a", handler, id="1"))
+    call = calling(lambda: conn.subscribe("/queue/a", handler, id="1", ack="auto"))
     peer.expect_and_confirm("SUBSCRIBE")
     call.result()
     peer.deliver("old", "backlog")
@@ -402,8 +406,10 @@ def test_a_session_that_dies_while_subscriptions_are_made_is_reported_as_a_pair(
     sessions: Sessions, calling: Calling, how: str
 ) -> None:
     listener = Recorder()
-    conn, peer = sessions.connect(listeners=[listener], receipt_timeout=1 if how == "no receipt" else WITHIN)
-    call = calling(lambda: conn.subscribe("/queue/a", print, id="1"))
+    conn, peer = sessions.connect(
+        listeners=[listener], timeouts=stompy.Timeouts(receipt=1 if how == "no receipt" else WITHIN)
+    )
+    call = calling(lambda: conn.subscribe("/queue/a", print, id="1", ack="auto"))
     peer.expect_and_confirm("SUBSCRIBE")
     call.result()
     peer.close()
@@ -432,7 +438,8 @@ def test_a_session_that_dies_while_subscriptions_are_made_is_reported_as_a_pair(
         *([] if how == "error" else ["connected", "message"]),
         *(["closed"] if how == "error" else []),
     ]
-    assert isinstance(listener.await_event("disconnected", 2), stompy.ConnectionLost)
+    reason = stompy.BrokerError if how == "error" else stompy.ConnectionLostError
+    assert isinstance(listener.await_event("disconnected", 2), reason)
 
 
 def test_closing_while_subscriptions_are_made_ends_with_a_pair(sessions: Sessions, calling: Calling) -> None:
@@ -445,7 +452,7 @@ def test_closing_while_subscriptions_are_made_ends_with_a_pair(sessions: Session
         peer.close()
         peer = sessions.next()
         peer.expect("SUBSCRIBE")
-        conn.disconnect()
+        conn.close()
         names = [name for name in listener.names if name != "receipt"]
         assert names == ["connected", "disconnected", "connected", "disconnected", "closed"]
         assert [reason for name, reason in listener.events if name == "closed"] == [None]
@@ -462,12 +469,12 @@ def test_a_first_session_that_dies_at_once_is_reported_as_a_pair_or_not_at_all(
         peer.raw(peer.connected_frame() + peer.encoded("ERROR", {"message": "go away"}))
         try:
             conn = call.result()
-        except stompy.ConnectRefused:
+        except stompy.ConnectRefusedError:
             assert listener.names in ([], ["connected", "error", "disconnected"])
         else:  # it was there for a moment
             listener.await_event("closed")
             assert listener.names == ["connected", "error", "disconnected", "closed"]
-            conn.disconnect()
+            conn.close()
 
 
 # The end of the connection
@@ -486,26 +493,26 @@ def test_what_a_handler_raises_after_the_end_is_not_heard_any_more(serving: Serv
     conn.subscribe("/queue/a", handler, id="1", own_thread=True)
     served.peer.deliver("x")
     assert running.wait(WITHIN)
-    conn.disconnect(timeout=0.1)
+    conn.close(timeout=0.1)
     listener.await_event("closed")
     gate.set()
-    conn.disconnect()
+    conn.close()
     assert listener.names[-1] == "closed"
 
 
-class Leaving(stompy.ConnectionListener):
-    def __init__(self, heard: list[stompy.ConnectionListener]) -> None:
+class Leaving(stompy.Listener):
+    def __init__(self, heard: list[stompy.Listener]) -> None:
         self.heard = heard
 
-    def on_disconnected(self, reason: stompy.StompError | None) -> None:
+    def on_disconnected(self, event: stompy.DisconnectedEvent) -> None:
         self.heard.append(self)
 
 
 def test_listeners_that_threads_add_and_remove_at_once_are_all_kept(talking: Talking) -> None:
-    talk, heard = talking(), list[stompy.ConnectionListener]()
+    talk, heard = talking(), list[stompy.Listener]()
     kept = [Leaving(heard) for _ in range(8)]
 
-    def work(listener: stompy.ConnectionListener) -> None:
+    def work(listener: stompy.Listener) -> None:
         others = [Leaving(heard) for _ in range(200)]
         for other in [listener, *others]:
             talk.conn.add_listener(other)
@@ -525,3 +532,65 @@ def test_listeners_that_threads_add_and_remove_at_once_are_all_kept(talking: Tal
     talk.peer.close()
     until(lambda: len(heard) >= len(kept))
     assert set(heard) == set(kept)
+
+
+class Kept(stompy.Listener):
+    """Keeps the events that name their connection."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def _keep(self, event: Any) -> None:
+        self.events.append(event)
+
+    on_connected = on_disconnected = on_reconnecting = on_handler_error = on_closed = _keep
+
+
+def test_one_listener_serves_several_connections_as_each_event_names_its_own() -> None:
+    listener = Kept()
+    with Broker() as broker:
+        conns = [stompy.connect(broker.url, listeners=[listener]) for _ in range(3)]
+        for conn in conns:
+            conn.close()
+    for conn in conns:
+        own = [event for event in listener.events if event.connection is conn]
+        assert [type(event) for event in own] == [stompy.ConnectedEvent, stompy.DisconnectedEvent, stompy.ClosedEvent]
+    assert len(listener.events) == 9
+    with pytest.raises(AttributeError):
+        listener.events[0].frame = None
+
+
+def test_an_attempt_is_announced_with_what_went_wrong_before_it() -> None:
+    listener = Kept()
+    policy = stompy.Reconnect(attempts=3, backoff=stompy.Backoff(first=0.001, longest=0.001))
+    with Broker() as broker, stompy.connect(broker.url, listeners=[listener], reconnect=policy):
+        broker.close()
+        until(lambda: isinstance(listener.events[-1], stompy.ClosedEvent))
+    reasons = [event.reason for event in listener.events[1:]]  # lost, three attempts, closed
+    assert reasons[1] is reasons[0]
+    assert all(type(reason) is stompy.ConnectError for reason in reasons[2:])
+    assert len(reasons) == 5
+    assert [event.attempt for event in listener.events[2:-1]] == [1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_last_events_of_a_forgotten_connection_still_name_it() -> None:
+    seen: list[tuple[type, str]] = []
+    closed = threading.Event()
+
+    class Naming(stompy.Listener):
+        def on_disconnected(self, event: stompy.DisconnectedEvent) -> None:
+            seen.append((type(event), event.connection.address))
+
+        def on_closed(self, event: stompy.ClosedEvent) -> None:
+            seen.append((type(event), event.connection.address))
+            closed.set()
+
+    with Broker() as broker:
+        conn = stompy.connect(broker.url, listeners=[Naming()])
+        address = conn.address
+        gone = weakref.ref(conn)
+        del conn
+        assert closed.wait(WITHIN)
+        until(lambda: gc.collect() is not None and gone() is None)
+    assert seen == [(stompy.DisconnectedEvent, address), (stompy.ClosedEvent, address)]

@@ -98,10 +98,10 @@ def test_1_0_has_no_nack_and_the_message_can_still_be_acked(talking: Talking) ->
 
 def test_an_ack_may_ask_for_a_receipt(talking: Talking) -> None:
     talk = talking()
-    receipt = talk.received(b"").ack(receipt=True)
+    receipt = talk.received(b"").ack_async()
     assert receipt is not None
     talk.peer.expect_and_confirm("ACK")
-    receipt.wait()
+    receipt.result()
 
 
 def test_a_message_that_lacks_what_the_version_needs_cannot_be_acked(talking: Talking) -> None:

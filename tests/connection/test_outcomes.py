@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -18,7 +19,7 @@ import pytest
 import stompy
 from stompy import locks
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, StompTimeout
+from stompy.errors import ConnectionLostError, SessionError, StompTimeoutError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import grammar_of
 from stompy.frames.parser import Parser
@@ -26,6 +27,7 @@ from stompy.transport.base import Transport
 from stompy.transport.unix import UnixListener
 from tests.connection.conftest import QUICK
 from tests.support.peer import WITHIN, Peer
+from tests.support.receipts import outcome_of
 from tests.support.seed import SEED_SETTING, chance
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs Unix sockets, whose buffers are small")
@@ -51,7 +53,7 @@ class Destroyer(threading.Thread):
     def run(self) -> None:
         try:
             while (transport := self._listener.accept()) is not None:
-                with contextlib.closing(transport), contextlib.suppress(ConnectionLost):
+                with contextlib.closing(transport), contextlib.suppress(ConnectionLostError):
                     self._serve(transport)
         except BaseException as error:
             self.failure = error
@@ -70,7 +72,7 @@ class Destroyer(threading.Thread):
         while True:
             try:
                 data = transport.recv(Deadline(0.05))
-            except StompTimeout:
+            except StompTimeoutError:
                 continue
             if not data:
                 return
@@ -80,7 +82,8 @@ class Destroyer(threading.Thread):
                 if frame.command == "SEND" and sends == refuse_at and not self.harmless:
                     self.refused.add(frame.headers["n"])
                     named = {"receipt-id": frame.headers["receipt"]} if "receipt" in frame.headers else {}
-                    transport.sendall(peer.encoded("ERROR", {"message": "no", **named}), 1.0)
+                    headers = {"message": "no", "n": frame.headers["n"], **named}
+                    transport.sendall(peer.encoded("ERROR", headers), 1.0)
                     self._drain(transport, parser)
                     return
                 if "receipt" in frame.headers:
@@ -102,7 +105,7 @@ class Destroyer(threading.Thread):
 
     def _drain(self, transport: Transport, parser: Parser) -> None:
         """Read what is on its way to the end."""
-        with contextlib.suppress(ConnectionLost, StompTimeout):
+        with contextlib.suppress(ConnectionLostError, StompTimeoutError):
             while data := transport.recv(Deadline(WITHIN)):
                 for frame in parser.feed(data):
                     self._note(frame)
@@ -150,9 +153,13 @@ class Author:
     def _claiming(self, what: str, frames: Callable[[], list[str]]) -> Iterator[None]:
         try:
             yield
-        except ConnectionLost as error:
-            self.claims += [(frame, error.outcome, f"{what}: {error!r}") for frame in frames()]
-        except (stompy.NotConnected, StompTimeout):
+        except SessionError as error:
+            concerned = frames()
+            several = what.startswith("flush") or len(concerned) > 1  # a flush speaks for frames of other calls too
+            if several and error.outcome == "rejected" and isinstance(error, stompy.BrokerError):
+                concerned = [error.frame.headers["n"]]
+            self.claims += [(frame, error.outcome, f"{what}: {error!r}") for frame in concerned]
+        except (stompy.NotConnectedError, StompTimeoutError):
             pass
 
     def _timeout(self) -> float:
@@ -164,17 +171,15 @@ class Author:
     def _send(self) -> str:
         number = self._new()
         with self._claiming("send", lambda: [number]):
-            receipt = self._conn.send(
-                "/queue/a",
-                self._body(),
-                headers={"n": number},
-                receipt=self._draw.random() < 0.5,
-                timeout=self._timeout(),
-            )
-            if receipt is not None:
+            if self._draw.random() < 0.5:
+                self._conn.send("/queue/a", self._body(), headers={"n": number}, timeout=self._timeout())
+            else:
+                receipt = self._conn.send_async(
+                    "/queue/a", self._body(), headers={"n": number}, timeout=self._timeout()
+                )
                 self.receipts.append((number, receipt))
                 if self._draw.random() < 0.3:
-                    receipt.wait(self._timeout())
+                    receipt.result(self._timeout())
         return number
 
     def _confirm(self) -> str:
@@ -248,11 +253,9 @@ def test_what_a_call_says_of_its_frames_is_true(
     with contextlib.closing(broker):
         conn = stompy.connect(
             broker.url,
-            reconnect=QUICK,
-            resend_unconfirmed=resend,
+            reconnect=replace(QUICK, resend_unconfirmed=resend),
             heartbeat=(0, 0),
-            send_timeout=0.2,
-            receipt_timeout=0.3,
+            timeouts=stompy.Timeouts(send=0.2, receipt=0.3),
         )
         authors = [
             Author(conn, f"{who}", chance("author", who, turn, resend), struck if not who else contextlib.nullcontext)
@@ -266,11 +269,11 @@ def test_what_a_call_says_of_its_frames_is_true(
             thread.join(WITHIN)
             assert not thread.is_alive()
         broker.harmless = True
-        conn.disconnect()
+        conn.close()
     if broker.failure is not None:
         raise broker.failure
     claims = [claim for author in authors for claim in author.claims]
-    claims += [(frame, receipt.outcome, "receipt") for author in authors for frame, receipt in author.receipts]
+    claims += [(frame, outcome_of(receipt), "receipt") for author in authors for frame, receipt in author.receipts]
     assert [claim for claim in claims if claim[1] == "not-sent" and claim[0] in broker.received] == []
     assert [claim for claim in claims if claim[1] == "confirmed" and claim[0] not in broker.received] == []
     assert [claim for claim in claims if claim[1] == "rejected" and claim[0] not in broker.refused] == []

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from stompy.backoff import Backoff
 from stompy.connection.reconnect import Reconnect, ResendLimits, first_wait, reconnect_of, resend_of, retry
+from stompy.default import DEFAULT
 from stompy.errors import ConfigurationError, ConnectError, StompError
 from stompy.locks import Event
 
@@ -18,12 +20,9 @@ from stompy.locks import Event
     "wrong",
     [
         {"attempts": 0},
-        {"first_delay": 0},
-        {"first_delay": 2.0, "max_delay": 1.0},
-        {"max_delay": math.inf},
-        {"first_delay": math.nan},
         {"total": 0},
         {"total": math.inf},
+        {"backoff": 0.1},
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
@@ -33,7 +32,18 @@ def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_true_is_the_usual_policy_and_false_is_none() -> None:
     own = Reconnect(attempts=2)
-    assert (reconnect_of(True), reconnect_of(False), reconnect_of(own)) == (Reconnect(), None, own)
+    assert [reconnect_of(value, None) for value in (True, False, own, DEFAULT)] == [Reconnect(), None, own, None]
+
+
+def test_the_policy_of_an_address_is_that_of_true_and_of_nothing_said() -> None:
+    own, address = Reconnect(attempts=2), Reconnect(attempts=3)
+    assert [reconnect_of(value, address) for value in (True, False, own, DEFAULT)] == [address, None, own, address]
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 1, "true"])
+def test_anything_else_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="reconnect must be True, False or a Reconnect"):
+        reconnect_of(wrong, None)
 
 
 def test_a_policy_travels_to_another_process() -> None:
@@ -42,7 +52,7 @@ def test_a_policy_travels_to_another_process() -> None:
 
 
 def test_the_first_wait_grows_with_the_links_that_were_of_no_use_up_to_the_largest_delay() -> None:
-    policy = Reconnect(first_delay=1.0, max_delay=8.0)
+    policy = Reconnect(backoff=Backoff(first=1.0, longest=8.0))
     assert [first_wait(policy, failures) for failures in (0, 1)] == [0.0, 0.0]
     for failures, bound in ((2, 1.0), (3, 2.0), (5, 8.0), (6, 8.0), (100_000, 8.0)):
         waits = [first_wait(policy, failures) for _ in range(200)]
@@ -53,9 +63,12 @@ def test_the_first_wait_grows_with_the_links_that_were_of_no_use_up_to_the_large
 # The engine
 
 
-def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[int, float]], StompError | None]:
+Reported = tuple[int, float, StompError]
+
+
+def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[Reported], StompError | None]:
     """Return the attempts that were reported, and what the last one raised; the last outcome is repeated."""
-    reported: list[tuple[int, float]] = []
+    reported: list[Reported] = []
     left = list(outcomes)
 
     def attempt() -> None:
@@ -64,20 +77,25 @@ def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[tuple[i
             raise outcome
 
     try:
-        retry(attempt, policy, closing=Event(), report=lambda *what: reported.append(what))
+        retry(
+            attempt,
+            policy,
+            closing=Event(),
+            report=lambda number, delay, reason: reported.append((number, delay, reason)),
+        )
     except StompError as error:
         return reported, error
     return reported, None
 
 
-QUICK = Reconnect(first_delay=0.001, max_delay=0.002)
+QUICK = Reconnect(backoff=Backoff(first=0.001, longest=0.002))
 
 
 def test_attempts_go_on_until_one_works() -> None:
     reported, error = tried(QUICK, ConnectError("1"), ConnectError("2"), ConnectError("3"), None)
     assert error is None
-    assert [number for number, _ in reported] == [2, 3, 4]
-    assert all(0 <= delay <= 0.002 for _, delay in reported)
+    assert [(number, str(reason)) for number, _, reason in reported] == [(2, "1"), (3, "2"), (4, "3")]
+    assert all(0 <= delay <= 0.002 for _, delay, _ in reported)
 
 
 def test_after_the_last_attempt_its_own_error_is_raised() -> None:
@@ -92,10 +110,10 @@ def test_what_is_not_worth_another_attempt_is_raised_at_once() -> None:
 
 def test_no_delay_reaches_beyond_the_total() -> None:
     """Else the attempt after it would come later than promised; there is one right at the end."""
-    reported, error = tried(Reconnect(first_delay=1000.0, max_delay=2000.0, total=0.05), ConnectError("no"))
+    reported, error = tried(Reconnect(backoff=Backoff(first=1000.0, longest=2000.0), total=0.05), ConnectError("no"))
     assert isinstance(error, ConnectError)
     assert reported
-    assert sum(delay for _, delay in reported) <= 0.05
+    assert sum(delay for _, delay, _ in reported) <= 0.05
 
 
 def test_closing_ends_a_delay_and_lets_no_other_attempt_begin() -> None:
@@ -107,7 +125,10 @@ def test_closing_ends_a_delay_and_lets_no_other_attempt_begin() -> None:
 
     with pytest.raises(ConnectError):
         retry(
-            attempt, Reconnect(first_delay=1000.0, max_delay=2000.0), closing=closing, report=lambda *_: closing.set()
+            attempt,
+            Reconnect(backoff=Backoff(first=1000.0, longest=2000.0)),
+            closing=closing,
+            report=lambda *_: closing.set(),
         )
     assert len(attempts) <= 2
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import stompy
 from stompy.frames.frame import Frame
-from tests.connection.conftest import Sessions
+from tests.connection.conftest import QUICK, Sessions
 from tests.support.peer import WITHIN, Peer, until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 DEDUPE = "stompy-dedupe-id"
@@ -18,14 +20,13 @@ DEDUPE = "stompy-dedupe-id"
 
 def connected(sessions: Sessions, *arguments: Any, **options: Any) -> tuple[stompy.Connection, Peer]:
     """Return a connection that sends again, and its first session."""
-    options.setdefault("resend_unconfirmed", True)
-    return sessions.connect(*arguments, **options)
+    policy = replace(options.pop("reconnect", QUICK), resend_unconfirmed=options.pop("resend_unconfirmed", True))
+    return sessions.connect(*arguments, reconnect=policy, **options)
 
 
 def sent(conn: stompy.Connection, *bodies: str, **options: Any) -> list[stompy.Receipt]:
     """Send with receipts, and return them."""
-    receipts = [conn.send("/queue/a", body, receipt=True, **options) for body in bodies]
-    return [receipt for receipt in receipts if receipt is not None]
+    return [conn.send_async("/queue/a", body, **options) for body in bodies]
 
 
 def expect_sends(peer: Peer, *bodies: str) -> list[Frame]:
@@ -45,11 +46,11 @@ def test_what_was_not_confirmed_is_sent_again_in_order_and_its_receipts_are_reso
     first.close()
     second = sessions.next()
     after = expect_sends(second, "1", "2", "3")
-    assert [receipt.outcome for receipt in receipts] == ["pending"] * 3
+    assert [outcome_of(receipt) for receipt in receipts] == ["pending"] * 3
     for frame in after:
         second.receipt(frame)
     for receipt in receipts:
-        receipt.wait(WITHIN)
+        receipt.result(WITHIN)
     assert [frame.headers[DEDUPE] for frame in before] == [frame.headers[DEDUPE] for frame in after]
     assert len({frame.headers[DEDUPE] for frame in after}) == 3
 
@@ -59,7 +60,7 @@ def test_what_was_confirmed_is_not_sent_again(sessions: Sessions) -> None:
     receipts = sent(conn, "1", "2", "3")
     frames = expect_sends(first, "1", "2", "3")
     first.receipt(frames[1])
-    receipts[1].wait(WITHIN)
+    receipts[1].result(WITHIN)
     assert conn._unconfirmed is not None
     assert conn._unconfirmed.receipts() == [receipts[0], receipts[2]]
     first.close()
@@ -79,13 +80,13 @@ def test_what_was_cut_in_the_middle_of_its_frame_is_sent_again_once(sessions: Se
     (frame,) = expect_sends(second, body)
     (receipt,) = sending.result()
     second.receipt(frame)
-    receipt.wait(WITHIN)
+    receipt.result(WITHIN)
     conn.send("/queue/a", "new")
     expect_sends(second, "new")
 
 
 def test_messages_that_come_meanwhile_do_not_stop_it(sessions: Sessions, calling: Calling) -> None:
-    conn, first = connected(sessions, inbox=stompy.InboxLimits(max_messages=2))
+    conn, first = connected(sessions, limits=stompy.Limits(max_inbox_messages=2))
     subscribing = calling(lambda: conn.subscribe("/queue/b"))
     first.expect_and_confirm("SUBSCRIBE")
     body = "x" * 10_000_000
@@ -103,7 +104,7 @@ def test_messages_that_come_meanwhile_do_not_stop_it(sessions: Sessions, calling
     for frame in expect_sends(second, "1", body):
         second.receipt(frame)
     for receipt in receipts:
-        receipt.wait(WITHIN)
+        receipt.result(WITHIN)
 
 
 def test_a_copy_that_dies_with_the_next_link_too_goes_to_the_one_after(sessions: Sessions) -> None:
@@ -118,7 +119,7 @@ def test_a_copy_that_dies_with_the_next_link_too_goes_to_the_one_after(sessions:
     (frame,) = expect_sends(peer, "1")
     assert ids == {frame.headers[DEDUPE]}
     peer.receipt(frame)
-    receipt.wait(WITHIN)
+    receipt.result(WITHIN)
 
 
 def test_a_link_lost_in_the_middle_of_it_changes_nothing_of_the_order(sessions: Sessions) -> None:
@@ -129,13 +130,13 @@ def test_a_link_lost_in_the_middle_of_it_changes_nothing_of_the_order(sessions: 
     first.close()
     second = sessions.next()
     second.receipt(expect_sends(second, bodies[0])[0])
-    receipts[0].wait(WITHIN)
+    receipts[0].result(WITHIN)
     second.close()  # a part of them may be on its way
     third = sessions.next()
     for frame in expect_sends(third, *bodies[1:]):
         third.receipt(frame)
     for receipt in receipts:
-        receipt.wait(WITHIN)
+        receipt.result(WITHIN)
 
 
 def test_it_comes_behind_the_subscriptions_and_before_new_sends_of_other_threads(
@@ -171,8 +172,7 @@ def test_a_confirmed_send_returns_when_its_copy_is_confirmed(sessions: Sessions,
     (frame,) = expect_sends(second, "1")
     sending.until_blocked()
     second.receipt(frame)
-    receipt = sending.result()
-    assert receipt.outcome == "confirmed"
+    sending.result()
 
 
 def test_without_it_nothing_is_sent_again(sessions: Sessions) -> None:
@@ -182,8 +182,8 @@ def test_without_it_nothing_is_sent_again(sessions: Sessions) -> None:
     assert DEDUPE not in frame.headers
     first.close()
     second = sessions.next()
-    with pytest.raises(stompy.ConnectionLost):
-        receipt.wait(WITHIN)
+    with pytest.raises(stompy.ConnectionLostError):
+        receipt.result(WITHIN)
     sent(conn, "2")
     expect_sends(second, "2")
 
@@ -195,18 +195,18 @@ def test_sends_without_receipt_acks_and_transactions_are_not_sent_again(sessions
     frame = first.expect_and_confirm("SUBSCRIBE")
     subscription = subscribing.result()
     first.deliver("in", subscription=frame.headers["id"], ack="a-1")
-    message = subscription.receive(WITHIN)
+    message = subscription.receive(timeout=WITHIN)
     conn.send("/queue/a", "plain")
-    ack = message.ack(receipt=True)
+    ack = message.ack_async()
     assert ack is not None
     assert DEDUPE not in first.expect("SEND").headers
     first.expect("ACK")
-    with pytest.raises(stompy.ConnectionLost), conn.transaction() as transaction:  # noqa: PT012 - the block
+    with pytest.raises(stompy.ConnectionLostError), conn.transaction() as transaction:  # noqa: PT012 - the block
         transaction.send("/queue/a", "half")
         first.close()
         until(lambda: not conn.connected)
-    with pytest.raises(stompy.ConnectionLost):
-        ack.wait(WITHIN)
+    with pytest.raises(stompy.ConnectionLostError):
+        ack.result(WITHIN)
     second = sessions.next()
     second.expect_and_confirm("SUBSCRIBE")
     conn.send("/queue/a", "new")
@@ -223,7 +223,7 @@ def test_it_works_in_every_version_also_where_the_next_broker_speaks_another(ses
     (after,) = expect_sends(second, "1")
     assert before.headers[DEDUPE] == after.headers[DEDUPE]
     second.receipt(after)
-    receipt.wait(WITHIN)
+    receipt.result(WITHIN)
 
 
 def test_a_copy_that_the_next_version_cannot_write_ends_as_unknown_and_holds_nobody_up(sessions: Sessions) -> None:
@@ -235,10 +235,10 @@ def test_a_copy_that_the_next_version_cannot_write_ends_as_unknown_and_holds_nob
     second = sessions.next("1.0")
     (frame,) = expect_sends(second, "good")
     second.receipt(frame)
-    good.wait(WITHIN)
-    assert bad.outcome == "unknown"
-    with pytest.raises(stompy.ConnectionLost, match="cannot be resent"):
-        bad.wait()
+    good.result(WITHIN)
+    assert outcome_of(bad) == "unknown"
+    with pytest.raises(stompy.ConnectionLostError, match="cannot be resent"):
+        bad.result()
 
 
 # The id.

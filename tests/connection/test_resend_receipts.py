@@ -9,6 +9,7 @@ from stompy.link.link import Link
 from tests.connection.conftest import Sessions
 from tests.connection.test_resend_buffer import connected, expect_sends, sent
 from tests.support.peer import WITHIN, until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 # Receipts.
@@ -18,7 +19,7 @@ def test_callbacks_are_called_once_when_the_copy_is_confirmed(sessions: Sessions
     conn, first = connected(sessions)
     (receipt,) = sent(conn, "1")
     outcomes: list[str] = []
-    receipt.add_done_callback(lambda done: outcomes.append(done.outcome))
+    receipt.add_done_callback(lambda done: outcomes.append(outcome_of(done)))
     expect_sends(first, "1")
     first.close()
     second = sessions.next()
@@ -40,7 +41,7 @@ def test_flush_waits_for_what_is_sent_again(sessions: Sessions, calling: Calling
     flushing.until_blocked()
     second.receipt(frame)
     flushing.result()
-    assert receipt.outcome == "confirmed"
+    assert outcome_of(receipt) == "confirmed"
 
 
 def test_flush_waits_for_what_no_link_has_at_the_moment(
@@ -59,17 +60,17 @@ def test_flush_waits_for_what_no_link_has_at_the_moment(
     flushing.until_blocked()
     second.receipt(frame)
     flushing.result()
-    assert receipt.outcome == "confirmed"
+    assert outcome_of(receipt) == "confirmed"
 
 
 def test_who_waits_for_a_receipt_keeps_the_next_links_gate_open(sessions: Sessions, calling: Calling) -> None:
-    conn, first = connected(sessions, inbox=stompy.InboxLimits(max_messages=2))
+    conn, first = connected(sessions, limits=stompy.Limits(max_inbox_messages=2))
     subscribing = calling(lambda: conn.subscribe("/queue/b"))
     frame = first.expect_and_confirm("SUBSCRIBE")
     subscribing.result()
     (receipt,) = sent(conn, "1")
     expect_sends(first, "1")
-    waiting = calling(lambda: receipt.wait(WITHIN))
+    waiting = calling(lambda: receipt.result(WITHIN))
     waiting.until_blocked()
     first.close()
     second = sessions.next()
@@ -90,11 +91,11 @@ def test_a_rejected_send_is_rejected_once_and_not_sent_again(sessions: Sessions)
     second = sessions.next()
     for frame in expect_sends(second, "1", "3"):
         second.receipt(frame)
-    receipts[0].wait(WITHIN)
-    receipts[2].wait(WITHIN)
+    receipts[0].result(WITHIN)
+    receipts[2].result(WITHIN)
     with pytest.raises(stompy.BrokerError):
-        receipts[1].wait(WITHIN)
-    assert receipts[1].outcome == "rejected"
+        receipts[1].result(WITHIN)
+    assert outcome_of(receipts[1]) == "rejected"
 
 
 def test_a_copy_that_is_rejected_is_rejected_and_the_connection_goes_on(sessions: Sessions) -> None:
@@ -109,8 +110,8 @@ def test_a_copy_that_is_rejected_is_rejected_and_the_connection_goes_on(sessions
     third = sessions.next()
     for frame in expect_sends(third, "2"):
         third.receipt(frame)
-    receipts[1].wait(WITHIN)
-    assert receipts[0].outcome == "rejected"
+    receipts[1].result(WITHIN)
+    assert outcome_of(receipts[0]) == "rejected"
     sent(conn, "new")
     expect_sends(third, "new")
 
@@ -138,8 +139,8 @@ def test_an_error_before_the_new_link_is_in_use_does_not_end_the_connection(
     third = sessions.next()
     (frame,) = expect_sends(third, "2")
     third.receipt(frame)
-    receipts[1].wait(WITHIN)
-    assert receipts[0].outcome == "rejected"
+    receipts[1].result(WITHIN)
+    assert outcome_of(receipts[0]) == "rejected"
 
 
 def test_after_an_error_that_names_nobody_they_go_one_by_one_until_the_culprit_is_found(sessions: Sessions) -> None:
@@ -161,7 +162,7 @@ def test_after_an_error_that_names_nobody_they_go_one_by_one_until_the_culprit_i
     peer = sessions.next()
     (frame,) = expect_sends(peer, "fine")
     peer.receipt(frame)
-    receipts[2].wait(WITHIN)
-    assert [receipt.outcome for receipt in receipts] == ["confirmed", "rejected", "confirmed"]
+    receipts[2].result(WITHIN)
+    assert [outcome_of(receipt) for receipt in receipts] == ["confirmed", "rejected", "confirmed"]
     with pytest.raises(stompy.BrokerError, match="I do not say which"):
-        receipts[1].wait()
+        receipts[1].result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_messages_of_one_read_go_to_their_subscriptions_in_order(talking: Talkin
 def test_a_message_for_a_subscription_that_was_just_ended_is_counted_and_harms_nobody(serving: Serving) -> None:
     conn, served = serving()
     subscription = conn.subscribe("/queue/a", print, id="1")
-    subscription.unsubscribe()
+    subscription.close()
     served.peer.deliver("late")
     until(lambda: conn.stats().unrouted == 1)
     conn.send("/queue/a", "x", confirm=True)
@@ -54,7 +55,7 @@ def test_what_a_broker_pads_is_not_kept_in_mind(talking: Talking) -> None:
 
     def deliver(padding: int) -> None:
         talk.peer.deliver("", subscription="1" + " " * padding)
-        subscription.receive(WITHIN)
+        subscription.receive(timeout=WITHIN)
 
     for _ in range(100):
         deliver(0)
@@ -103,7 +104,7 @@ def test_when_the_link_is_lost_only_messages_of_auto_mode_are_still_delivered(ta
 
 
 def test_a_slow_handler_holds_the_broker_back_and_loses_nothing(serving: Serving) -> None:
-    conn, served = serving(inbox=stompy.InboxLimits(max_messages=10))
+    conn, served = serving(limits=stompy.Limits(max_inbox_messages=10))
     gate = threading.Event()
     seen: list[int] = []
 
@@ -202,7 +203,7 @@ def test_a_message_whose_handler_raised_is_refused_where_its_broker_then_keeps_i
 def test_what_a_handler_raised_is_reported_before_the_next_message(serving: Serving, own_thread: bool) -> None:
     handler = Failing("bad")
     conn, served = serving(listeners=[handler])
-    conn.subscribe("/queue/a", handler, id="1", own_thread=own_thread)
+    conn.subscribe("/queue/a", handler, id="1", own_thread=own_thread, ack="auto")
     served.peer.deliver("bad", "good")
     until(lambda: len(handler.seen) == 2)
     assert handler.await_event("handler_error") == ("bad", handler.error, None)
@@ -213,7 +214,7 @@ def test_what_a_handler_raised_is_reported_before_the_next_message(serving: Serv
 def test_a_subscription_that_leaves_what_raised_refuses_nothing(talking: Talking) -> None:
     handler = Failing("bad")
     talk = talking(server=EMBEDDED, listeners=[handler])
-    talk.subscribe("/queue/a", handler, id="1", ack="client-individual", on_error="leave")
+    talk.subscribe("/queue/a", handler, id="1", ack="client-individual", on_exception="leave")
     talk.peer.deliver("bad", ack="a1")
     talk.peer.deliver("good", ack="a2")
     assert talk.peer.expect("ACK").headers["id"] == "a2"
@@ -223,8 +224,8 @@ def test_a_subscription_that_leaves_what_raised_refuses_nothing(talking: Talking
 
 def test_an_unknown_way_with_errors_is_refused_before_anything_is_sent(talking: Talking) -> None:
     talk = talking()
-    with pytest.raises(stompy.ConfigurationError, match="on_error must be 'nack' or 'leave', not 'drop'"):
-        talk.conn.subscribe("/queue/a", print, on_error="drop")  # type: ignore[arg-type]
+    with pytest.raises(stompy.ConfigurationError, match="on_exception must be 'nack' or 'leave', not 'drop'"):
+        talk.conn.subscribe("/queue/a", print, on_exception="drop")  # type: ignore[arg-type]
     assert talk.peer.quiet()
 
 
@@ -313,9 +314,9 @@ def test_a_handler_that_leaves_and_raises_refuses_nothing(
 ) -> None:
     def handler(message: stompy.Message) -> None:
         if how == "disconnect":
-            conn.disconnect()
+            conn.close()
         else:
-            subscription.unsubscribe()
+            subscription.close()
         done.set()
         raise ZeroDivisionError
 
@@ -326,7 +327,7 @@ def test_a_handler_that_leaves_and_raises_refuses_nothing(
         served.peer.deliver("x", ack="a1", headers={"redelivered": "false"})
         assert done.wait(WITHIN)
         until(lambda: "ZeroDivisionError" in caplog.text)
-        conn.disconnect()
+        conn.close()
     assert "NACK" not in served.commands()
     assert "prefetch" not in caplog.text
 
@@ -344,13 +345,13 @@ def test_behind_a_message_that_always_raises_the_others_come(version: str, ack: 
         conn.subscribe("/queue/a", handler, ack=ack, prefetch=1)
         until(lambda: handler.seen[-1:] == ["c"])
         assert handler.seen == ["a", *["bad"] * 7, "b", "c"]
-        dead = conn.subscribe("/queue/DLQ", ack="client-individual").receive(WITHIN)
+        dead = conn.subscribe("/queue/DLQ", ack="client-individual").receive(timeout=WITHIN)
         assert (dead.text, dead.headers["original-destination"]) == ("bad", "/queue/a")
 
 
 def test_a_handler_of_dead_letters_that_always_raises_loses_none() -> None:
     """The broker gives up a dead letter that is refused often enough."""
-    with Broker(max_redeliveries=0) as broker, stompy.connect(broker.url) as conn:
+    with Broker(attempts=1) as broker, stompy.connect(broker.url) as conn:
         for number in range(3):
             conn.send("/queue/a", str(number))
         first = Failing("0", "1", "2")
@@ -361,5 +362,46 @@ def test_a_handler_of_dead_letters_that_always_raises_loses_none() -> None:
             other.subscribe("/queue/DLQ", second, ack="client-individual")
             second.await_event("handler_error", 3)
         subscription = conn.subscribe("/queue/DLQ")
-        assert sorted(subscription.receive(WITHIN).text for _ in range(3)) == ["0", "1", "2"]
+        assert sorted(subscription.receive(timeout=WITHIN).text for _ in range(3)) == ["0", "1", "2"]
         assert broker.stats().discarded == 0
+
+
+@pytest.mark.parametrize("like", [None, "activemq", "activemq5", "artemis", "rabbitmq"])
+@pytest.mark.parametrize("ack", ["handled", "client-individual"])
+def test_a_handler_that_unsubscribes_gets_nothing_of_what_the_broker_delivers_again(like: Any, ack: AckMode) -> None:
+    """The rest was received with the first message, and cannot be acknowledged any more."""
+    handled = []
+    with Broker(like=like) as broker, stompy.connect(broker.url) as conn:
+
+        def handle(message: stompy.Message) -> None:
+            handled.append(message.text)
+            message.ack(confirm=True)
+            subscription.close()
+
+        with conn.batch():
+            for number in range(5):
+                conn.send("/queue/a", str(number), persistent=True)
+        conn.flush()
+        ready = threading.Event()
+        conn.subscribe("/queue/ready", lambda message: ready.wait(10))
+        conn.send("/queue/ready", "x", confirm=True)
+        subscription = conn.subscribe("/queue/a", handle, ack=ack)
+        until(lambda: conn.stats().queued_messages >= 5)  # all of them wait for the dispatcher
+        ready.set()
+        until(lambda: conn.stats().queued_messages == 0)
+        assert handled == ["0"]
+        conn.close()
+        until(lambda: broker.depth("/queue/a") == 4)
+
+
+@pytest.mark.parametrize("like", [None, "activemq", "activemq5", "artemis", "rabbitmq"])
+def test_what_was_not_acknowledged_cannot_be_after_the_subscription(like: Any) -> None:
+    with Broker(like=like) as broker, stompy.connect(broker.url) as conn:
+        conn.send("/queue/a", "x", persistent=True, confirm=True)
+        subscription = conn.subscribe("/queue/a", ack="client-individual")
+        message = subscription.receive(timeout=10)
+        subscription.close()
+        with pytest.raises(stompy.AckError, match="the broker will deliver it again"):
+            message.ack()
+        conn.close()
+        assert broker.depth("/queue/a") == 1

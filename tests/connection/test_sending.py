@@ -26,12 +26,14 @@ from tests.transport.conftest import Calling
 def test_one_deadline_covers_the_wait_for_a_link_and_all_that_follows(
     talking: Talking, calling: Calling, act: Callable[[stompy.Connection], object], outcome: str
 ) -> None:
-    policy = stompy.Reconnect(first_delay=1000.0, max_delay=1000.0)
-    talk = talking(reconnect=policy, send_timeout=1000.0)  # its listener is closed, so there will be no other link
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=1000.0, longest=1000.0))
+    talk = talking(
+        reconnect=policy, timeouts=stompy.Timeouts(send=1000.0)
+    )  # its listener is closed, so there will be no other link
     talk.peer.close()
     until(lambda: not talk.conn.connected)
     sending = calling(lambda: act(talk.conn))
-    with pytest.raises(stompy.ConnectionLost) as lost:
+    with pytest.raises(stompy.ConnectionLostError) as lost:
         sending.result()
     assert lost.value.outcome == outcome
 
@@ -61,7 +63,45 @@ def test_the_wait_for_a_link_is_taken_off_the_time_for_the_write(
 
 def test_connections_have_names_ids_and_receipts_of_their_own(talking: Talking) -> None:
     one, two = talking(), talking()
-    receipts = [talk.conn.send("/queue/a", "x", receipt=True) for talk in (one, two)]
+    receipts = [talk.conn.send_async("/queue/a", "x") for talk in (one, two)]
     transactions = [talk.conn.transaction().id for talk in (one, two, one)]
     assert len({receipt.id for receipt in receipts}) == 2
     assert len(set(transactions)) == 3
+
+
+def test_except_connection_error_does_not_send_again_what_the_broker_refuses(
+    sessions: Sessions, calling: Calling
+) -> None:
+    conn, peer = sessions.connect()
+    others = [conn.send_async("/queue/b", "good")]
+    peer.expect("SEND")
+    sends = 0
+
+    def send_again_and_again() -> None:
+        nonlocal sends
+        while True:
+            sends += 1
+            try:
+                conn.send("/queue/a", "poison", confirm=True)
+            except ConnectionError:
+                continue
+
+    sending = calling(send_again_and_again)
+    frame = peer.expect("SEND")
+    peer.error("no such queue", headers={"receipt-id": frame.headers["receipt"]})
+    peer.close()
+    with pytest.raises(stompy.BrokerError) as refused:
+        sending.result()
+    assert (sends, refused.value.outcome, refused.value.safe_to_retry) == (1, "rejected", False)
+    with pytest.raises(stompy.SessionError) as ended:
+        others[0].result()
+    assert (ended.value.outcome, ended.value.session_ended, ended.value.safe_to_retry) == ("unknown", True, False)
+
+
+def test_what_was_never_written_is_safe_to_retry(talking: Talking) -> None:
+    talk = talking()
+    talk.peer.close()
+    until(lambda: not talk.conn.connected)
+    with pytest.raises(stompy.ConnectionLostError) as lost:
+        talk.conn.send("/queue/a", "x")
+    assert (lost.value.outcome, lost.value.safe_to_retry) == ("not-sent", True)

@@ -16,7 +16,7 @@ def test_it_counts_frames_bytes_and_what_waits(talking: Talking) -> None:
     subscription = talk.subscribe("/queue/a")
     before = talk.conn.stats()
     assert (before.subscriptions, before.queued_messages, before.receipts_pending) == (1, 0, 0)
-    talk.conn.send("/queue/a", b"xyz", receipt=True)
+    talk.conn.send_async("/queue/a", b"xyz")
     talk.peer.deliver(b"12345", b"678", subscription=subscription.id)
     talk.peer.deliver(b"nobody's", subscription="unknown")
     until(lambda: talk.conn.stats().unrouted == 1)

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 import stompy
+from stompy.broker import Broker
 from stompy.errors import (
     BrokerError,
     ConfigurationError,
-    ConnectionLost,
+    ConnectionLostError,
     LocalProtocolError,
-    NotConnected,
-    ReceiptTimeout,
-    ReceiveTimeout,
+    NotConnectedError,
+    ReceiptTimeoutError,
+    ReceiveTimeoutError,
 )
 from tests.connection.conftest import Serving, Talking
 from tests.support.peer import WITHIN, until
@@ -80,7 +81,7 @@ def test_a_subscription_that_cannot_be_written_harms_nobody(talking: Talking) ->
 def test_unsubscribe_names_the_id_and_waits_for_the_broker(talking: Talking, calling: Calling, version: str) -> None:
     talk = talking(version)
     subscription = talk.subscribe("/queue/a")
-    call = calling(subscription.unsubscribe)
+    call = calling(subscription.close)
     frame = talk.peer.expect("UNSUBSCRIBE")
     assert frame.headers["id"] == subscription.id
     call.until_blocked()
@@ -94,10 +95,10 @@ def test_unsubscribe_names_the_id_and_waits_for_the_broker(talking: Talking, cal
 def test_unsubscribe_is_idempotent(talking: Talking, calling: Calling) -> None:
     talk = talking()
     subscription = talk.subscribe("/queue/a")
-    call = calling(subscription.unsubscribe)
+    call = calling(subscription.close)
     talk.peer.expect_and_confirm("UNSUBSCRIBE")
     call.result()
-    subscription.unsubscribe()
+    subscription.close()
     assert talk.peer.quiet()
 
 
@@ -105,10 +106,10 @@ def test_two_threads_that_unsubscribe_at_once_send_one_frame(talking: Talking, c
     """An UNSUBSCRIBE for nothing is an error to most brokers, and ends the connection."""
     talk = talking()
     subscription = talk.subscribe("/queue/a")
-    first = calling(subscription.unsubscribe)
+    first = calling(subscription.close)
     frame = talk.peer.expect("UNSUBSCRIBE")
     first.until_blocked()
-    calling(subscription.unsubscribe).result()
+    calling(subscription.close).result()
     assert talk.peer.quiet()
     talk.peer.receipt(frame)
     first.result()
@@ -126,7 +127,7 @@ def test_a_subscription_that_the_broker_refuses_is_none(talking: Talking, callin
 
 def test_a_subscription_that_is_not_confirmed_in_time_is_taken_back(talking: Talking) -> None:
     talk = talking()
-    with pytest.raises(ReceiptTimeout):
+    with pytest.raises(ReceiptTimeoutError):
         talk.conn.subscribe("/queue/a", timeout=0.3)
     assert talk.peer.expect("SUBSCRIBE").headers["id"] == "1"
     assert talk.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
@@ -175,8 +176,8 @@ def test_a_1_0_message_without_an_id_goes_by_its_destination(talking: Talking) -
 def test_no_message_in_time_is_a_timeout_that_names_the_destination(talking: Talking) -> None:
     subscription = talking().subscribe("/queue/a")
     for timeout in (0, 0.05):
-        with pytest.raises(ReceiveTimeout, match="no message from '/queue/a' in time"):
-            subscription.receive(timeout)
+        with pytest.raises(ReceiveTimeoutError, match="no message from '/queue/a' in time"):
+            subscription.receive(timeout=timeout)
 
 
 def test_what_has_come_is_received_even_with_no_time_left(talking: Talking) -> None:
@@ -184,20 +185,20 @@ def test_what_has_come_is_received_even_with_no_time_left(talking: Talking) -> N
     subscription = talk.subscribe("/queue/a")
     talk.peer.deliver("x")
     until(lambda: subscription.queued == 1)
-    assert subscription.receive(0).text == "x"
+    assert subscription.receive(timeout=0).text == "x"
 
 
 def test_the_default_timeout_is_finite(talking: Talking) -> None:
-    talk = talking(receipt_timeout=0.2)
+    talk = talking(timeouts=stompy.Timeouts(receipt=0.2))
     subscription = talk.subscribe("/queue/a")
-    with pytest.raises(ReceiveTimeout):
+    with pytest.raises(ReceiveTimeoutError):
         subscription.receive()
 
 
 def test_several_threads_may_receive_from_one_subscription(talking: Talking, calling: Calling) -> None:
     talk = talking()
     subscription = talk.subscribe("/queue/a")
-    calls = [calling(lambda: subscription.receive(WITHIN).text) for _ in range(5)]
+    calls = [calling(lambda: subscription.receive(timeout=WITHIN).text) for _ in range(5)]
     for call in calls:
         call.until_blocked()
     talk.peer.deliver(*"abcde")
@@ -217,7 +218,7 @@ def test_iteration_waits_for_messages_and_ends_with_the_subscription(talking: Ta
     talk.peer.deliver("a", "b")
     until(lambda: len(seen) == 2)
     loop.until_blocked()
-    ending = calling(subscription.unsubscribe)
+    ending = calling(subscription.close)
     frame = talk.peer.expect("UNSUBSCRIBE")
     talk.peer.deliver("last")
     talk.peer.receipt(frame)
@@ -235,7 +236,7 @@ def test_iteration_ends_with_disconnect(talking: Talking, calling: Calling) -> N
     talk.peer.expect_disconnect()
     leaving.result()
     assert loop.result() == []
-    with pytest.raises(NotConnected, match="is closed"):
+    with pytest.raises(NotConnectedError, match="is closed"):
         subscription.receive()
 
 
@@ -254,7 +255,7 @@ def test_iteration_over_a_link_that_dies_raises_the_reason(talking: Talking, cal
 
 def test_a_lost_link_keeps_messages_of_auto_mode_and_drops_those_that_come_again(talking: Talking) -> None:
     talk = talking()
-    auto, client = talk.subscribe("/queue/a"), talk.subscribe("/queue/b", ack="client")
+    auto, client = talk.subscribe("/queue/a", ack="auto"), talk.subscribe("/queue/b", ack="client")
     talk.peer.deliver("kept", subscription=auto.id)
     talk.peer.deliver("comes again", subscription=client.id, ack="1")
     until(lambda: auto.queued == client.queued == 1)
@@ -262,7 +263,7 @@ def test_a_lost_link_keeps_messages_of_auto_mode_and_drops_those_that_come_again
     until(lambda: auto.closed and client.closed)
     assert auto.receive().text == "kept"
     for subscription in (auto, client):
-        with pytest.raises(ConnectionLost, match="closed the connection"):
+        with pytest.raises(ConnectionLostError, match="closed the connection"):
             subscription.receive()
 
 
@@ -271,7 +272,7 @@ def test_what_was_received_before_unsubscribe_can_still_be_taken(talking: Talkin
     subscription = talk.subscribe("/queue/a")
     talk.peer.deliver("a", "b")
     until(lambda: subscription.queued == 2)
-    call = calling(subscription.unsubscribe)
+    call = calling(subscription.close)
     talk.peer.expect_and_confirm("UNSUBSCRIBE")
     call.result()
     assert [message.text for message in subscription] == ["a", "b"]
@@ -289,22 +290,22 @@ def test_a_subscription_with_a_handler_cannot_be_received_from(talking: Talking)
 
 
 def test_what_nobody_takes_after_unsubscribe_does_not_stop_the_others(talking: Talking, calling: Calling) -> None:
-    talk = talking(inbox=stompy.InboxLimits(max_messages=4))
+    talk = talking(limits=stompy.Limits(max_inbox_messages=4))
     abandoned, other = talk.subscribe("/queue/a"), talk.subscribe("/queue/b")
     talk.peer.deliver(*"abcdef", subscription=abandoned.id)
     until(lambda: abandoned.queued == 6)
-    call = calling(abandoned.unsubscribe)
+    call = calling(abandoned.close)
     talk.peer.expect_and_confirm("UNSUBSCRIBE")
     call.result()
     talk.peer.deliver("x", subscription=other.id)
     talk.peer.deliver("y", subscription=other.id)
-    assert [other.receive(5).text, other.receive(5).text] == ["x", "y"]
+    assert [other.receive(timeout=5).text, other.receive(timeout=5).text] == ["x", "y"]
     assert [message.text for message in abandoned] == list("abcdef")
     assert talk.conn.stats().queued_messages == 0
 
 
 def test_a_full_inbox_shuts_the_gate_and_taking_opens_it(talking: Talking) -> None:
-    talk = talking(inbox=stompy.InboxLimits(max_messages=4))
+    talk = talking(limits=stompy.Limits(max_inbox_messages=4))
     subscription = talk.subscribe("/queue/a")
     for number in range(20):
         talk.peer.deliver(str(number))
@@ -341,7 +342,7 @@ def test_an_own_thread_ends_with_its_subscription(serving: Serving) -> None:
     conn, _ = serving()
     subscription = conn.subscribe("/queue/a", print, own_thread=True)
     assert _extra_threads()
-    subscription.unsubscribe()
+    subscription.close()
     until(lambda: not _extra_threads())
 
 
@@ -351,15 +352,47 @@ def test_a_subscription_that_fails_leaves_no_thread(serving: Serving, trouble: s
     conn.subscribe("/queue/a", id="taken")
     options: dict[str, Any] = {}
     if trouble == "closed":
-        conn.disconnect()
+        conn.close()
     elif trouble == "id taken":
         options["id"] = "taken"
     else:
         options["headers"] = {"selector": "two\nlines"}
-    with pytest.raises((NotConnected, LocalProtocolError)):
+    with pytest.raises((NotConnectedError, LocalProtocolError)):
         conn.subscribe("/queue/b", print, own_thread=True, **options)
     until(lambda: not _extra_threads())
 
 
 def _extra_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if "-dispatcher-" in thread.name]
+
+
+def test_receiving_without_a_limit_waits_longer_than_the_receipt_timeout(talking: Talking, calling: Calling) -> None:
+    talk = talking(timeouts=stompy.Timeouts(receipt=0.05))
+    subscription = talk.subscribe("/queue/a", id="1")
+    with pytest.raises(stompy.ReceiveTimeoutError):
+        subscription.receive()
+    receiving = calling(lambda: subscription.receive(timeout=None))
+    receiving.until_blocked()
+    with pytest.raises(stompy.ReceiveTimeoutError):
+        subscription.receive()  # meanwhile the default has passed once more
+    talk.peer.deliver("x", subscription="1")
+    assert receiving.result().text == "x"
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_a_timeout_names_the_messages_that_were_not_acknowledged(prefetch: int) -> None:
+    with Broker() as broker, stompy.connect(broker.url) as conn:
+        for number in range(prefetch + 2):
+            conn.send("/queue/p", str(number), confirm=True)
+        with conn.subscribe("/queue/p", ack="client-individual", prefetch=prefetch) as subscription:
+            messages = [subscription.receive(timeout=WITHIN) for _ in range(prefetch)]
+            with pytest.raises(
+                stompy.ReceiveTimeoutError, match=f"in time: {prefetch} unacknowledged, prefetch={prefetch};"
+            ):
+                subscription.receive(timeout=0)
+            for message in messages:
+                message.ack()
+            for _ in range(2):
+                subscription.receive(timeout=WITHIN).ack(confirm=True)
+            with pytest.raises(stompy.ReceiveTimeoutError, match=r"in time$"):
+                subscription.receive(timeout=0)

@@ -12,7 +12,7 @@ from stompy.connection.listeners import Callbacks
 from stompy.connection.subscription import AckMode, Subscription
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConfigurationError, ConnectionLost, LocalProtocolError, ReceiptTimeout
+from stompy.errors import BrokerError, ConfigurationError, ConnectionLostError, LocalProtocolError, ReceiptTimeoutError
 from stompy.link.link import Link
 from tests.connection.conftest import Serving, Talking
 from tests.link.conftest import Linking
@@ -121,7 +121,7 @@ def test_a_subscription_that_was_not_confirmed_is_taken_back_and_ended(
 ) -> None:
     linked = linking()
     one = subscription("1")
-    with pytest.raises(ReceiptTimeout):
+    with pytest.raises(ReceiptTimeoutError):
         over(subscriptions, linked.link).add(one, timeout=0.3)
     linked.peer.expect("SUBSCRIBE")
     assert linked.peer.expect("UNSUBSCRIBE").headers["id"] == "1"
@@ -148,7 +148,7 @@ def test_an_unsubscribe_that_fails_ends_the_subscription_all_the_same(
     linked = linking()
     one = subscription("1")
     add(subscriptions, linked, one, calling)
-    with pytest.raises(ReceiptTimeout):
+    with pytest.raises(ReceiptTimeoutError):
         over(subscriptions, linked.link).remove(one, timeout=0.3)
     assert one.closed
     assert subscriptions.all() == []
@@ -257,7 +257,7 @@ def test_without_a_next_link_the_reason_is_that_of_the_first(
     adding = calling(lambda: over(subscriptions, linked.link).add(one, timeout=None))
     linked.peer.expect("SUBSCRIBE")
     linked.peer.hang_up()
-    with pytest.raises(ConnectionLost) as lost:
+    with pytest.raises(ConnectionLostError) as lost:
         adding.result()
     assert lost.value.outcome == "unknown"
     assert one.closed
@@ -305,7 +305,7 @@ def test_a_subscription_is_taken_back_also_where_the_line_is_busy(
     assert set(frames) == {"SEND", "UNSUBSCRIBE"}
     assert frames["UNSUBSCRIBE"].headers["id"] == "1"
     writing.result()
-    with pytest.raises(ReceiptTimeout):
+    with pytest.raises(ReceiptTimeoutError):
         adding.result()
 
 
@@ -317,7 +317,7 @@ def test_a_replay_on_a_link_that_dies_says_so(
     call = calling(lambda: subscriptions.replay(new.link))
     new.peer.expect("SUBSCRIBE")
     new.peer.hang_up()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         call.result()
 
 

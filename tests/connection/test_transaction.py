@@ -198,7 +198,7 @@ def test_a_link_that_dies_inside_fails_the_block_and_nothing_of_it_goes_elsewher
             until(lambda: not talk.conn.connected)
             tx.send("/queue/b", "y")
 
-    with pytest.raises(stompy.ConnectionLost):
+    with pytest.raises(stompy.ConnectionLostError):
         block()
 
 
@@ -212,14 +212,14 @@ def test_a_commit_that_is_not_confirmed_says_that_the_outcome_is_unknown(talking
     call = calling(block)
     talk.peer.until_commit()
     talk.peer.close()
-    with pytest.raises(stompy.ConnectionLost) as caught:
+    with pytest.raises(stompy.ConnectionLostError) as caught:
         call.result()
     assert caught.value.outcome == "unknown"
 
 
 def test_a_commit_may_have_its_own_timeout(talking: Talking) -> None:
     talk = talking()
-    with talk.conn.transaction() as tx, pytest.raises(stompy.ReceiptTimeout):
+    with talk.conn.transaction() as tx, pytest.raises(stompy.ReceiptTimeoutError):
         tx.commit(timeout=0.3)
 
 
@@ -305,7 +305,7 @@ def test_acknowledgements_are_committed_when_each_message_is_confirmed(talking: 
 
 
 def test_an_unconfirmed_message_leaves_its_input_to_be_acknowledged(talking: Talking, calling: Calling) -> None:
-    talk = talking(server=AFTER, receipt_timeout=0.3)
+    talk = talking(server=AFTER, timeouts=stompy.Timeouts(receipt=0.3))
     message = talk.received(b"in", ack="T_1@@session-a@@1")
 
     def block() -> None:
@@ -317,7 +317,7 @@ def test_an_unconfirmed_message_leaves_its_input_to_be_acknowledged(talking: Tal
     _, _, second, ack = [talk.peer.expect(command) for command in ("BEGIN", "SEND", "BEGIN", "ACK")]
     talk.peer.receipt(ack)
     talk.peer.expect_and_confirm("COMMIT")
-    with pytest.raises(stompy.ReceiptTimeout, match="none of its acknowledgements took effect") as caught:
+    with pytest.raises(stompy.ReceiptTimeoutError, match="none of its acknowledgements took effect") as caught:
         call.result()
     assert caught.value.outcome == "unknown"
     assert talk.peer.expect("ABORT").headers["transaction"] == second.headers["transaction"]
@@ -343,8 +343,8 @@ def test_a_frame_that_is_refused_before_commit_leaves_nothing(talking: Talking, 
 
 @pytest.mark.parametrize("server", [LATER, AT_ONCE, AFTER, "peer/1"])
 def test_a_frame_that_is_not_confirmed_aborts(talking: Talking, server: str) -> None:
-    talk = talking(server=server, receipt_timeout=0.1)
-    with pytest.raises(stompy.ReceiptTimeout, match="nothing of the") as caught, talk.conn.transaction() as tx:
+    talk = talking(server=server, timeouts=stompy.Timeouts(receipt=0.1))
+    with pytest.raises(stompy.ReceiptTimeoutError, match="nothing of the") as caught, talk.conn.transaction() as tx:
         tx.send("/queue/b", "x")
     assert caught.value.outcome == "not-sent"
     begin = talk.peer.expect("BEGIN").headers["transaction"]
@@ -363,7 +363,7 @@ def test_the_end_of_a_session_after_commit_is_unknown_whatever_ended_it(talking:
     call = calling(block)
     talk.peer.until_commit()
     talk.peer.raw(b"NONSENSE\n\n\0")
-    with pytest.raises(stompy.ConnectionLost, match="is unknown") as caught:
+    with pytest.raises(stompy.ConnectionLostError, match="is unknown") as caught:
         call.result()
     assert caught.value.outcome == "unknown"
 
@@ -392,7 +392,7 @@ def test_it_is_entered_once(serving: Serving, ended: bool) -> None:
 
 
 def test_one_that_has_ended_opens_none_again(serving: Serving) -> None:
-    conn, _ = serving(max_transactions=2)
+    conn, _ = serving(limits=stompy.Limits(max_transactions=2))
     for _ in range(3):
         with conn.transaction() as tx:
             pass
@@ -414,7 +414,7 @@ def test_a_frame_more_than_the_broker_takes_does_not_leave(serving: Serving, ser
     if not limited:
         block()
         return
-    with pytest.raises(stompy.LimitExceeded, match="max_transaction_frames=1024"):
+    with pytest.raises(stompy.LimitExceededError, match="max_transaction_frames=1024"):
         block()
     until(lambda: served.commands()[-1:] == ["ABORT"])
     assert "COMMIT" not in served.commands()
@@ -426,6 +426,6 @@ def test_a_transaction_more_than_the_broker_takes_does_not_begin(serving: Servin
     with contextlib.ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(conn.transaction())
-        with pytest.raises(stompy.LimitExceeded, match="max_transactions=8"):
+        with pytest.raises(stompy.LimitExceededError, match="max_transactions=8"):
             conn.transaction().__enter__()
     assert served.commands().count("BEGIN") == served.commands().count("COMMIT") == 8

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stompy.dialects.options import SendOptions, SubscribeOptions
+import stompy
+from stompy.dialects.options import SEND_OPTIONS, SubscribeOptions, check_send_options
 from stompy.errors import ConfigurationError
+from stompy.telemetry.traced import TracedConnection
+
+TOP = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -29,11 +37,15 @@ from stompy.errors import ConfigurationError
         {"group": ""},
         {"group": 5},
         {"dedupe_id": ""},
+        {"content_type": 5},
+        {"content_length": 1},
+        {"headers": ["a"]},
+        {"prioritty": 4},
     ],
 )
 def test_a_message_is_not_sent_with_a_value_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-        SendOptions(**wrong)
+        check_send_options(wrong)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +75,50 @@ def test_browsing_goes_with_nothing_that_takes_messages(other: dict[str, Any]) -
 
 
 def test_only_what_was_given_is_asked() -> None:
-    assert SendOptions().asked() == SubscribeOptions().asked() == {}
-    assert SendOptions(persistent=False, priority=0).asked() == {"persistent": False, "priority": 0}
+    assert SubscribeOptions().asked() == {}
+    check_send_options(dict.fromkeys(SEND_OPTIONS))
+    check_send_options({"persistent": False, "priority": 0})
     assert SubscribeOptions(browse=True, prefetch=3).asked() == {"browse": True, "prefetch": 3}
+
+
+SENDERS = (
+    stompy.Connection.send,
+    stompy.Connection.send_async,
+    stompy.Connection.request,
+    stompy.Transaction.send,
+    stompy.Transaction.forward,
+    stompy.Message.reply,
+    stompy.Message.forward,
+    stompy.TaskContext.send,
+    stompy.Outbox.put,
+    TracedConnection.send,
+    TracedConnection.send_async,
+    TracedConnection.request,
+)
+
+
+@pytest.mark.parametrize("sender", SENDERS, ids=lambda sender: str(sender.__qualname__))
+def test_whatever_sends_takes_the_options_and_names_none_of_them(sender: Callable[..., object]) -> None:
+    parameters = inspect.signature(sender).parameters
+    assert parameters["options"].annotation == "Unpack[SendOptions]"
+    assert set(SEND_OPTIONS).isdisjoint(parameters)
+
+
+def test_the_table_has_each_option_that_editors_show() -> None:
+    assert list(SEND_OPTIONS) == list(stompy.SendOptions.__annotations__)
+
+
+def test_an_option_without_a_meaning_of_its_own_stands_in_the_table_and_at_the_brokers_alone() -> None:
+    named = set()
+    for file in (TOP / "stompy").rglob("*.py"):
+        folder = file.relative_to(TOP / "stompy").parts[0]
+        if folder not in ("broker", "cli", "spark") and any(map(names_group, ast.walk(ast.parse(file.read_bytes())))):
+            named.add(file.name)
+    assert named == {"options.py", "brokers.py"}
+
+
+def names_group(node: ast.AST) -> bool:
+    """Return whether a node names the option `group`."""
+    return (isinstance(node, (ast.arg, ast.keyword)) and node.arg == "group") or (
+        isinstance(node, ast.Constant) and node.value == "group"
+    )

@@ -172,7 +172,7 @@ def outbox() -> Drawing:
     art.arrow((450, 110), (375, 110), dashed=True)
     art.text(412, 128, "6: remove", anchor="middle")
     art.arrow((550, 130), (550, 197), (375, 197))
-    art.text(390, 190, "after max_tries ERRORs")
+    art.text(390, 190, "after `attempts` ERRORs")
     art.arrow((225, 190), (190, 190), (190, 140), (225, 140))
     art.text(130, 170, "retry()")
     return art

@@ -9,7 +9,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "troubleshooting.md"
 CLASSES = {
     name
     for name, value in vars(errors).items()
-    if isinstance(value, type) and issubclass(value, (errors.StompError, errors.InsecureTls))
+    if isinstance(value, type) and issubclass(value, (errors.StompError, errors.InsecureTlsWarning))
 }
 
 

@@ -1,4 +1,7 @@
-"""The programs in examples/ run as they are, without arguments and against a broker of one's own."""
+"""The programs in examples/ run as they are, without arguments and against a broker of one's own.
+
+Those that take an address, and go on until they are stopped, have tests in `test_ten.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
+from tests.examples.test_ten import TEN
 
 TOP = Path(__file__).parents[2]
-PROGRAMS = sorted(path for path in (TOP / "examples").glob("*.py") if not path.name.startswith("test_"))
+FILES = sorted(path for path in (TOP / "examples").glob("*.py") if not path.name.startswith("test_"))
+PROGRAMS = [path for path in FILES if path.stem not in TEN]
 
 SHOWN = {
     "flights.py": "EV           781    17.0",

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from stompy.testing.required import missing
+from stompy.testing.containers import missing
 from tests.support.marked import marked
 from tests.support.needs import each
 from tests.support.printed import JAVAS_OWN

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stompy.frames.grammar import DEFAULT_LIMITS, Leniency, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency
 from tests.support.reference import PROFILES, Decoded
 
 DRAFT, V1_0, V1_1, V1_2, HANDSHAKE = PROFILES
@@ -28,7 +28,7 @@ class Case:
     frames: tuple[Decoded, ...] = ()
     error: str | None = None
     leniency: Leniency = Leniency.NONE
-    limits: Limits = field(default=DEFAULT_LIMITS)
+    limits: FrameLimits = field(default=DEFAULT_LIMITS)
 
 
 def frame(command: str, *headers: str, body: bytes = b"") -> Decoded:
@@ -44,7 +44,7 @@ def good(
     stream: bytes,
     *frames: Decoded,
     leniency: Leniency = Leniency.NONE,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: FrameLimits = DEFAULT_LIMITS,
 ) -> Case:
     return Case(name, tuple(rows.split()), profiles, stream, frames, leniency=leniency, limits=limits)
 
@@ -56,7 +56,7 @@ def bad(
     stream: bytes,
     error: str,
     *frames: Decoded,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: FrameLimits = DEFAULT_LIMITS,
 ) -> Case:
     return Case(name, tuple(rows.split()), profiles, stream, frames, error, limits=limits)
 

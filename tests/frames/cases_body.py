@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Leniency, Limits
+from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, FrameLimits, Leniency
 from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, MODERN, V1_0, V1_1, V1_2, bad, frame, good
 
-ONE_LINE = Limits(max_headers=1, max_header_line=8, max_body=3)
+ONE_LINE = FrameLimits(max_headers=1, max_header_line=8, max_body=3)
 
 BODIES = [
     good(
@@ -319,7 +319,7 @@ LIMITS = [
         ALL,
         b"SEND\ncontent-length:4\n\n",
         "content-length '4' is too large (limit max_body=3)",
-        limits=Limits(max_body=3),
+        limits=FrameLimits(max_body=3),
     ),
     good(
         "as large a content-length as may be",
@@ -327,6 +327,6 @@ LIMITS = [
         ALL,
         b"SEND\ncontent-length:3\n\nabc\0",
         frame("SEND", "content-length:3", body=b"abc"),
-        limits=Limits(max_body=3),
+        limits=FrameLimits(max_body=3),
     ),
 ]

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.errors import FrameTooLarge, RemoteProtocolError
+from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.checks import HeadChecker, checked_length, show
-from stompy.frames.grammar import DEFAULT_LIMITS, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits
 from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, MODERN, V1_0, V1_1, V1_2
 from tests.support.codec import grammar
 
 
-def checker(profile: str, limits: Limits = DEFAULT_LIMITS) -> HeadChecker:
+def checker(profile: str, limits: FrameLimits = DEFAULT_LIMITS) -> HeadChecker:
     return HeadChecker(grammar(profile), limits)
 
 
@@ -27,14 +27,14 @@ def test_what_may_hold_a_credential_is_not_shown(text: bytes | str) -> None:
 @pytest.mark.requirement("BDY-03", "A-40")
 @pytest.mark.parametrize("profile", [*ALL, HANDSHAKE])
 def test_content_length_is_decimal_digits(profile: str) -> None:
-    limits = Limits(max_body=100)
+    limits = FrameLimits(max_body=100)
     for value, length in (("0", 0), ("7", 7), ("100", 100), ("0" * 30 + "9", 9), ("0" * 5000, 0)):
         assert checked_length(value, grammar(profile), limits) == length
     for value in ("", "-1", "+1", "1.0", "1e1", "١", "²", "x", "1 1", "\t1"):
         with pytest.raises(RemoteProtocolError, match="must be decimal digits"):
             checked_length(value, grammar(profile), limits)
     for value in ("101", "9" * 18, "9" * 19, "9" * 5000):
-        with pytest.raises(FrameTooLarge, match="max_body=100"):
+        with pytest.raises(FrameTooLargeError, match="max_body=100"):
             checked_length(value, grammar(profile), limits)
 
 
@@ -68,7 +68,7 @@ def test_header_lines_come_back_with_plain_line_ends() -> None:
     assert checker(V1_1).headers(b"\n", "SEND") == "\n"
 
 
-def partial_error(profile: str, stream: bytes, limits: Limits = DEFAULT_LIMITS) -> str:
+def partial_error(profile: str, stream: bytes, limits: FrameLimits = DEFAULT_LIMITS) -> str:
     with pytest.raises(RemoteProtocolError) as caught:
         checker(profile, limits).partial(stream, 0)
     return str(caught.value)
@@ -80,10 +80,10 @@ def test_a_head_is_checked_while_it_comes_in() -> None:
     assert "not a STOMP command line" in partial_error(V1_2, b"S" * 65)
     assert "not a STOMP command line" in partial_error(V1_2, b"SEND x\nk:v")
     assert "a NUL" in partial_error(V1_2, b"SEND\nk:v\0")
-    assert "max_headers=1" in partial_error(V1_2, b"SEND\na:1\nb:2\n", Limits(max_headers=1))
-    assert "max_header_line=4" in partial_error(V1_2, b"SEND\na:1\nb:234", Limits(max_header_line=4))
-    assert "max_header_line=4" in partial_error(V1_2, b"SEND\na:123\nb", Limits(max_header_line=4))
-    assert "max_header_line=4" in partial_error(V1_1, b"SEND\na:12\r", Limits(max_header_line=4))
+    assert "max_headers=1" in partial_error(V1_2, b"SEND\na:1\nb:2\n", FrameLimits(max_headers=1))
+    assert "max_header_line=4" in partial_error(V1_2, b"SEND\na:1\nb:234", FrameLimits(max_header_line=4))
+    assert "max_header_line=4" in partial_error(V1_2, b"SEND\na:123\nb", FrameLimits(max_header_line=4))
+    assert "max_header_line=4" in partial_error(V1_1, b"SEND\na:12\r", FrameLimits(max_header_line=4))
 
 
 @pytest.mark.parametrize("profile", FINAL)

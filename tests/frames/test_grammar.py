@@ -13,8 +13,8 @@ from stompy.frames.grammar import (
     NEGOTIABLE,
     RAW_COMMANDS,
     SERVER_COMMANDS,
+    FrameLimits,
     Leniency,
-    Limits,
     Version,
     grammar_of,
     handshake_grammar,
@@ -131,21 +131,21 @@ def test_a_grammar_is_made_once() -> None:
 
 @pytest.mark.requirement("LIM-01")
 def test_there_is_a_limit_for_headers_lines_and_bodies() -> None:
-    assert Limits() == DEFAULT_LIMITS
+    assert FrameLimits() == DEFAULT_LIMITS
     assert (DEFAULT_LIMITS.max_headers, DEFAULT_LIMITS.max_header_line) == (1_000, 65_536)
     assert (DEFAULT_LIMITS.max_header_block, DEFAULT_LIMITS.max_first_body) == (1024 * 1024, 65_536)
     assert DEFAULT_LIMITS.max_body == 128 * 1024 * 1024
-    assert Limits(max_headers=0, max_header_line=0, max_body=0).max_body == 0
+    assert FrameLimits(max_headers=0, max_header_line=0, max_body=0).max_body == 0
 
 
 @pytest.mark.parametrize("name", ["max_headers", "max_header_line", "max_header_block", "max_body", "max_first_body"])
 @pytest.mark.parametrize("value", [-1, 1.5, "1", None, True])
 def test_a_limit_is_a_whole_number(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} must be a whole number"):
-        Limits(**{name: value})
+        FrameLimits(**{name: value})
 
 
 def test_the_body_of_a_first_frame_has_the_smaller_of_two_limits() -> None:
-    assert Limits(max_first_body=5, max_body=9)._body_limit(first=True) == ("max_first_body", 5)
-    assert Limits(max_first_body=5, max_body=9)._body_limit(first=False) == ("max_body", 9)
-    assert Limits(max_first_body=5, max_body=3)._body_limit(first=True) == ("max_body", 3)
+    assert FrameLimits(max_first_body=5, max_body=9)._body_limit(first=True) == ("max_first_body", 5)
+    assert FrameLimits(max_first_body=5, max_body=9)._body_limit(first=False) == ("max_body", 9)
+    assert FrameLimits(max_first_body=5, max_body=3)._body_limit(first=True) == ("max_body", 3)

@@ -6,7 +6,7 @@ import pytest
 
 from stompy.frames.checks import HeadChecker
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import DEFAULT_LIMITS, Leniency, Limits, Version, grammar_of
+from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency, Version, grammar_of
 from stompy.frames.learned import LearnedHeads, Run, frames_of
 from stompy.frames.parser import Parser
 from tests.frames.case import FINAL, V1_0, V1_1, V1_2, Case
@@ -18,7 +18,7 @@ GOOD = b"MESSAGE\n" + b"\n".join(LINES) + b"\n\nhi\0"
 CRLF = b"MESSAGE\r\n" + b"\r\n".join(LINES) + b"\r\n\r\nhi\0\r\n"
 UNCOUNTED = b"SEND\ndestination:/q\nk:\n\nhi\0"
 RECEIPT = b"RECEIPT\nreceipt-id:r\n\n\0"
-LIMITS = Limits(max_headers=5, max_header_line=40, max_header_block=100, max_body=12)
+LIMITS = FrameLimits(max_headers=5, max_header_line=40, max_header_block=100, max_body=12)
 
 
 def with_line(place: int, line: bytes, body: bytes = b"hi") -> bytes:
@@ -91,7 +91,7 @@ def seen(reader: Parser, reads: list[bytes]) -> tuple[object, ...]:
 @pytest.mark.parametrize("profile", FINAL)
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_at_every_boundary_the_learned_way_gives_what_the_long_way_gives(
-    odd: bytes, profile: str, limits: Limits, leniency: Leniency
+    odd: bytes, profile: str, limits: FrameLimits, leniency: Leniency
 ) -> None:
     stream = GOOD + b"\n" + odd + UNCOUNTED + b"\n\n" + RECEIPT + GOOD + GOOD[:20]
     long_way = parser(profile, leniency, limits)
@@ -176,7 +176,7 @@ def test_of_a_run_with_something_odd_in_it_nothing_is_believed() -> None:
 
 
 def test_a_head_whose_values_do_not_pass_is_forgotten_and_learned_again_later() -> None:
-    reader = teach(parser(V1_0, limits=Limits(max_header_line=64)), GOOD)
+    reader = teach(parser(V1_0, limits=FrameLimits(max_header_line=64)), GOOD)
     odd = with_line(0, b"subscription:more than one").replace(b"message-id:a\\cb", b"message-id:")
     assert shown(reader.read(GOOD + odd)) == [("MESSAGE", 0)] * 2
     assert shown(reader.read(GOOD * 61)) == [("MESSAGE", 0)] * 61

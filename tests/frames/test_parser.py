@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.errors import FrameTooLarge, RemoteProtocolError
-from stompy.frames.grammar import Leniency, Limits, Version, grammar_of, handshake_grammar
+from stompy.errors import FrameTooLargeError, RemoteProtocolError
+from stompy.frames.grammar import FrameLimits, Leniency, Version, grammar_of, handshake_grammar
 from stompy.frames.parser import Parser
 from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, V1_0, V1_1, V1_2, Case, frame
 from tests.frames.cases import GROUPS
@@ -142,10 +142,10 @@ def test_an_endless_blank_line_between_frames_of_the_draft_is_not_kept() -> None
     ],
 )
 def test_a_limit_that_was_passed_is_named(profile: str, stream: bytes, name: str, limit: int) -> None:
-    limits = Limits(**{name: limit})
+    limits = FrameLimits(**{name: limit})
     for size in (1, len(stream)):
         _, error = feed_all(parser(profile, limits=limits), cut(stream, size))
-        assert isinstance(error, FrameTooLarge)
+        assert isinstance(error, FrameTooLargeError)
         assert (error.limit_name, error.limit) == (name, limit)
         assert f"{name}={limit}" in str(error)
         assert parser(profile).feed(stream) == []
@@ -171,9 +171,9 @@ def test_no_error_shows_a_passcode(profile: str, stream: bytes) -> None:
 
 
 def test_lines_that_came_whole_in_one_read_are_measured_before_the_head_ends() -> None:
-    limits = Limits(max_header_line=8)
+    limits = FrameLimits(max_header_line=8)
     _, error = feed_all(parser(V1_2, limits=limits), [b"SEND\nk:1", b"\nlong:6789\nk:"])
-    assert isinstance(error, FrameTooLarge)
+    assert isinstance(error, FrameTooLargeError)
 
 
 def test_a_head_longer_than_the_fast_search_is_read() -> None:
@@ -203,14 +203,14 @@ def test_frames_of_every_size_come_out_of_reads_of_every_size(profile: str) -> N
 @pytest.mark.parametrize("profile", [*FINAL, HANDSHAKE])
 @pytest.mark.parametrize("ending", ["", "a:b", "\n\0"])
 def test_many_short_lines_are_too_much_together(profile: str, ending: str) -> None:
-    limits = Limits(max_header_block=1_000)
+    limits = FrameLimits(max_header_block=1_000)
     stream = ("SEND\n" + "k:v\n" * 250 + ending).encode()
     for size in (1, 7, len(stream)):
         frames, error = feed_all(parser(profile, limits=limits), cut(stream, size))
         assert error is None
         frames, error = feed_all(parser(profile, limits=limits), cut(stream.replace(b"SEND\n", b"SEND\nk:\n"), size))
         assert frames == []
-        assert isinstance(error, FrameTooLarge)
+        assert isinstance(error, FrameTooLargeError)
         assert error.limit_name == "max_header_block"
 
 
@@ -218,7 +218,7 @@ def test_many_short_lines_are_too_much_together(profile: str, ending: str) -> No
 def test_a_peer_that_is_not_authenticated_yet_gets_less_space_for_a_body(stream: bytes) -> None:
     for size in (1000, len(stream)):
         _, error = feed_all(parser(HANDSHAKE), cut(stream, size))
-        assert isinstance(error, FrameTooLarge)
+        assert isinstance(error, FrameTooLargeError)
         assert error.limit_name == "max_first_body"
 
 

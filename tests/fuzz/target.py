@@ -9,16 +9,18 @@ The first stream of an input choose the rules; the rest is the stream::
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from stompy.errors import LocalProtocolError
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import DEFAULT_LIMITS, Leniency, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency
 from tests.frames.cases import GROUPS
 from tests.support.codec import cut, feed_all, grammar, parser, taught
 from tests.support.reference import PROFILES, Decoded, Reference
 
-TIGHT = Limits(max_headers=3, max_header_line=12, max_header_block=24, max_body=6, max_first_body=4)
+TIGHT = FrameLimits(max_headers=3, max_header_line=12, max_header_block=24, max_body=6, max_first_body=4)
 PREFIX = 3
 
 
@@ -33,7 +35,7 @@ def check(data: bytes) -> None:
     check_stream(stream, profile, leniency, limits, size=data[2] or len(stream) or 1)
 
 
-def check_stream(stream: bytes, profile: str, leniency: Leniency, limits: Limits, *, size: int) -> None:
+def check_stream(stream: bytes, profile: str, leniency: Leniency, limits: FrameLimits, *, size: int) -> None:
     """Assert the same of a stream that comes in reads of `size` bytes."""
     expected, refusal = Reference(profile, leniency, limits).decode(stream)
     reader = parser(profile, leniency, limits)
@@ -91,3 +93,8 @@ def seeds() -> Iterator[tuple[str, bytes]]:
                 tight = len(PROFILES) * (case.limits is not DEFAULT_LIMITS)
                 prefix = bytes((PROFILES.index(profile) + tight, case.leniency.value, 0))
                 yield f"{group.replace(' ', '-')}-{place:02}-{profile}", prefix + case.stream
+
+
+if __name__ == "__main__":
+    for name, seed in seeds():
+        Path(sys.argv[1], name).write_bytes(seed)

@@ -13,25 +13,27 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from unittest import mock
 
-from stompy.broker import Broker
+import stompy
+from stompy.broker import Broker, BrokerLimits
 from stompy.connection.config import Config, addresses_of, versions_of
 from stompy.connection.connection import Connection
-from stompy.connection.listeners import ConnectionListener
+from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError, StompError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import DEFAULT_LIMITS, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits
 from stompy.transport.sockets import SocketTransport
 from tests.fuzz import target
 from tests.support.codec import cut
 from tests.support.reference import PROFILES, Reference
 
 VERSIONS = ("1.0", "1.1", "1.2")
-TIGHT = Limits(max_headers=4, max_header_line=40, max_header_block=120, max_body=30, max_first_body=20)
+TIGHT = FrameLimits(max_headers=4, max_header_line=40, max_header_block=120, max_body=30, max_first_body=20)
 WITHIN = 20.0
 """Seconds after which something hangs."""
 PREFIX = 2
@@ -84,7 +86,7 @@ class _Handed:
         return self._transport
 
 
-class _Hearing(ConnectionListener):
+class _Hearing(Listener):
     """Reads everything it is given, as user code does."""
 
     def __init__(self) -> None:
@@ -99,8 +101,8 @@ class _Hearing(ConnectionListener):
     def on_error(self, frame: Frame) -> None:
         repr(frame)
 
-    def on_disconnected(self, reason: StompError | None) -> None:
-        assert reason is None or isinstance(reason, StompError), reason
+    def on_disconnected(self, event: DisconnectedEvent) -> None:
+        assert event.reason is None or isinstance(event.reason, StompError), event
         self.ends += 1
 
 
@@ -132,7 +134,7 @@ def check_client(data: bytes) -> None:
             theirs.close()
 
 
-def _limits(byte: int) -> Limits:
+def _limits(byte: int) -> FrameLimits:
     return TIGHT if byte // 6 % 2 else DEFAULT_LIMITS
 
 
@@ -148,15 +150,15 @@ def _say(transport: SocketTransport, data: bytes) -> None:
 
 
 def _converse(
-    ours: SocketTransport, theirs: SocketTransport, version: str, limits: Limits, data: bytes, *, properly: bool
+    ours: SocketTransport, theirs: SocketTransport, version: str, limits: FrameLimits, data: bytes, *, properly: bool
 ) -> None:
     hearing = _Hearing()
     config = Config(
         addresses=addresses_of("stomp://peer"),
         versions=versions_of(version),
         heartbeat=(0, 0),
-        connect_timeout=WITHIN,
-        limits=limits,
+        timeouts=stompy.Timeouts(connect=WITHIN),
+        limits=stompy.Limits(**asdict(limits)),
         name="fuzz",
     )
     conn = Connection(config, [hearing])
@@ -187,7 +189,7 @@ def _converse(
         for message in taken:
             look_at(message)
     assert conn._links.link.ended.wait(WITHIN)
-    conn.disconnect(timeout=WITHIN)
+    conn.close(timeout=WITHIN)
     assert hearing.ends == 1
 
 
@@ -228,10 +230,7 @@ def check_broker(data: bytes) -> None:
     listener = _OneByOne()
     broker = Broker(
         listener=listener,
-        limits=_limits(data[0]),
-        connect_timeout=WITHIN,
-        linger=WITHIN,
-        max_queues=8,
+        limits=BrokerLimits(**asdict(_limits(data[0])), connect_timeout=WITHIN, linger=WITHIN, max_queues=8),
         heartbeat=(0, 0),
     )
     with faultless(), broker:

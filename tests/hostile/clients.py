@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stompy.broker import User
-from stompy.frames.grammar import Leniency, Limits
+from stompy.frames.grammar import Leniency
 from tests.hostile.script import MIB, Await, Deaf, Drip, Fin, Flood, Rst, Step
 
 HELLO = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
@@ -273,7 +273,7 @@ SESSIONS = (
 ATTACKS = HANDSHAKES + SESSIONS
 
 OPTIONS: dict[str, Any] = {
-    "limits": Limits(max_body=MIB),
+    "max_body": MIB,
     "max_queue_bytes": 4 * MIB,
     "max_handshakes": 64,
     "max_handshakes_per_address": 64,

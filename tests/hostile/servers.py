@@ -6,26 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import stompy
 from stompy.errors import (
     BodyDecodeError,
     BrokerError,
     ConnectError,
-    ConnectionLost,
-    ConnectRefused,
-    ConnectTimeout,
-    HeartBeatTimeout,
-    LimitExceeded,
-    ReceiptTimeout,
-    ReceiveTimeout,
-    SendTimeout,
+    ConnectionLostError,
+    ConnectRefusedError,
+    ConnectTimeoutError,
+    HeartbeatTimeoutError,
+    LimitExceededError,
+    ReceiptTimeoutError,
+    ReceiveTimeoutError,
+    SendTimeoutError,
     StompError,
     TlsError,
-    VersionMismatch,
+    VersionMismatchError,
 )
 from tests.hostile.script import MIB, Await, Deaf, Drip, Fin, Flood, Ready, Rst, Step
 
-SMALL = stompy.Limits(max_body=MIB)
+SMALL = {"max_body": MIB}
 GREETING = b"CONNECTED\nversion:1.2\n\n\0"
 
 
@@ -62,7 +61,7 @@ def before(name: str, *script: Step, error: type[StompError] = ConnectError, wor
 def after(
     name: str,
     *script: Step,
-    error: type[StompError] | None = ConnectionLost,
+    error: type[StompError] | None = ConnectionLostError,
     words: str = "",
     greeting: bytes = GREETING,
     **more: Any,
@@ -77,8 +76,8 @@ def message(headers: bytes = b"", body: bytes = b"", subscription: bytes = b"1")
     return head + b"\n" + headers + b"\n" + body + b"\0"
 
 
-SHORT = {"connect_timeout": 1.0}
-SMALL_INBOX = stompy.InboxLimits(max_bytes=MIB // 64, hard_max_bytes=MIB // 16)
+SHORT = {"connect": 1.0}
+SMALL_INBOX = {"max_inbox_bytes": MIB // 64, "hard_max_inbox_bytes": MIB // 16}
 """So that it is full before a receipt is late, however busy the machine is."""
 ARABIC = "content-length:١٢\n".encode()
 SUPERSCRIPT = "content-length:²\n".encode()
@@ -86,10 +85,10 @@ FULLWIDTH = "content-length:１２\n".encode()
 JSON = b"content-type:application/json\n"
 
 HANDSHAKES = (
-    before("says nothing", error=ConnectTimeout, words="did not answer CONNECT", options=SHORT),
-    before("drips CONNECTED", Drip(b"CONNECTED\nx:" + b"y" * 5000), error=ConnectTimeout, options=SHORT),
-    before("drips line ends", Drip(b"\n"), error=ConnectTimeout, options=SHORT),
-    before("half of CONNECTED, then nothing", b"CONNECTED\nver", error=ConnectTimeout, options=SHORT),
+    before("says nothing", error=ConnectTimeoutError, words="did not answer CONNECT", options=SHORT),
+    before("drips CONNECTED", Drip(b"CONNECTED\nx:" + b"y" * 5000), error=ConnectTimeoutError, options=SHORT),
+    before("drips line ends", Drip(b"\n"), error=ConnectTimeoutError, options=SHORT),
+    before("half of CONNECTED, then nothing", b"CONNECTED\nver", error=ConnectTimeoutError, options=SHORT),
     before("half of CONNECTED, then the end", b"CONNECTED\nver", Fin(), words="closed the connection before CONNECTED"),
     before("closes at once", Fin(), words="closed the connection before CONNECTED"),
     before("reset at once", Await(b"\0"), Rst(), words="before CONNECTED"),
@@ -111,10 +110,17 @@ HANDSHAKES = (
     before("an ERROR of 2^63", b"ERROR\ncontent-length:9223372036854775808\n\n", words="max_first_body=65536"),
     before("an endless ERROR", b"ERROR\n\n", Flood(b"x", 8 * MIB), words="max_first_body=65536"),
     before(
-        "an ERROR of many words", b"ERROR\nmessage:" + b"no " * 20_000 + b"\n\n\0", error=ConnectRefused, words="no no"
+        "an ERROR of many words",
+        b"ERROR\nmessage:" + b"no " * 20_000 + b"\n\n\0",
+        error=ConnectRefusedError,
+        words="no no",
     ),
     before(
-        "an ERROR and a flood", b"ERROR\nmessage:no\n\n\0", Flood(message(), 8 * MIB), error=ConnectRefused, words="no"
+        "an ERROR and a flood",
+        b"ERROR\nmessage:no\n\n\0",
+        Flood(message(), 8 * MIB),
+        error=ConnectRefusedError,
+        words="no",
     ),
     before("MESSAGE before CONNECTED", message(), words="is not allowed"),
     before("RECEIPT before CONNECTED", b"RECEIPT\nreceipt-id:1\n\n\0", words="is not allowed"),
@@ -123,7 +129,11 @@ HANDSHAKES = (
     before("a version that nobody offered", b"CONNECTED\nversion:9.9\n\n\0", words="chose version"),
     before("an empty version", b"CONNECTED\nversion:\n\n\0", words="chose version"),
     before(
-        "1.0 to who wants 1.2", b"CONNECTED\n\n\0", error=VersionMismatch, words="only 1.0", options={"versions": "1.2"}
+        "1.0 to who wants 1.2",
+        b"CONNECTED\n\n\0",
+        error=VersionMismatchError,
+        words="only 1.0",
+        options={"versions": "1.2"},
     ),
     before("garbage for a heart-beat", b"CONNECTED\nversion:1.2\nheart-beat:often\n\n\0", words="heart-beat"),
     before("a negative heart-beat", b"CONNECTED\nversion:1.2\nheart-beat:-1,-1\n\n\0", words="heart-beat"),
@@ -159,7 +169,7 @@ SESSIONS = (
     after("an endless header later", b"MESSAGE\nx:", Flood(b"y", 8 * MIB), words="max_header_line=65536"),
     after("an endless header name", b"MESSAGE\n", Flood(b"y", 8 * MIB), words="max_header_line=65536"),
     after("a heavy head later", b"MESSAGE\n", Flood(b"k:" + b"v" * 60_000 + b"\n", 8 * MIB), words="max_header_block"),
-    after("an endless body", message()[:-1], Flood(b"x", 16 * MIB), words="max_body", options={"limits": SMALL}),
+    after("an endless body", message()[:-1], Flood(b"x", 16 * MIB), words="max_body", options=SMALL),
     after("content-length 2^63", message(b"content-length:9223372036854775808\n"), words="max_body=134217728"),
     after("content-length 2^64", message(b"content-length:18446744073709551616\n"), words="max_body=134217728"),
     after("content-length of 5000 digits", message(b"content-length:" + b"9" * 5000 + b"\n"), words="max_body"),
@@ -180,8 +190,12 @@ SESSIONS = (
     ),
     after("a content-length too small", message(b"content-length:1\n", b"hello"), words="followed by a NUL"),
     after("a content-length too large, then the end", message(b"content-length:9\n", b"x"), Fin(), words="closed the"),
-    after("a body promised and never sent", message(b"content-length:99\n"), error=ReceiveTimeout, act="receive_soon"),
-    after("a frame that drips forever", Drip(message(b"x:" + b"y" * 9000)), error=ReceiveTimeout, act="receive_soon"),
+    after(
+        "a body promised and never sent", message(b"content-length:99\n"), error=ReceiveTimeoutError, act="receive_soon"
+    ),
+    after(
+        "a frame that drips forever", Drip(message(b"x:" + b"y" * 9000)), error=ReceiveTimeoutError, act="receive_soon"
+    ),
     after("reset inside of a frame", Await(b"\0"), message()[:20], Rst(), words=""),
     after("the end inside of a frame", message()[:20], Fin(), words="closed the connection"),
     after("bad UTF-8", message(b"x:\xff\n"), words="UTF-8"),
@@ -207,7 +221,7 @@ SESSIONS = (
         error=None,
         act="hang_in_a_listener",
         memory=16 * MIB,
-        options={"inbox": stompy.InboxLimits(max_messages=1_000)},
+        options={"max_inbox_messages": 1_000},
     ),
     after(
         "messages for nobody", Flood(message(subscription=b"nobody"), MIB // 4), Fin(), words="closed the connection"
@@ -215,47 +229,47 @@ SESSIONS = (
     after(
         "empty messages while a receipt is waited for",
         Flood(message(), 16 * MIB),
-        error=ReceiptTimeout,
+        error=ReceiptTimeoutError,
         words="inbox is at its hard limit",
         act="confirm",
         memory=24 * MIB,
-        options={"inbox": SMALL_INBOX, "receipt_timeout": 2.5},
+        options={**SMALL_INBOX, "receipt": 2.5},
     ),
     after(
         "messages that are all header while a receipt is waited for",
         Flood(message(b"x:" + b"y" * 50_000 + b"\n"), 32 * MIB),
-        error=ReceiptTimeout,
+        error=ReceiptTimeoutError,
         words="inbox is at its hard limit",
         act="confirm",
         memory=16 * MIB,
-        options={"inbox": SMALL_INBOX, "receipt_timeout": 2.5},
+        options={**SMALL_INBOX, "receipt": 2.5},
     ),
-    after("never confirms", error=ReceiptTimeout, act="confirm", options={"receipt_timeout": 0.3}),
+    after("never confirms", error=ReceiptTimeoutError, act="confirm", options={"receipt": 0.3}),
     after(
         "confirms what others sent",
         Await(b"SEND"),
         b"RECEIPT\nreceipt-id:other\n\n\0",
-        error=ReceiptTimeout,
+        error=ReceiptTimeoutError,
         act="confirm",
-        options={"receipt_timeout": 0.3},
+        options={"receipt": 0.3},
     ),
     after(
         "never confirms a thousand",
-        error=LimitExceeded,
+        error=LimitExceededError,
         words="max_receipts=10",
         act="many",
         options={"max_receipts": 10},
     ),
-    after("never confirms a subscription", error=ReceiptTimeout, act="subscribe", options={"receipt_timeout": 0.3}),
-    after("never answers a request", error=ReceiveTimeout, act="request"),
-    after("never confirms a transaction", error=ReceiptTimeout, act="transaction", options={"receipt_timeout": 0.3}),
-    after("never answers DISCONNECT", error=None, act="disconnect", options={"close_timeout": 0.5}),
-    after("reads nothing", Deaf(), error=SendTimeout, act="send_much", options={"send_timeout": 0.3}),
+    after("never confirms a subscription", error=ReceiptTimeoutError, act="subscribe", options={"receipt": 0.3}),
+    after("never answers a request", error=ReceiveTimeoutError, act="request"),
+    after("never confirms a transaction", error=ReceiptTimeoutError, act="transaction", options={"receipt": 0.3}),
+    after("never answers DISCONNECT", error=None, act="disconnect", options={"close": 0.5}),
+    after("reads nothing", Deaf(), error=SendTimeoutError, act="send_much", options={"send": 0.3}),
     after(
         "promises heartbeats and is silent",
         Deaf(),
         greeting=b"CONNECTED\nversion:1.2\nheart-beat:50,0\n\n\0",
-        error=HeartBeatTimeout,
+        error=HeartbeatTimeoutError,
         options={"heartbeat": (0, 0.05)},
     ),
     after(
@@ -263,7 +277,7 @@ SESSIONS = (
         message(b"content-length:99\n"),
         Deaf(),
         greeting=b"CONNECTED\nversion:1.2\nheart-beat:50,0\n\n\0",
-        error=HeartBeatTimeout,
+        error=HeartbeatTimeoutError,
         options={"heartbeat": (0, 0.05)},
     ),
     after("JSON of ten thousand brackets", message(JSON, b"[" * 100_000), error=BodyDecodeError, act="json"),

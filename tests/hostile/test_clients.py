@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.deadline import Deadline
 from stompy.transport.tcp import TcpDialer
 from tests.hostile.clients import ATTACKS, OPTIONS, Attack
 from tests.hostile.script import WITHIN, Actor, bounded
+from tests.support.grouped import grouped
 from tests.support.peer import until
 from tests.support.rawclient import RawClient
 
@@ -77,7 +78,7 @@ def check_end(attack: Attack, broker: Broker, actors: list[Actor]) -> None:
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_a_hostile_client_meets_a_named_error_and_others_are_served(attack: Attack) -> None:
     options: dict[str, Any] = {**OPTIONS, **attack.options}
-    with Broker(**options) as broker, contextlib.closing(Friend(broker)) as friend:
+    with Broker(**grouped(options, limits=BrokerLimits)) as broker, contextlib.closing(Friend(broker)) as friend:
         with bounded(attack.memory), attacking(attack, broker) as actors:
             for _ in range(TIMES):
                 friend.is_served()

@@ -1,6 +1,6 @@
 """What hostile clients make the broker keep stays within its budget, and others are served meanwhile.
 
-The broker is a process of its own, whose peak of resident memory is measured. With `STOMPY_LOAD` the attacks have their
+The broker is a process of its own, whose peak of resident memory is measured. With `-m load` the attacks have their
 full size and the broker its default limits; else both are smaller by the same measure.
 """
 

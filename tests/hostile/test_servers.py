@@ -14,10 +14,11 @@ import stompy
 from stompy.connection.subscription import Subscription
 from tests.hostile.script import WITHIN, Actor, Step, bounded
 from tests.hostile.servers import ATTACKS, Attack
+from tests.support.grouped import grouped
 from tests.support.peer import until
 
 
-class Hanging(stompy.ConnectionListener):
+class Hanging(stompy.Listener):
     """A listener that takes its time with the first receipt."""
 
     def __init__(self) -> None:
@@ -49,25 +50,25 @@ class Victim:
     def receive(self) -> None:
         while True:
             try:
-                self._subscription.receive(self._attack.seconds)
-            except stompy.ReceiveTimeout as late:
+                self._subscription.receive(timeout=self._attack.seconds)
+            except stompy.ReceiveTimeoutError as late:
                 pytest.fail(f"the link did not end: {late}")
 
     def receive_soon(self) -> None:
-        self._subscription.receive(0.3)
+        self._subscription.receive(timeout=0.3)
 
     def text(self) -> None:
-        self._subscription.receive(self._attack.seconds).text  # noqa: B018
+        self._subscription.receive(timeout=self._attack.seconds).text  # noqa: B018
 
     def json(self) -> None:
-        self._subscription.receive(self._attack.seconds).json()
+        self._subscription.receive(timeout=self._attack.seconds).json()
 
     def confirm(self) -> None:
         self._conn.send("/queue/a", "x", confirm=True)
 
     def many(self) -> None:
         for _ in range(1000):
-            self._conn.send("/queue/a", "x", receipt=True)
+            self._conn.send_async("/queue/a", "x")
 
     def subscribe(self) -> None:
         self._conn.subscribe("/queue/b")
@@ -81,7 +82,7 @@ class Victim:
             transaction.send("/queue/a", "x")
 
     def disconnect(self) -> None:
-        self._conn.disconnect()
+        self._conn.close()
 
     def send_much(self) -> None:
         while True:
@@ -119,15 +120,15 @@ def serving(script: tuple[Step, ...]) -> Iterator[tuple[str, list[Actor]]]:
 
 
 def attacked(attack: Attack, url: str, actors: list[Actor]) -> None:
-    options: dict[str, Any] = {"heartbeat": (0, 0), "connect_timeout": attack.seconds, "close_timeout": 1.0}
-    conn = stompy.connect(url, **{**options, **attack.options})
+    options: dict[str, Any] = {"heartbeat": (0, 0), "connect": attack.seconds, "close": 1.0, **attack.options}
+    conn = stompy.connect(url, **grouped(options, timeouts=stompy.Timeouts, limits=stompy.Limits))
     try:
         victim = Victim(conn, attack)
         actors[0].ready.set()
         victim.act()
     finally:
         conn._closing.abandon()
-        conn.disconnect(timeout=WITHIN)
+        conn.close(timeout=WITHIN)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import pytest
 
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT, Default
 from stompy.frames.encoder import encode
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
@@ -42,7 +43,7 @@ def linking(calling: Calling) -> Iterator[Linking]:
 SEND = {"destination": "/queue/a"}
 
 
-def send(link: Link, body: bytes = b"x", *, timeout: float | None = None) -> None:
+def send(link: Link, body: bytes = b"x", *, timeout: float | Default | None = DEFAULT) -> None:
     link.writer.write(encode("SEND", SEND.items(), body, grammar=link.protocol.grammar), timeout=timeout)
 
 

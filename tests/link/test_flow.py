@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.link.flow import FlowControl, InboxLimits
+from stompy.link.flow import FlowControl
+from stompy.link.settings import Limits
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from tests.support.peer import until
 from tests.transport.conftest import Call, Calling
@@ -21,7 +23,13 @@ def flow_of(
 ) -> FlowControl:
     timer = HeartbeatTimer(Heartbeats(receive=receive), time.monotonic())
     return FlowControl(
-        InboxLimits(max_messages=messages, max_bytes=size, hard_max_bytes=hard_bytes, overhead=overhead), timer
+        Limits(
+            max_inbox_messages=messages,
+            max_inbox_bytes=size,
+            hard_max_inbox_bytes=hard_bytes,
+            inbox_overhead=overhead,
+        ),
+        timer,
     )
 
 
@@ -145,7 +153,7 @@ def test_silence_does_not_count_against_the_peer_while_reading_is_paused(calling
 
 def test_the_silence_counts_from_the_moment_the_gate_opens(calling: Calling) -> None:
     timer = HeartbeatTimer(Heartbeats(receive=1.0), time.monotonic() - 1000)
-    flow = FlowControl(InboxLimits(max_messages=1), timer)
+    flow = FlowControl(Limits(max_inbox_messages=1), timer)
     flow.added(1, 0)
     reader = paused_reader(flow, calling)
     before = time.monotonic()
@@ -158,15 +166,15 @@ def test_the_silence_counts_from_the_moment_the_gate_opens(calling: Calling) -> 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"max_messages": 0},
-        {"max_bytes": 0},
-        {"max_bytes": 100, "hard_max_bytes": 99},
-        {"max_messages": -1},
+        {"max_inbox_messages": 0},
+        {"max_inbox_bytes": 0},
+        {"max_inbox_bytes": 100, "hard_max_inbox_bytes": 99},
+        {"max_inbox_messages": -1},
     ],
 )
-def test_marks_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ConfigurationError, match="inbox limits"):
-        InboxLimits(**wrong)
+def test_marks_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="inbox"):
+        Limits(**wrong)
 
 
 def test_empty_messages_weigh_something_too(calling: Calling) -> None:
@@ -186,4 +194,4 @@ def test_empty_messages_weigh_something_too(calling: Calling) -> None:
 
 def test_an_overhead_below_nothing_is_refused() -> None:
     with pytest.raises(ConfigurationError):
-        InboxLimits(overhead=-1)
+        Limits(inbox_overhead=-1)

@@ -10,18 +10,18 @@ import pytest
 from stompy.deadline import Budget, Deadline
 from stompy.errors import (
     ConnectError,
-    ConnectionLost,
-    ConnectRefused,
-    ConnectTimeout,
-    FrameTooLarge,
+    ConnectionLostError,
+    ConnectRefusedError,
+    ConnectTimeoutError,
+    FrameTooLargeError,
     LocalProtocolError,
     RemoteProtocolError,
     TlsError,
-    VersionMismatch,
+    VersionMismatchError,
 )
-from stompy.frames.grammar import Limits, Version
+from stompy.frames.grammar import Version
 from stompy.link.handshake import OpenedSession, open_session
-from stompy.link.settings import Credentials, LinkSettings
+from stompy.link.settings import Credentials, Limits, LinkSettings
 from stompy.protocol.heartbeat import Heartbeats
 from stompy.secret import Secret
 from stompy.transport.memory import MemoryTransport, memory_pair
@@ -54,7 +54,7 @@ def is_dropped(ends: Ends) -> bool:
     """Whether the client let go of the stream."""
     try:
         ends[1].sendall(b"x", Deadline(0))
-    except ConnectionLost:
+    except ConnectionLostError:
         return True
     return False
 
@@ -162,13 +162,13 @@ RABBITMQ = (
     ids=["activemq", "rabbitmq", "message", "body", "nothing"],
 )
 def test_a_refusal_has_the_brokers_error_message(ends: Ends, answer: bytes, words: str) -> None:
-    with pytest.raises(ConnectRefused) as caught:
+    with pytest.raises(ConnectRefusedError) as caught:
         opened(ends, answer, who=Credentials("guest", Secret("wrong-secret")))
     assert words in str(caught.value)
     assert "peer:61613" in str(caught.value)
     assert "wrong-secret" not in str(caught.value)
     assert caught.value.frame.command == "ERROR"
-    assert not caught.value.retryable
+    assert not caught.value.safe_to_retry
     assert is_dropped(ends)
 
 
@@ -177,7 +177,7 @@ def test_the_words_of_a_refusal_come_through_whatever_follows(ends: Ends, then: 
     ends[1].sendall(ACTIVEMQ + (b"junk\0" if then == "more" else b""), Deadline(WITHIN))
     if then == "end":
         ends[1].shutdown_write()
-    with pytest.raises(ConnectRefused, match="invalid"):
+    with pytest.raises(ConnectRefusedError, match="invalid"):
         open_session(PairDialer(ends[0]), LinkSettings(heartbeat=(0, 0)), Deadline(WITHIN))
 
 
@@ -190,7 +190,7 @@ def test_the_words_of_a_refusal_come_through_whatever_follows(ends: Ends, then: 
     ],
 )
 def test_no_common_version_lists_what_either_side_has(ends: Ends, answer: bytes, supported: tuple[str, ...]) -> None:
-    with pytest.raises(VersionMismatch) as caught:
+    with pytest.raises(VersionMismatchError) as caught:
         opened(ends, answer, versions=(Version.V1_2,))
     assert caught.value.offered == ("1.2",)
     assert caught.value.supported == supported
@@ -200,25 +200,25 @@ def test_no_common_version_lists_what_either_side_has(ends: Ends, answer: bytes,
 
 
 def test_a_silent_broker_costs_no_more_than_the_deadline(ends: Ends) -> None:
-    with pytest.raises(ConnectTimeout, match=r"peer:61613: .* in time"):
+    with pytest.raises(ConnectTimeoutError, match=r"peer:61613: .* in time"):
         opened(ends, b"", seconds=0.05)
     assert is_dropped(ends)
 
 
 def test_a_broker_that_stops_in_the_middle_of_connected_costs_no_more(ends: Ends) -> None:
-    with pytest.raises(ConnectTimeout):
+    with pytest.raises(ConnectTimeoutError):
         opened(ends, CONNECTED[:20], seconds=0.05)
     assert is_dropped(ends)
 
 
 def test_a_broker_that_only_beats_costs_no_more(ends: Ends) -> None:
-    with pytest.raises(ConnectTimeout):
+    with pytest.raises(ConnectTimeoutError):
         opened(ends, b"\n\r\n\n", seconds=0.05)
 
 
 def test_a_peer_that_reads_nothing_costs_no_more(calling: Calling) -> None:
     ours, theirs = memory_pair(capacity=16)
-    with pytest.raises(ConnectTimeout):
+    with pytest.raises(ConnectTimeoutError):
         open_session(PairDialer(ours), LinkSettings(heartbeat=(0, 0)), Deadline(0.05))
     assert is_dropped((ours, theirs))
 
@@ -257,7 +257,7 @@ def test_a_stream_that_breaks_before_connected_is_a_connect_error(ends: Ends) ->
 def test_an_answer_that_is_no_connected_is_refused_at_once(ends: Ends, answer: bytes) -> None:
     with pytest.raises(ConnectError, match=r"peer:61613: (before CONNECTED|the peer speaks (HTTP|AMQP))") as caught:
         opened(ends, answer)
-    assert not isinstance(caught.value, ConnectTimeout)
+    assert not isinstance(caught.value, ConnectTimeoutError)
     assert "speaks" in str(caught.value) or isinstance(caught.value.__cause__, RemoteProtocolError)
     assert is_dropped(ends)
 
@@ -266,7 +266,7 @@ def test_an_answer_that_is_no_connected_is_refused_at_once(ends: Ends, answer: b
 def test_an_endless_connected_is_cut_off(ends: Ends) -> None:
     with pytest.raises(ConnectError) as caught:
         opened(ends, b"CONNECTED\n" + b"x" * 200, limits=Limits(max_header_line=100))
-    assert isinstance(caught.value.__cause__, FrameTooLarge)
+    assert isinstance(caught.value.__cause__, FrameTooLargeError)
     assert is_dropped(ends)
 
 
@@ -318,13 +318,13 @@ class RefusedWhileAsking(MemoryTransport):
     """A stream whose other end has given its answer and gone before CONNECT could be sent."""
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
-        raise ConnectionLost("connection to peer lost: the peer accepts no more bytes", outcome="not-sent")
+        raise ConnectionLostError("connection to peer lost: the peer accepts no more bytes", outcome="not-sent")
 
 
 @pytest.mark.parametrize(
     ("answer", "kind", "words"),
     [
-        (b"ERROR\nmessage:too many\n\n\0", ConnectRefused, "too many"),
+        (b"ERROR\nmessage:too many\n\n\0", ConnectRefusedError, "too many"),
         (b"", ConnectError, "takes no more bytes|closed the connection"),
         (b"\x15\x03\x03\x00\x02\x02\x46", TlsError, "speaks TLS"),
     ],

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
+import stompy
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, HeartBeatTimeout
-from stompy.link.flow import InboxLimits
+from stompy.errors import ConnectionLostError, HeartbeatTimeoutError
 from tests.link.conftest import Linking, send, send_many
 from tests.link.test_link import counting
 from tests.support.peer import WITHIN, Linked, RecordingOwner, until
@@ -85,7 +85,7 @@ def test_a_beat_on_a_broken_stream_leaves_the_news_to_the_reader(linking: Linkin
     assert linked.link.writer.beat() is False
     assert linked.link.alive
     linked.link.start()
-    assert isinstance(linked.owner.await_end(), ConnectionLost)
+    assert isinstance(linked.owner.await_end(), ConnectionLostError)
 
 
 # None
@@ -129,7 +129,7 @@ def test_who_only_sends_never_holds_silence_against_the_peer(linking: Linking) -
 def test_silence_ends_the_link(linking: Linking) -> None:
     linked = linking(heartbeat=(0.0, FAST))
     reason = linked.owner.await_end()
-    assert isinstance(reason, HeartBeatTimeout)
+    assert isinstance(reason, HeartbeatTimeoutError)
     assert str(reason).startswith("received nothing from peer:61613 for ")
     assert linked.link.join(Deadline(WITHIN))
     assert pacemakers() == []
@@ -151,17 +151,17 @@ def test_silence_is_noticed_while_a_send_is_stuck(linking: Linking, calling: Cal
     linked = linking(capacity=1_000, heartbeat=(FAST, FAST))
     receipt = linked.link.writer.request("SEND", {"destination": "/q"}, receipt=True)
     sending = calling(lambda: send(linked.link, b"x" * 10_000))
-    assert isinstance(linked.owner.await_end(), HeartBeatTimeout)
-    with pytest.raises(ConnectionLost):
+    assert isinstance(linked.owner.await_end(), HeartbeatTimeoutError)
+    with pytest.raises(ConnectionLostError):
         sending.result()
     assert receipt is not None
-    assert isinstance(receipt.error, HeartBeatTimeout)
+    assert isinstance(receipt.exception(0), HeartbeatTimeoutError)
 
 
 def test_silence_while_reading_is_paused_does_not_count_against_the_peer(linking: Linking) -> None:
     owner = RecordingOwner()
     owner.on_messages = counting
-    linked = linking(owner=owner, heartbeat=(FAST, FAST), inbox=InboxLimits(max_messages=1))
+    linked = linking(owner=owner, heartbeat=(FAST, FAST), limits=stompy.Limits(max_inbox_messages=1))
     linked.peer.deliver("fills the inbox")
     until(lambda: linked.link.flow.paused)
     linked.peer.await_beats(20)  # ours go on; the peer says nothing for longer than is allowed
@@ -176,11 +176,11 @@ def test_silence_while_reading_is_paused_does_not_count_against_the_peer(linking
 def test_a_peer_that_died_behind_a_shut_gate_is_found_out_when_it_opens(linking: Linking) -> None:
     owner = RecordingOwner()
     owner.on_messages = counting
-    linked = linking(owner=owner, heartbeat=(0.0, FAST), inbox=InboxLimits(max_messages=1))
+    linked = linking(owner=owner, heartbeat=(0.0, FAST), limits=stompy.Limits(max_inbox_messages=1))
     linked.peer.deliver("fills the inbox")
     until(lambda: linked.link.flow.paused)
     linked.link.flow.removed(linked.link.flow.waiting_messages, linked.link.flow.waiting_bytes)
-    assert isinstance(owner.await_end(), HeartBeatTimeout)
+    assert isinstance(owner.await_end(), HeartbeatTimeoutError)
 
 
 def test_a_machine_that_slept_does_not_take_its_own_sleep_for_the_brokers_silence(linking: Linking) -> None:

@@ -9,16 +9,17 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import (
     BrokerError,
-    ConnectionLost,
-    HeartBeatTimeout,
-    ReceiptTimeout,
+    ConnectionLostError,
+    HeartbeatTimeoutError,
+    ReceiptTimeoutError,
     StompError,
 )
 from stompy.frames.frame import Frame
-from stompy.link.flow import InboxLimits
 from stompy.link.link import Link
+from stompy.link.settings import Limits
 from tests.link.conftest import Linking, asked, reset, send
 from tests.support.peer import WITHIN, Linked, RecordingOwner, until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 
@@ -37,7 +38,7 @@ def test_a_thousand_receipts_may_be_in_flight(linking: Linking) -> None:
     for frame in reversed(frames):
         linked.peer.receipt(frame)
     for receipt in receipts:
-        receipt.wait(WITHIN)
+        receipt.result(WITHIN)
     assert len(linked.link.receipts) == 0
 
 
@@ -45,14 +46,14 @@ def test_a_thousand_receipts_may_be_in_flight(linking: Linking) -> None:
 def test_late_doubled_and_unknown_receipts_do_no_harm(linking: Linking) -> None:
     linked = linking()
     receipt = asked(linked.link)
-    with pytest.raises(ReceiptTimeout):
-        receipt.wait(0)
+    with pytest.raises(ReceiptTimeoutError):
+        receipt.result(0)
     for name in (receipt.id, receipt.id, "unknown", ""):
         linked.peer.receipt(name)
     after = asked(linked.link)
     linked.peer.receipt(after.id)
-    after.wait(WITHIN)
-    receipt.wait(0)
+    after.result(WITHIN)
+    receipt.result(0)
     assert linked.link.alive
     assert linked.owner.receipt_ids == [receipt.id, receipt.id, "unknown", "", after.id]
 
@@ -61,7 +62,7 @@ def test_late_doubled_and_unknown_receipts_do_no_harm(linking: Linking) -> None:
 def test_an_error_without_receipt_id_fails_every_pending_receipt(linking: Linking, calling: Calling) -> None:
     linked = linking(capacity=1 << 20)
     receipts = [asked(linked.link) for _ in range(100)]
-    waiters = [calling(receipt.wait) for receipt in receipts[:2]]
+    waiters = [calling(receipt.result) for receipt in receipts[:2]]
     for waiter in waiters:
         waiter.until_blocked()
     linked.peer.error("out of order", b"details\nmore")
@@ -72,8 +73,8 @@ def test_an_error_without_receipt_id_fails_every_pending_receipt(linking: Linkin
     assert isinstance(reason, BrokerError)
     assert reason.frame.body == b"details\nmore"
     assert reason.receipt_id is None
-    assert {receipt.outcome for receipt in receipts} == {"unknown"}
-    assert {type(receipt.error) for receipt in receipts} == {BrokerError}
+    assert {outcome_of(receipt) for receipt in receipts} == {"unknown"}
+    assert {type(receipt.exception(0)) for receipt in receipts} == {BrokerError}
 
 
 @pytest.mark.requirement("SRV-18")
@@ -84,11 +85,11 @@ def test_an_error_with_receipt_id_rejects_that_one_and_ends_the_others(linking: 
     reason = linked.owner.await_end()
     assert isinstance(reason, BrokerError)
     assert reason.receipt_id == receipts[42].id
-    assert [receipt.outcome for receipt in receipts] == ["unknown"] * 42 + ["rejected"] + ["unknown"] * 57
-    with pytest.raises(BrokerError, match="no such queue"):
-        receipts[42].wait(0)
-    with pytest.raises(ConnectionLost, match="no such queue"):
-        receipts[0].wait(0)
+    assert [outcome_of(receipt) for receipt in receipts] == ["unknown"] * 42 + ["rejected"] + ["unknown"] * 57
+    for number, outcome in ((42, "rejected"), (0, "unknown")):
+        with pytest.raises(BrokerError, match="no such queue") as caught:
+            receipts[number].result(0)
+        assert caught.value.outcome == outcome
 
 
 @pytest.mark.requirement("SRV-18")
@@ -110,13 +111,13 @@ def test_whatever_a_broker_sends_after_its_error_is_ignored(linking: Linking) ->
     confirmation = peer.encoded("RECEIPT", {"receipt-id": receipt.id})
     peer.raw(peer.encoded("ERROR", {"message": "no"}) + peer.message() + confirmation)
     assert isinstance(linked.owner.await_end(), BrokerError)
-    assert receipt.outcome == "unknown"
+    assert outcome_of(receipt) == "unknown"
     assert linked.owner.frames == []
 
 
 # Back-pressure
 
-FEW = InboxLimits(max_messages=10, max_bytes=10_000, hard_max_bytes=100_000, overhead=0)
+FEW = Limits(max_inbox_messages=10, max_inbox_bytes=10_000, hard_max_inbox_bytes=100_000, inbox_overhead=0)
 
 
 def counting(link: Link, frames: Sequence[Frame]) -> None:
@@ -129,7 +130,7 @@ def slow(linking: Linking) -> Linked:
     """A link whose messages nobody takes, over narrow pipes."""
     owner = RecordingOwner()
     owner.on_messages = counting
-    return linking(capacity=2_000, owner=owner, inbox=FEW)
+    return linking(capacity=2_000, owner=owner, limits=FEW)
 
 
 def test_a_full_inbox_holds_the_broker_back(slow: Linked, calling: Calling) -> None:
@@ -154,8 +155,8 @@ def test_receipts_resolve_behind_the_messages_that_filled_the_inbox(slow: Linked
     data = b"".join(peer.message(b"x" * 100) for _ in range(200)) + confirmation
     flood = calling(lambda: peer.raw(data))
     until(lambda: slow.link.flow.paused)
-    assert not receipt.done
-    receipt.wait(WITHIN)
+    assert not receipt.done()
+    receipt.result(WITHIN)
     flood.result()
     assert len(slow.owner.frames) == 200
 
@@ -163,14 +164,14 @@ def test_receipts_resolve_behind_the_messages_that_filled_the_inbox(slow: Linked
 def test_a_waiting_receipt_holds_the_gate_only_up_to_the_hard_limit(slow: Linked, calling: Calling) -> None:
     receipt = asked(slow.link)
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 1000] * 300))
-    waiter = calling(lambda: receipt.wait(1.0))
-    until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_max_bytes)
+    waiter = calling(lambda: receipt.result(1.0))
+    until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_max_inbox_bytes)
     until(lambda: slow.link.flow.paused)
-    with pytest.raises(ReceiptTimeout, match="inbox is at its hard limit"):
+    with pytest.raises(ReceiptTimeoutError, match="inbox is at its hard limit"):
         waiter.result()
-    assert slow.link.flow.waiting_bytes < FEW.hard_max_bytes + 5_000
+    assert slow.link.flow.waiting_bytes < FEW.hard_max_inbox_bytes + 5_000
     slow.close()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         flood.result()
 
 
@@ -180,7 +181,7 @@ def test_frames_still_leave_while_the_gate_is_shut(slow: Linked, calling: Callin
     flood.until_blocked()
     send(slow.link, b"still here")
     slow.close()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         flood.result()
 
 
@@ -189,7 +190,7 @@ def test_a_link_can_be_closed_while_its_gate_is_shut(slow: Linked, calling: Call
     until(lambda: slow.link.flow.paused)
     slow.link.close()
     assert gone(slow)
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         flood.result()
 
 
@@ -201,10 +202,10 @@ def test_the_end_of_the_stream_is_the_end_of_the_link(linking: Linking) -> None:
     receipt = asked(linked.link)
     linked.peer.hang_up()
     reason = linked.owner.await_end()
-    assert isinstance(reason, ConnectionLost)
+    assert isinstance(reason, ConnectionLostError)
     assert str(reason) == "peer:61613 closed the connection"
-    assert receipt.outcome == "unknown"
-    with pytest.raises(ConnectionLost):
+    assert outcome_of(receipt) == "unknown"
+    with pytest.raises(ConnectionLostError):
         send(linked.link)
     assert gone(linked)
     assert linked.owner.times_ended == 1
@@ -215,8 +216,8 @@ def test_a_reset_is_the_end_of_the_link(tcp_linked: Linked) -> None:
     tcp_linked.peer.expect("SEND")
     reset(tcp_linked.peer)
     reason = tcp_linked.owner.await_end()
-    assert isinstance(reason, ConnectionLost)
-    assert isinstance(receipt.error, ConnectionLost)
+    assert isinstance(reason, ConnectionLostError)
+    assert isinstance(receipt.exception(0), ConnectionLostError)
     assert gone(tcp_linked)
 
 
@@ -224,10 +225,10 @@ def test_a_reset_during_a_send_is_the_end_of_both(tcp_linked: Linked, calling: C
     sending = calling(lambda: send(tcp_linked.link, b"x" * 50_000_000))
     sending.until_blocked()
     reset(tcp_linked.peer)
-    with pytest.raises(ConnectionLost) as caught:
+    with pytest.raises(ConnectionLostError) as caught:
         sending.result()
     assert caught.value.outcome == "unknown"
-    assert isinstance(tcp_linked.owner.await_end(), ConnectionLost)
+    assert isinstance(tcp_linked.owner.await_end(), ConnectionLostError)
 
 
 def test_the_brokers_error_is_the_reason_of_a_write_that_failed(linking: Linking, calling: Calling) -> None:
@@ -247,10 +248,10 @@ def test_the_brokers_error_is_the_reason_of_a_write_that_failed(linking: Linking
 def test_a_stuck_send_is_told_that_the_broker_fell_silent(linking: Linking, calling: Calling) -> None:
     linked = linking(capacity=1_000, heartbeat=(0.0, 0.05))
     sending = calling(lambda: send(linked.link, b"x" * 10_000))
-    with pytest.raises(HeartBeatTimeout) as caught:
+    with pytest.raises(HeartbeatTimeoutError) as caught:
         sending.result()
     assert caught.value.outcome == "unknown"
-    assert isinstance(linked.owner.await_end(), HeartBeatTimeout)
+    assert isinstance(linked.owner.await_end(), HeartbeatTimeoutError)
 
 
 @pytest.mark.parametrize(
@@ -261,11 +262,11 @@ def test_a_broken_protocol_ends_the_link_and_says_how(linking: Linking, offence:
     receipt = asked(linked.link)
     linked.peer.raw(linked.peer.message("before") + offence)
     reason = linked.owner.await_end()
-    assert isinstance(reason, ConnectionLost)
+    assert isinstance(reason, ConnectionLostError)
     assert "broke the protocol" in str(reason)
     assert linked.owner.bodies == [b"before"]
-    assert isinstance(receipt.error, ConnectionLost)
-    assert str(receipt.error) == str(reason)
+    assert isinstance(receipt.exception(0), ConnectionLostError)
+    assert str(receipt.exception(0)) == str(reason)
 
 
 def test_the_link_counts_as_ended_only_when_its_owner_has_heard(linking: Linking) -> None:
@@ -284,7 +285,7 @@ def test_the_link_counts_as_ended_only_when_its_owner_has_heard(linking: Linking
 
 def test_the_first_reason_stays(linking: Linking) -> None:
     linked = linking()
-    first, second = ConnectionLost("first"), ConnectionLost("second")
+    first, second = ConnectionLostError("first"), ConnectionLostError("second")
     linked.link.fail(first)
     linked.link.fail(second)
     assert linked.owner.await_end() is first

@@ -10,10 +10,10 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import (
     BrokerError,
-    ConnectionLost,
-    NotConnected,
-    ReceiptTimeout,
-    SendTimeout,
+    ConnectionLostError,
+    NotConnectedError,
+    ReceiptTimeoutError,
+    SendTimeoutError,
     StompError,
 )
 from stompy.frames.frame import Frame
@@ -21,6 +21,7 @@ from stompy.link.link import Link
 from tests.link.conftest import Linking, asked, reset, send
 from tests.link.test_link import gone
 from tests.support.peer import WITHIN, Linked, RecordingOwner
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 # Closing
@@ -32,14 +33,14 @@ def test_disconnecting_is_disconnect_its_receipt_and_the_end_of_the_stream(linki
     leaving = calling(lambda: linked.link.disconnect(Deadline(WITHIN)))
     frame = linked.peer.expect("DISCONNECT")
     assert list(frame.headers) == ["receipt"]
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         send(linked.link)
     linked.peer.receipt(frame)
     leaving.result()
     assert linked.peer.rest() == []
     assert gone(linked)
     assert linked.owner.await_end() is None
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         send(linked.link)
 
 
@@ -53,13 +54,13 @@ def test_disconnecting_waits_for_the_receipts_in_flight_first(linking: Linking, 
     linked.peer.receipt(sent)
     assert linked.peer.expect_disconnect() == []
     leaving.result()
-    assert receipt.outcome == "confirmed"
+    assert outcome_of(receipt) == "confirmed"
 
 
 @pytest.mark.requirement("DIS-06")
 def test_disconnecting_without_an_answer_ends_with_its_deadline(linking: Linking) -> None:
     linked = linking()
-    with pytest.raises(ReceiptTimeout):
+    with pytest.raises(ReceiptTimeoutError):
         linked.link.disconnect(Deadline(0.05))
     assert gone(linked)
     assert linked.owner.await_end() is None
@@ -76,7 +77,7 @@ def test_disconnecting_from_a_broker_that_just_closes_ends_at_once(
         tcp_linked.peer.close()
     else:
         reset(tcp_linked.peer)
-    with pytest.raises(ConnectionLost, match="closed before the broker confirmed"):
+    with pytest.raises(ConnectionLostError, match="closed before the broker confirmed"):
         leaving.result()
     assert gone(tcp_linked)
     assert tcp_linked.owner.await_end() is None
@@ -102,7 +103,7 @@ def test_disconnecting_from_a_peer_that_does_not_read_ends_with_its_deadline(
     linked = linking(capacity=1_000)
     sending = calling(lambda: send(linked.link, b"x" * 10_000))
     sending.until_blocked()
-    with pytest.raises(SendTimeout):
+    with pytest.raises(SendTimeoutError):
         linked.link.disconnect(Deadline(0.05))
     with pytest.raises(StompError):
         sending.result()
@@ -112,7 +113,7 @@ def test_disconnecting_from_a_peer_that_does_not_read_ends_with_its_deadline(
 def test_a_close_wakes_whoever_waits(linking: Linking, calling: Calling) -> None:
     linked = linking(capacity=1_000)
     receipt = asked(linked.link)
-    waiting = calling(receipt.wait)
+    waiting = calling(receipt.result)
     sending = calling(lambda: send(linked.link, b"x" * 10_000))
     behind = calling(lambda: send(linked.link))
     for call in (waiting, sending):
@@ -165,9 +166,9 @@ def test_a_receipt_asked_for_at_the_moment_of_the_end_is_never_left_hanging(link
         linked.peer.hang_up()
         try:
             receipt = asking.result()
-        except ConnectionLost:
+        except ConnectionLostError:
             pass
         else:
-            with pytest.raises(ConnectionLost):
-                receipt.wait(WITHIN)
+            with pytest.raises(ConnectionLostError):
+                receipt.result(WITHIN)
         linked.close()

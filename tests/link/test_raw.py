@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, StompError
+from stompy.errors import ConnectionLostError, StompError
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.raw import RawLink
@@ -85,4 +85,4 @@ def test_the_end_of_the_stream_ends_the_link(raw: Raw) -> None:
     peer.close()
     until(lambda: owner.reasons)
     (reason,) = owner.reasons
-    assert isinstance(reason, ConnectionLost)
+    assert isinstance(reason, ConnectionLostError)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConnectionLost, FrameTooLarge
+from stompy.errors import BrokerError, ConnectionLostError, FrameTooLargeError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Limits
 from stompy.link.link import Link
+from stompy.link.settings import Limits
 from stompy.transport.memory import memory_pair
 from tests.link.conftest import Linking
 from tests.support.peer import WITHIN, Linked, Peer, RecordingOwner, until
@@ -141,8 +141,8 @@ def test_a_frame_beyond_a_limit_ends_the_link_and_names_the_limit(linking: Linki
     linked = linking(limits=Limits(max_body=1000))
     linked.peer.raw(b"MESSAGE\ndestination:/q\nmessage-id:1\nsubscription:1\ncontent-length:1001\n\n")
     reason = linked.owner.await_end()
-    assert isinstance(reason, ConnectionLost)
-    assert isinstance(reason.__cause__, FrameTooLarge)
+    assert isinstance(reason, ConnectionLostError)
+    assert isinstance(reason.__cause__, FrameTooLargeError)
     assert "max_body=1000" in str(reason)
 
 
@@ -150,7 +150,7 @@ def test_half_a_frame_at_the_end_of_the_stream_is_no_message(linking: Linking) -
     linked = linking()
     linked.peer.raw(linked.peer.message(b"whole") + linked.peer.message(b"cut")[:-2])
     linked.peer.hang_up()
-    assert isinstance(linked.owner.await_end(), ConnectionLost)
+    assert isinstance(linked.owner.await_end(), ConnectionLostError)
     assert linked.owner.bodies == [b"whole"]
 
 
@@ -164,7 +164,7 @@ def test_a_bug_in_the_owner_ends_the_link_and_is_logged(linking: Linking, caplog
     with caplog.at_level(logging.ERROR, "stompy.link"):
         linked = linking(owner=owner)
         linked.peer.deliver("x")
-        assert isinstance(owner.await_end(), ConnectionLost)
+        assert isinstance(owner.await_end(), ConnectionLostError)
         assert linked.link.join(Deadline(WITHIN))
     assert "stompy-test-1-reader" in caplog.text
     assert "ZeroDivisionError" in caplog.text

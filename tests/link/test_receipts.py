@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import pytest
 
-from stompy.errors import BrokerError, ConnectionLost, LimitExceeded, ReceiptTimeout, StompTimeout
+from stompy.errors import BrokerError, ConnectionLostError, LimitExceededError, ReceiptTimeoutError, StompTimeoutError
 from stompy.frames.frame import Frame
-from stompy.link.flow import FlowControl, InboxLimits
+from stompy.link.flow import FlowControl
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt, Receipts
+from stompy.link.settings import Limits
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from tests.support.peer import until
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling
 
@@ -25,7 +29,7 @@ class WatchedGate(FlowControl):
     shut = False
 
     def __init__(self) -> None:
-        super().__init__(InboxLimits(), HeartbeatTimer(Heartbeats(), 0.0))
+        super().__init__(Limits(), HeartbeatTimer(Heartbeats(), 0.0))
         self.held_at_most = 0
 
     def hold(self, holder: object) -> None:
@@ -41,12 +45,16 @@ class Around:
         self.owner = self
         self.flow = WatchedGate()
         self.jobs: list[Callable[[], None]] = []
+        self.runs_jobs = False
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        self.jobs.append(function)
+        if self.runs_jobs:
+            function()
+        else:
+            self.jobs.append(function)
 
     def check_open(self) -> None:
-        raise ConnectionLost("gone", outcome="not-sent")
+        raise ConnectionLostError("gone", outcome="not-sent")
 
 
 @pytest.fixture
@@ -74,24 +82,24 @@ def test_ids_begin_with_the_prefix_and_never_repeat(receipts: Receipts) -> None:
 
 def test_a_new_receipt_is_pending(receipts: Receipts) -> None:
     receipt = expected(receipts)
-    assert (receipt.outcome, receipt.done, receipt.error) == ("pending", False, None)
+    assert (receipt.done(), receipt.running(), receipt.cancel(), receipt.cancelled()) == (False, True, False, False)
     assert repr(receipt) == "<Receipt 'c-1-1' pending>"
     assert len(receipts) == 1
 
 
 def test_a_confirmed_receipt_lets_its_waiter_go(receipts: Receipts, calling: Calling) -> None:
     receipt = expected(receipts)
-    waiter = calling(receipt.wait)
+    waiter = calling(receipt.result)
     waiter.until_blocked()
     assert receipts.confirm(receipt.id)
     waiter.result()
-    assert (receipt.outcome, receipt.done, receipt.error, len(receipts)) == ("confirmed", True, None, 0)
-    receipt.wait(0)
+    assert (outcome_of(receipt), receipt.done(), receipt.exception(0), len(receipts)) == ("confirmed", True, None, 0)
+    receipt.result(0)
 
 
 def test_several_threads_may_wait_for_one_receipt(receipts: Receipts, calling: Calling) -> None:
     receipt = expected(receipts)
-    waiters = [calling(receipt.wait) for _ in range(5)]
+    waiters = [calling(receipt.result) for _ in range(5)]
     for waiter in waiters:
         waiter.until_blocked()
     receipts.confirm(receipt.id)
@@ -103,110 +111,110 @@ def test_receipts_are_matched_by_id_and_never_by_order(receipts: Receipts) -> No
     first, second, third = expected(receipts), expected(receipts), expected(receipts)
     receipts.confirm(third.id)
     receipts.confirm(first.id)
-    assert [one.done for one in (first, second, third)] == [True, False, True]
+    assert [one.done() for one in (first, second, third)] == [True, False, True]
 
 
 def test_a_wait_that_is_too_long_ends_with_a_timeout_that_names_the_receipt(receipts: Receipts) -> None:
     receipt = expected(receipts)
-    with pytest.raises(ReceiptTimeout, match="no receipt 'c-1-1' within 0 s") as caught:
-        receipt.wait(0)
+    with pytest.raises(ReceiptTimeoutError, match="no receipt 'c-1-1' within 0 s") as caught:
+        receipt.result(0)
     assert caught.value.receipt_id == receipt.id
-    assert isinstance(caught.value, StompTimeout)
+    assert isinstance(caught.value, StompTimeoutError)
     assert isinstance(caught.value, TimeoutError)
-    assert not receipt.done
+    assert not receipt.done()
 
 
 def test_without_a_timeout_the_default_of_the_connection_counts(receipts: Receipts, around: Around) -> None:
     around.receipt_timeout = 0.0
-    with pytest.raises(ReceiptTimeout, match="within 0 s"):
-        expected(receipts).wait()
+    with pytest.raises(ReceiptTimeoutError, match="within 0 s"):
+        expected(receipts).result()
 
 
 def test_a_timeout_at_a_full_inbox_says_so(receipts: Receipts, around: Around) -> None:
     around.flow.paused = True
-    with pytest.raises(ReceiptTimeout, match="inbox is at its hard limit"):
-        expected(receipts).wait(0)
+    with pytest.raises(ReceiptTimeoutError, match="inbox is at its hard limit"):
+        expected(receipts).result(0)
 
 
 def test_an_answer_after_the_timeout_still_resolves(receipts: Receipts) -> None:
     receipt = expected(receipts)
-    with pytest.raises(ReceiptTimeout):
-        receipt.wait(0)
+    with pytest.raises(ReceiptTimeoutError):
+        receipt.result(0)
     assert receipts.confirm(receipt.id)
-    receipt.wait(0)
+    receipt.result(0)
 
 
 def test_unknown_and_doubled_answers_are_ignored(receipts: Receipts) -> None:
     receipt = expected(receipts)
     assert not receipts.confirm("somebody-else")
-    assert not receipt.done
+    assert not receipt.done()
     assert receipts.confirm(receipt.id)
     assert not receipts.confirm(receipt.id)
-    assert receipt.outcome == "confirmed"
+    assert outcome_of(receipt) == "confirmed"
 
 
 def test_a_waiter_holds_the_gate_and_lets_it_go(receipts: Receipts, around: Around, calling: Calling) -> None:
     receipt = expected(receipts)
-    waiter = calling(receipt.wait)
+    waiter = calling(receipt.result)
     waiter.until_blocked()
     assert len(around.flow.holders) == 1
     receipts.confirm(receipt.id)
     waiter.result()
     assert len(around.flow.holders) == 0
-    with pytest.raises(ReceiptTimeout):
-        expected(receipts).wait(0)
+    with pytest.raises(ReceiptTimeoutError):
+        expected(receipts).result(0)
     assert len(around.flow.holders) == 0
-    receipt.wait()
+    receipt.result()
     assert around.flow.held_at_most == 1
 
 
 def refused(receipt: Receipt) -> BrokerError:
-    return BrokerError("no", frame=Frame("ERROR"), receipt_id=receipt.id)
+    return BrokerError("no", frame=Frame("ERROR"), receipt_id=receipt.id, outcome="rejected")
 
 
 def test_a_rejected_receipt_raises_the_brokers_error_at_each_wait(receipts: Receipts) -> None:
     receipt, other = expected(receipts), expected(receipts)
     error = refused(receipt)
     receipts.reject(receipt.id, error)
-    assert (receipt.outcome, receipt.error, other.done) == ("rejected", error, False)
+    assert (receipt.exception(0), receipt.exception(), other.done()) == (error, error, False)
     for _ in range(2):
         with pytest.raises(BrokerError, match="no"):
-            receipt.wait()
+            receipt.result()
 
 
 def test_a_rejection_of_something_unknown_is_ignored(receipts: Receipts) -> None:
     receipt = expected(receipts)
     receipts.reject("somebody-else", refused(receipt))
-    assert not receipt.done
+    assert not receipt.done()
 
 
 def test_the_end_of_the_link_fails_all_that_are_pending(receipts: Receipts, calling: Calling) -> None:
     confirmed, *pending = (expected(receipts) for _ in range(101))
     receipts.confirm(confirmed.id)
-    waiters = [calling(receipt.wait) for receipt in pending[:5]]
+    waiters = [calling(receipt.result) for receipt in pending[:5]]
     for waiter in waiters:
         waiter.until_blocked()
-    lost = ConnectionLost("gone")
+    lost = ConnectionLostError("gone")
     receipts.fail_all(lost)
     for waiter in waiters:
-        with pytest.raises(ConnectionLost, match="gone"):
+        with pytest.raises(ConnectionLostError, match="gone"):
             waiter.result()
-    assert {receipt.outcome for receipt in pending} == {"unknown"}
-    assert {receipt.error for receipt in pending} == {lost}
-    assert confirmed.outcome == "confirmed"
+    assert {outcome_of(receipt) for receipt in pending} == {"unknown"}
+    assert {receipt.exception(0) for receipt in pending} == {lost}
+    assert outcome_of(confirmed) == "confirmed"
     assert len(receipts) == 0
 
 
 def test_a_rejected_receipt_stays_rejected_when_the_link_ends(receipts: Receipts) -> None:
     receipt = expected(receipts)
     receipts.reject(receipt.id, refused(receipt))
-    receipts.fail_all(ConnectionLost("gone"))
-    assert receipt.outcome == "rejected"
+    receipts.fail_all(ConnectionLostError("gone"))
+    assert outcome_of(receipt) == "rejected"
 
 
 def test_no_receipt_begins_after_the_end(receipts: Receipts) -> None:
-    receipts.fail_all(ConnectionLost("gone"))
-    with pytest.raises(ConnectionLost, match="gone") as lost:
+    receipts.fail_all(ConnectionLostError("gone"))
+    with pytest.raises(ConnectionLostError, match="gone") as lost:
         expected(receipts)
     assert lost.value.outcome == "not-sent"
 
@@ -236,15 +244,15 @@ def test_callbacks_run_where_user_code_runs_once_and_in_order(receipts: Receipts
         job()
     assert seen == [("first", receipt), ("second", receipt)]
     receipts.confirm(receipt.id)
-    receipts.fail_all(ConnectionLost("gone"))
+    receipts.fail_all(ConnectionLostError("gone"))
     assert len(around.jobs) == 2
 
 
 def test_a_callback_on_a_receipt_that_is_done_comes_soon(receipts: Receipts, around: Around) -> None:
     receipt = expected(receipts)
-    receipts.fail_all(ConnectionLost("gone"))
+    receipts.fail_all(ConnectionLostError("gone"))
     seen: list[str] = []
-    receipt.add_done_callback(lambda one: seen.append(one.outcome))
+    receipt.add_done_callback(lambda one: seen.append(outcome_of(one)))
     assert seen == []
     around.jobs.pop()()
     assert seen == ["unknown"]
@@ -258,6 +266,100 @@ def test_a_callback_races_the_answer_without_loss_or_doubling(receipts: Receipts
         receipt.add_done_callback(lambda one: None)
         answering.join()
     assert len(around.jobs) == 200
+
+
+Await = Callable[[Sequence[Receipt]], object]
+WAITS: dict[str, Await] = {
+    "wait": lambda all_: concurrent.futures.wait(all_, 20),
+    "as_completed": lambda all_: list(concurrent.futures.as_completed(all_, 20)),
+    "asyncio": lambda all_: asyncio.run(gathered(all_)),
+}
+
+
+async def gathered(futures: Sequence[Receipt]) -> None:
+    await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_a_receipt_is_a_future_among_futures_and_keeps_reading_enabled(
+    receipts: Receipts, around: Around, calling: Calling, wait: Await
+) -> None:
+    around.runs_jobs = True
+    confirmed, rejected, lost, early = (expected(receipts) for _ in range(4))
+    receipts.confirm(early.id)
+    other: concurrent.futures.Future[None] = concurrent.futures.Future()
+    waiter = calling(lambda: wait([confirmed, other, rejected, lost, early]))  # type: ignore[list-item]
+    if wait is not WAITS["asyncio"]:  # which adds callbacks, and does not wait
+        until(lambda: around.flow.holders == {confirmed, rejected, lost})
+    receipts.confirm(confirmed.id)
+    receipts.reject(rejected.id, refused(rejected))
+    other.set_result(None)
+    receipts.fail_all(ConnectionLostError("gone"))
+    waiter.result()
+    assert not around.flow.holders
+    assert [type(each.exception()) for each in (confirmed, rejected, lost, early)] == [
+        type(None), BrokerError, ConnectionLostError, type(None),
+    ]  # fmt: skip
+
+
+def test_a_future_of_this_python_has_no_name_of_a_receipt() -> None:
+    state = set(vars(concurrent.futures.Future()))
+    assert state.isdisjoint(Receipt.__slots__)
+    assert state.isdisjoint(vars(concurrent.futures.Future)), "a value of the class would hide what is made late"
+
+
+def test_a_receipt_that_nobody_waits_for_has_none_of_the_state_of_a_future(receipts: Receipts) -> None:
+    receipt = expected(receipts)
+    receipts.confirm(receipt.id)
+    receipt.result()
+    assert vars(receipt) == {}
+    assert concurrent.futures.wait([receipt], 0).done == {receipt}
+    assert set(vars(receipt)) == set(vars(concurrent.futures.Future()))
+
+
+def test_the_state_of_a_future_is_made_while_the_answer_comes(
+    receipts: Receipts, around: Around, quick_switches: None
+) -> None:
+    for number in range(300):
+        receipt = expected(receipts)
+        answer = receipts.confirm if number % 2 else lambda name: receipts.reject(name, refused(receipt))  # noqa: B023
+        answering = threading.Thread(target=answer, args=(receipt.id,))
+        answering.start()
+        done, pending = concurrent.futures.wait([receipt], 20)
+        answering.join()
+        assert (done, pending) == ({receipt}, set())
+        assert (receipt.exception() is None) is bool(number % 2)
+    assert not around.flow.holders
+
+
+def test_a_future_that_waits_moves_to_the_next_link_and_holds_its_gate(
+    receipts: Receipts, around: Around, calling: Calling
+) -> None:
+    receipt = kept(around, RecordingStore())
+    receipts.register(receipt)
+    waiting = calling(lambda: concurrent.futures.wait([receipt], 20))
+    until(lambda: around.flow.holders == {receipt})
+    receipts.fail_all(ConnectionLostError("gone"))
+    elsewhere = Around()
+    other = Receipts("c-2-", cast("Link", elsewhere))
+    other.register(receipt)
+    assert elsewhere.flow.holders == {receipt}
+    other.confirm(receipt.id)
+    assert waiting.result() == ({receipt}, set())
+    assert not elsewhere.flow.holders
+
+
+def test_a_frame_in_a_batch_is_written_before_a_wait_among_futures(receipts: Receipts) -> None:
+    written, failed = expected(receipts), expected(receipts)
+
+    def lose(timeout: float | None) -> None:
+        receipts.fail_all(ConnectionLostError("gone"))
+        raise ConnectionLostError("gone")
+
+    written._before_wait = lambda timeout: receipts.confirm(written.id)
+    assert concurrent.futures.wait([written], 20).done == {written}
+    failed._before_wait = lose
+    assert concurrent.futures.wait([failed], 20).done == {failed}
 
 
 class RecordingStore:
@@ -286,13 +388,13 @@ def test_a_kept_receipt_stays_open_over_the_end_of_its_link(receipts: Receipts, 
     store = RecordingStore()
     receipt = kept(around, store)
     receipts.register(receipt)
-    receipts.fail_all(ConnectionLost("gone"))
-    assert not receipt.done
+    receipts.fail_all(ConnectionLostError("gone"))
+    assert not receipt.done()
     assert not receipts.confirm(receipt.id)
     other = Receipts("c-2-", cast("Link", around))
     other.register(receipt)
     assert other.confirm(receipt.id)
-    assert receipt.outcome == "confirmed"
+    assert outcome_of(receipt) == "confirmed"
     assert store.calls == ["registered kept-1", "over kept-1", "registered kept-1", "resolved kept-1"]
 
 
@@ -301,14 +403,14 @@ def test_a_receipt_that_is_not_kept_any_more_ends_as_unknown(receipts: Receipts,
     store.keep = False
     receipt = kept(around, store)
     receipts.register(receipt)
-    receipts.fail_all(ConnectionLost("gone"))
-    assert receipt.outcome == "unknown"
+    receipts.fail_all(ConnectionLostError("gone"))
+    assert outcome_of(receipt) == "unknown"
 
 
 def test_a_link_that_is_over_takes_over_nothing(receipts: Receipts, around: Around) -> None:
     store = RecordingStore()
-    receipts.fail_all(ConnectionLost("gone"))
-    with pytest.raises(ConnectionLost, match="gone"):
+    receipts.fail_all(ConnectionLostError("gone"))
+    with pytest.raises(ConnectionLostError, match="gone"):
         receipts.register(kept(around, store))
     assert store.calls == []
 
@@ -318,10 +420,10 @@ def test_who_waits_goes_on_at_the_next_link_and_holds_its_gate(
 ) -> None:
     receipt = kept(around, RecordingStore())
     receipts.register(receipt)
-    waiting = calling(lambda: receipt.wait(20))
+    waiting = calling(lambda: receipt.result(20))
     waiting.until_blocked()
     assert len(around.flow.holders) == 1
-    receipts.fail_all(ConnectionLost("gone"))
+    receipts.fail_all(ConnectionLostError("gone"))
     elsewhere = Around()
     other = Receipts("c-2-", cast("Link", elsewhere))
     other.register(receipt)
@@ -334,18 +436,18 @@ def test_who_waits_goes_on_at_the_next_link_and_holds_its_gate(
 def test_a_frame_that_has_not_left_is_written_out_before_the_wait(receipts: Receipts) -> None:
     receipt = expected(receipts)
     receipt._before_wait = lambda timeout: receipts.confirm(receipt.id)
-    receipt.wait(0)
+    receipt.result(0)
 
 
 def test_no_more_than_the_limit_are_in_flight_but_the_last_one_always_has_room(around: Around) -> None:
     receipts = Receipts("c-1-", cast("Link", around), limit=2)
     first = expected(receipts)
     expected(receipts)
-    with pytest.raises(LimitExceeded, match="max_receipts=2"):
+    with pytest.raises(LimitExceededError, match="max_receipts=2"):
         expected(receipts)
     expected(receipts, always=True)
     receipts.confirm(first.id)
-    with pytest.raises(LimitExceeded):
+    with pytest.raises(LimitExceededError):
         expected(receipts)
     receipts.forget(receipts.outstanding()[0])
     expected(receipts)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pickle
 
+import stompy
 from stompy.frames.grammar import NEGOTIABLE
 from stompy.link.settings import LinkSettings
 
 
 def test_every_wait_has_a_finite_default() -> None:
-    settings = LinkSettings()
-    assert 0 < settings.send_timeout < 3600
-    assert 0 < settings.receipt_timeout < 3600
+    timeouts = LinkSettings().timeouts
+    assert all(0 < seconds < 3600 for seconds in (timeouts.connect, timeouts.send, timeouts.receipt))
 
 
 def test_all_versions_that_can_be_negotiated_are_offered_by_default() -> None:
@@ -23,5 +23,5 @@ def test_headers_of_connect_are_not_shown() -> None:
 
 
 def test_settings_travel_to_another_process() -> None:
-    settings = LinkSettings(send_timeout=2.0)
+    settings = LinkSettings(timeouts=stompy.Timeouts(send=2.0))
     assert pickle.loads(pickle.dumps(settings)) == settings

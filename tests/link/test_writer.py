@@ -6,15 +6,17 @@ from functools import partial
 
 import pytest
 
+import stompy
 from stompy.deadline import Deadline
 from stompy.errors import (
-    ConnectionLost,
+    ConnectionLostError,
     LocalProtocolError,
-    SendTimeout,
+    SendTimeoutError,
 )
 from stompy.transport.memory import MemoryTransport
 from tests.link.conftest import SEND, Linking, asked, send, send_many
 from tests.support.peer import WITHIN, Linked
+from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
 # Writing
@@ -45,7 +47,7 @@ def test_a_receipt_is_registered_before_the_bytes_leave(linking: Linking, callin
     call.until_blocked()
     assert len(linked.link.receipts) == 1
     linked.peer.expect_and_confirm("SEND")
-    call.result().wait(WITHIN)
+    call.result().result(WITHIN)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +97,11 @@ def test_of_a_frame_of_which_a_part_has_left_nobody_knows_what_became(
 
     def lost(transport: MemoryTransport, data: bytes, deadline: Deadline) -> None:
         if data == parts[part]:
-            raise ConnectionLost("connection to peer lost", outcome="not-sent")
+            raise ConnectionLostError("connection to peer lost", outcome="not-sent")
         whole(transport, data, deadline)
 
     monkeypatch.setattr(MemoryTransport, "sendall", lost)
-    with pytest.raises(ConnectionLost) as caught:
+    with pytest.raises(ConnectionLostError) as caught:
         linked.link.writer.write(parts)
     assert caught.value.outcome == outcome
     assert not linked.link.alive
@@ -130,7 +132,7 @@ def test_messages_and_receipts_come_in_while_a_send_is_stuck(linking: Linking, c
     linked.peer.deliver(*[b"y" * 100] * 100)
     linked.peer.receipt(receipt.id)
     linked.owner.await_messages(100)
-    receipt.wait(WITHIN)
+    receipt.result(WITHIN)
     linked.peer.expect("SEND")
     assert len(linked.peer.expect("SEND").body) == 100_000
     sending.result()
@@ -142,18 +144,18 @@ def test_messages_and_receipts_come_in_while_a_send_is_stuck(linking: Linking, c
 def test_a_writer_stuck_on_a_deaf_peer_ends_by_its_own_timeout(linking: Linking) -> None:
     linked = linking(capacity=1_000)
     receipt = asked(linked.link)
-    with pytest.raises(SendTimeout) as caught:
+    with pytest.raises(SendTimeoutError) as caught:
         send(linked.link, b"x" * 10_000, timeout=0.05)
     assert caught.value.outcome == "unknown"
-    assert isinstance(linked.owner.await_end(), SendTimeout)
-    assert receipt.outcome == "unknown"
-    with pytest.raises(SendTimeout):
+    assert isinstance(linked.owner.await_end(), SendTimeoutError)
+    assert outcome_of(receipt) == "unknown"
+    with pytest.raises(SendTimeoutError):
         send(linked.link)
 
 
 def test_the_send_timeout_of_the_settings_is_the_default(linking: Linking) -> None:
-    linked = linking(capacity=1_000, send_timeout=0.05)
-    with pytest.raises(SendTimeout):
+    linked = linking(capacity=1_000, timeouts=stompy.Timeouts(send=0.05))
+    with pytest.raises(SendTimeoutError):
         send(linked.link, b"x" * 10_000)
 
 
@@ -161,7 +163,7 @@ def test_who_waits_behind_a_stuck_writer_gives_up_without_ending_the_link(linkin
     linked = linking(capacity=1_000)
     stuck = calling(lambda: send(linked.link, b"x" * 10_000))
     stuck.until_blocked()
-    with pytest.raises(SendTimeout) as caught:
+    with pytest.raises(SendTimeoutError) as caught:
         send(linked.link, timeout=0.05)
     assert caught.value.outcome == "not-sent"
     assert linked.link.alive
@@ -183,8 +185,8 @@ def test_a_frame_cut_by_an_interrupt_ends_the_link(linking: Linking, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         send(linked.link, b"half of a frame is on the wire")
     monkeypatch.undo()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         send(linked.link, b"this would be read as the rest of that frame")
     linked.owner.await_end()
-    assert receipt.outcome == "unknown"
+    assert outcome_of(receipt) == "unknown"
     assert not linked.link.alive

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from stompy.backoff import Backoff
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost
+from stompy.errors import ConnectionLostError
 from stompy.frames.frame import Frame
 from stompy.outbox.outbox import Outbox
 from stompy.outbox.record import Row
@@ -65,7 +66,7 @@ def outbox_to(path: str) -> Iterator[MakesOutbox]:
     with contextlib.ExitStack() as stack:
 
         def make(url: str, **options: Any) -> Outbox:
-            outbox = Outbox(path, url, **{"retry_delay": (0.01, 0.05), **options})
+            outbox = Outbox(path, url, **{"backoff": Backoff(first=0.01, longest=0.05), **options})
             stack.callback(outbox.close)
             return outbox
 
@@ -112,7 +113,7 @@ class Scripted:
                 self._serve(peer)
             except Cut:
                 pass
-            except (ConnectionLost, AssertionError) as error:
+            except (ConnectionLostError, AssertionError) as error:
                 self.failure = error
             finally:
                 peer.close()

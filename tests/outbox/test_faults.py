@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from stompy.errors import OutboxBusy, OutboxDamaged, OutboxError, OutboxFull
+from stompy.errors import OutboxBusyError, OutboxDamagedError, OutboxError, OutboxFullError
 from stompy.outbox.faults import damaged, refused
 
 WORDS = "database disk image is malformed"
@@ -13,15 +13,15 @@ WORDS = "database disk image is malformed"
 @pytest.mark.parametrize(
     ("error", "opening", "expected"),
     [
-        (sqlite3.OperationalError("database or disk is full"), False, OutboxFull),
-        (sqlite3.OperationalError("database is locked"), True, OutboxBusy),
+        (sqlite3.OperationalError("database or disk is full"), False, OutboxFullError),
+        (sqlite3.OperationalError("database is locked"), True, OutboxBusyError),
         (sqlite3.OperationalError("unable to open database file"), True, OutboxError),
         (sqlite3.OperationalError("attempt to write a readonly database"), False, OutboxError),
         (sqlite3.OperationalError("disk I/O error"), False, OutboxError),
-        (sqlite3.OperationalError("disk I/O error"), True, OutboxDamaged),
-        (sqlite3.OperationalError("Could not decode to UTF-8 column 'id' with text 'x'"), False, OutboxDamaged),
-        (sqlite3.DatabaseError(WORDS), False, OutboxDamaged),
-        (sqlite3.DatabaseError("file is not a database"), True, OutboxDamaged),
+        (sqlite3.OperationalError("disk I/O error"), True, OutboxDamagedError),
+        (sqlite3.OperationalError("Could not decode to UTF-8 column 'id' with text 'x'"), False, OutboxDamagedError),
+        (sqlite3.DatabaseError(WORDS), False, OutboxDamagedError),
+        (sqlite3.DatabaseError("file is not a database"), True, OutboxDamagedError),
     ],
     ids=lambda value: str(value),
 )

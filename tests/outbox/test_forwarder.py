@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from stompy.broker import Broker
-from stompy.broker.faults import Cut as FaultCut
-from stompy.broker.faults import FaultPlan
-from stompy.errors import ConnectError, OutboxFull
+import stompy
+from stompy.broker import Broker, BrokerLimits
+from stompy.errors import ConnectError, OutboxFullError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Limits
+from stompy.testing.faults import Cut as FaultCut
+from stompy.testing.faults import FaultPlan
+from stompy.testing.proxy import FaultProxy
 from tests.outbox.conftest import DEDUPE, Answer, Cut, MakesOutbox, Scripts
-from tests.support.peer import Peer, until
+from tests.support.peer import WITHIN, Peer, until
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_what_waits_is_sent_in_order_and_removed(outbox_to: MakesOutbox, scripte
     peer = scripted(confirm)
     outbox = outbox_to(peer.url, batch=7)
     ids = [outbox.put("/queue/a", str(number)) for number in range(100)]
-    outbox.drain()
+    outbox.flush()
     assert peer.bodies == [str(number).encode() for number in range(100)]
     assert [frame.headers[DEDUPE] for frame in peer.sends] == ids
     stats = outbox.stats()
@@ -71,7 +72,7 @@ def test_confirmations_out_of_order_are_good_enough(outbox_to: MakesOutbox, scri
     outbox = outbox_to(peer.url, batch=5)
     for number in range(20):
         outbox.put("/queue/a", str(number))
-    outbox.drain()
+    outbox.flush()
     assert len(peer.sends) == 20
 
 
@@ -87,7 +88,7 @@ def test_what_was_not_confirmed_is_sent_again_in_order_with_the_same_id(
     script = scripted(cut_at_fifth)
     outbox = outbox_to(script.url)
     ids = [outbox.put("/queue/a", str(number)) for number in range(10)]
-    outbox.drain()
+    outbox.flush()
     assert script.sessions == 2
     sent = [frame.headers[DEDUPE] for frame in script.sends]
     # At the cut, two were confirmed; whether the client has seen that is open.
@@ -106,7 +107,7 @@ def test_an_absent_broker_is_waited_for(outbox_to: MakesOutbox) -> None:
     until(lambda: outbox.stats().last_error is not None)
     assert outbox.stats().waiting == 10
     with broker:
-        outbox.drain()
+        outbox.flush()
         assert broker.depth("/queue/a") == 10
 
 
@@ -115,23 +116,23 @@ def test_a_broker_that_comes_and_goes_gets_everything(outbox_to: MakesOutbox, br
     for round in range(5):
         for number in range(200):
             outbox.put("/queue/a", f"{round} {number}")
-        broker.stop()
+        broker.close()
         broker.start()
-    outbox.drain()
+    outbox.flush()
     assert broker.depth("/queue/a") >= 1_000
 
 
 def test_a_link_lost_while_nothing_is_to_be_sent_is_left(outbox_to: MakesOutbox, broker: Broker) -> None:
     outbox = outbox_to(broker.url)
     outbox.put("/queue/a", "1")
-    outbox.drain()
+    outbox.flush()
     assert outbox.stats().connected
-    broker.stop()
+    broker.close()
     until(lambda: outbox._forwarder._connection is None)
     assert not outbox.stats().connected
     broker.start()
     outbox.put("/queue/a", "2")
-    outbox.drain()
+    outbox.flush()
     assert broker.depth("/queue/a") == 2
 
 
@@ -141,9 +142,9 @@ def test_a_broker_that_confirms_nothing_is_left_and_tried_again(outbox_to: Makes
             peer.receipt(frame)
 
     script = scripted(silent_at_first)
-    outbox = outbox_to(script.url, receipt_timeout=0.5)
+    outbox = outbox_to(script.url, timeouts=stompy.Timeouts(receipt=0.5))
     outbox.put("/queue/a", "1")
-    outbox.drain()
+    outbox.flush(timeout=WITHIN)
     assert script.sessions == 2
 
 
@@ -168,11 +169,11 @@ def test_poison_becomes_a_dead_letter_with_the_brokers_words_and_the_rest_goes_o
     outbox_to: MakesOutbox, scripted: Scripts, place: int, named: bool
 ) -> None:
     broker = scripted(refuse(str(place).encode(), named=named))
-    outbox = outbox_to(broker.url, max_tries=3)
+    outbox = outbox_to(broker.url, attempts=3)
     ids = [outbox.put("/queue/a", str(number)) for number in range(10)]
-    outbox.drain()
+    outbox.flush()
     (aside,) = outbox.dead_letters()
-    assert (aside.id, aside.tries) == (ids[place], 3)
+    assert (aside.id, aside.attempts) == (ids[place], 3)
     assert aside.error_message == "no such queue\nand there never was"
     assert {frame.headers[DEDUPE] for frame in broker.sends} == set(ids)
     stats = outbox.stats()
@@ -184,10 +185,10 @@ def test_a_message_refused_less_often_than_that_arrives_before_those_behind_it(
     outbox_to: MakesOutbox, scripted: Scripts, named: bool
 ) -> None:
     broker = scripted(refuse(b"3", named=named, times=2))
-    outbox = outbox_to(broker.url, max_tries=5)
+    outbox = outbox_to(broker.url, attempts=5)
     for number in range(8):
         outbox.put("/queue/a", str(number))
-    outbox.drain()
+    outbox.flush()
     assert outbox.stats().dead_letters == 0
     last_time = {body: place for place, body in enumerate(broker.bodies)}
     assert sorted(last_time, key=last_time.__getitem__) == [str(number).encode() for number in range(8)]
@@ -195,32 +196,32 @@ def test_a_message_refused_less_often_than_that_arrives_before_those_behind_it(
 
 def test_without_a_number_of_tries_nothing_becomes_a_dead_letter(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(refuse(b"poison", times=12))
-    outbox = outbox_to(broker.url, max_tries=None)
+    outbox = outbox_to(broker.url, attempts=None)
     outbox.put("/queue/a", "poison")
-    outbox.drain()
+    outbox.flush()
     assert broker.bodies == [b"poison"] * 13
     assert outbox.stats().dead_letters == 0
 
 
 def test_tries_are_counted_over_restarts(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(refuse(b"poison"))
-    outbox = outbox_to(broker.url, max_tries=None)
+    outbox = outbox_to(broker.url, attempts=None)
     outbox.put("/queue/a", "poison")
     until(lambda: broker.sessions >= 3)
     outbox.close()
-    outbox = outbox_to(broker.url, max_tries=2)
-    outbox.drain()
+    outbox = outbox_to(broker.url, attempts=2)
+    outbox.flush()
     (aside,) = outbox.dead_letters()
-    assert aside.tries >= 3
+    assert aside.attempts >= 3
 
 
 def test_a_message_that_is_retried_goes_out_with_its_old_id(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(refuse(b"poison", times=1))
-    outbox = outbox_to(broker.url, max_tries=1)
+    outbox = outbox_to(broker.url, attempts=1)
     identity = outbox.put("/queue/a", "poison")
-    outbox.drain()
+    outbox.flush()
     outbox.retry(identity)
-    outbox.drain()
+    outbox.flush()
     assert [frame.headers[DEDUPE] for frame in broker.sends] == [identity, identity]
     assert outbox.dead_letters() == []
 
@@ -232,15 +233,15 @@ def test_a_message_that_this_version_cannot_express_is_dead_letter_at_once(
     outbox = outbox_to(broker.url)
     outbox.put("/queue/a", "1", headers={"note": "two\nlines"})
     outbox.put("/queue/a", "2")
-    outbox.drain()
+    outbox.flush()
     (aside,) = outbox.dead_letters()
     assert aside.error_message.startswith("it cannot be sent in STOMP 1.0")
     assert broker.bodies == [b"2"]
 
 
 def test_a_full_queue_of_the_broker_is_waited_for(outbox_to: MakesOutbox) -> None:
-    with Broker(max_queue_messages=1) as broker:
-        outbox = outbox_to(broker.url, max_tries=None)
+    with Broker(limits=BrokerLimits(max_queue_messages=1)) as broker:
+        outbox = outbox_to(broker.url, attempts=None)
         for number in range(3):
             outbox.put("/queue/a", str(number))
         until(lambda: "full" in str(outbox.stats().last_error), "the broker's error message")
@@ -249,11 +250,11 @@ def test_a_full_queue_of_the_broker_is_waited_for(outbox_to: MakesOutbox) -> Non
 
 
 def test_a_frame_too_large_for_the_broker_becomes_a_dead_letter(outbox_to: MakesOutbox) -> None:
-    with Broker(limits=Limits(max_body=1_000)) as broker:
-        outbox = outbox_to(broker.url, max_tries=2)
+    with Broker(limits=BrokerLimits(max_body=1_000)) as broker:
+        outbox = outbox_to(broker.url, attempts=2)
         for body in (b"1", b"x" * 5_000, b"2"):
             outbox.put("/queue/a", body)
-        outbox.drain()
+        outbox.flush()
         (aside,) = outbox.dead_letters()
         assert len(aside.body) == 5_000
         assert "1000" in aside.error_message
@@ -272,12 +273,12 @@ def test_a_broker_that_drops_everything_costs_few_messages_their_place(
         peer.receipt(frame)
 
     broker = scripted(drop)
-    outbox = outbox_to(broker.url, max_tries=1)
+    outbox = outbox_to(broker.url, attempts=1)
     for number in range(6):
         outbox.put("/queue/a", str(number))
     until(lambda: outbox.stats().dead_letters == 2)
     sick.clear()
-    outbox.drain()
+    outbox.flush()
     # Alone twice, then the next one four times; before that once together, where only the first one was read.
     assert broker.bodies[:7] == [b"0"] * 3 + [b"1"] * 4
     assert [aside.body for aside in outbox.dead_letters()] == [b"0", b"1"]
@@ -290,13 +291,14 @@ def test_a_broker_that_drops_everything_costs_few_messages_their_place(
 
 
 def test_losses_before_and_after_an_outage_are_not_counted_together(outbox_to: MakesOutbox, path: str) -> None:
-    with Broker(faults=FaultPlan(FaultCut("SEND", keep=0))) as broker:
-        outbox = outbox_to(broker.url, max_tries=2)
+    plan = FaultPlan(FaultCut("SEND", keep=0))
+    with Broker() as broker, FaultProxy(broker.url, faults=plan) as proxy:
+        outbox = outbox_to(proxy.url, attempts=2)
         outbox.put("/queue/a", "1")
         for _ in range(6):
             sessions = broker.stats().sessions_total
             until(lambda sessions=sessions: broker.stats().sessions_total > sessions)  # type: ignore[misc]
-            broker.stop()
+            broker.close()
             until(lambda: isinstance(outbox.stats().last_error, ConnectError))
             broker.start()
         assert outbox.stats().dead_letters == 0
@@ -307,12 +309,12 @@ def test_what_was_confirmed_is_not_sent_again_while_the_disk_refuses_its_removal
 ) -> None:
     script = scripted(confirm)
     outbox = outbox_to(script.url)
-    refusals: list[OutboxFull] = []
+    refusals: list[OutboxFullError] = []
 
     def refusing_at_first(remove: Callable[[Any], None]) -> Callable[[Any], None]:
         def refuse_at_first(what: Any) -> None:
             if len(refusals) < 3:
-                refusals.append(OutboxFull("no room", path="a"))
+                refusals.append(OutboxFullError("no room", path="a"))
                 raise refusals[-1]
             remove(what)
 
@@ -322,7 +324,7 @@ def test_what_was_confirmed_is_not_sent_again_while_the_disk_refuses_its_removal
         monkeypatch.setattr(outbox._store, name, refusing_at_first(getattr(outbox._store, name)))
     outbox.put("/queue/a", "1")
     until(lambda: len(refusals) == 3)
-    outbox.drain()
+    outbox.flush()
     until(lambda: outbox.stats().bytes == 0, "the removal from the disk")
     assert script.bodies == [b"1"]
     assert (outbox.stats().sent, outbox.stats().last_error) == (1, None)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.errors import OutboxBusy, OutboxDamaged, OutboxError
+from stompy.errors import OutboxBusyError, OutboxDamagedError, OutboxError
 from stompy.outbox.lockfile import LockFile
 
 KEY = b"k" * 16
@@ -12,7 +12,7 @@ KEY = b"k" * 16
 
 def test_one_at_a_time_has_the_lock_file(path: str) -> None:
     first = LockFile(path, create=True)
-    with pytest.raises(OutboxBusy, match="open already") as caught:
+    with pytest.raises(OutboxBusyError, match="open already") as caught:
         LockFile(path, create=True)
     assert caught.value.path == path
     first.close()
@@ -36,7 +36,7 @@ def test_a_mark_with_one_bit_changed_is_damage(path: str, place: int) -> None:
     data = bytearray(file.read_bytes())
     data[place] ^= 1
     file.write_bytes(data)
-    with pytest.raises(OutboxDamaged, match="lock file"):
+    with pytest.raises(OutboxDamagedError, match="lock file"):
         lock_file.read()
     lock_file.close()
 
@@ -45,7 +45,7 @@ def test_a_mark_with_one_bit_changed_is_damage(path: str, place: int) -> None:
 def test_a_mark_of_another_kind_is_damage(path: str, data: bytes) -> None:
     Path(path + "-lock").write_bytes(data)
     lock_file = LockFile(path, create=True)
-    with pytest.raises(OutboxDamaged):
+    with pytest.raises(OutboxDamagedError):
         lock_file.read()
     lock_file.close()
 

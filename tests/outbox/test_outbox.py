@@ -5,6 +5,7 @@ import gc
 import os
 import pickle
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +13,18 @@ from typing import Any
 
 import pytest
 
+from stompy.backoff import Backoff
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
 from stompy.errors import (
     ConcurrencyError,
     ConfigurationError,
     LocalProtocolError,
-    OutboxBusy,
-    OutboxDamaged,
+    OutboxBusyError,
+    OutboxDamagedError,
     OutboxError,
-    OutboxFull,
-    StompTimeout,
+    OutboxFullError,
+    StompTimeoutError,
 )
 from stompy.outbox.outbox import Outbox
 from tests.outbox.conftest import DEDUPE, MakesOutbox, Scripts
@@ -52,13 +54,59 @@ def test_a_message_arrives_as_it_was_put(outbox_to: MakesOutbox, broker: Broker)
     assert (third.body, third.headers["content-type"]) == (b"\x00\xff", "image/png")
 
 
+def test_a_message_is_put_with_every_option_of_send_and_keeps_them_on_disk(
+    outbox_to: MakesOutbox, broker: Broker
+) -> None:
+    with outbox_to(NOBODY) as outbox:
+        outbox.put("/queue/a", "x", priority=7, group="g", content_length=False, persistent=False, expires=60)
+        outbox.put("/queue/a", "y", dedupe_id="mine", delay=0.001)
+    outbox_to(broker.url).flush()
+    with connect(broker.url) as connection:
+        subscription = connection.subscribe("/queue/a")
+        first, second = (subscription.receive(timeout=10) for _ in range(2))
+    found = {name: first.headers.get(name) for name in ("priority", "JMSXGroupID", "persistent")}
+    assert found == {"priority": "7", "JMSXGroupID": "g", "persistent": "false"}
+    assert 0 < int(first.headers["expires"]) / 1000 - time.time() < 60
+    assert (second.headers[DEDUPE], second.headers["persistent"]) == ("mine", "true")
+
+
+@pytest.mark.parametrize("wrong", [{"priority": 10}, {"prioritty": 1}, {"content_length": 1}])
+def test_a_wrong_option_is_refused_and_nothing_stored(outbox_to: MakesOutbox, wrong: dict[str, Any]) -> None:
+    outbox = outbox_to(NOBODY)
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        outbox.put("/queue/a", "x", **wrong)
+    assert outbox.stats().waiting == 0
+
+
+def test_an_option_that_the_broker_does_not_support_is_refused_once_the_broker_is_known(
+    outbox_to: MakesOutbox,
+) -> None:
+    with Broker(like="rabbitmq") as rabbitmq:
+        outbox = outbox_to(NOBODY, dialect="rabbitmq")
+        with pytest.raises(ConfigurationError, match="delay"):
+            outbox.put("/queue/a", "x", delay=1)
+        outbox.close()
+        outbox = outbox_to(NOBODY)
+        outbox.put("/queue/a", "x", delay=1)
+        outbox.put("/queue/a", "y")
+        outbox.close()
+        outbox = outbox_to(rabbitmq.url)
+        outbox.flush()
+        (letter,) = outbox.dead_letters()
+        assert (letter.body, "delay" in letter.error_message) == (b"x", True)
+        with pytest.raises(ConfigurationError, match="delay"):
+            outbox.put("/queue/a", "x", delay=1)
+        with pytest.raises(ConfigurationError, match="priority= and header 'priority'"):
+            outbox.put("/queue/a", "x", priority=1, headers={"priority": 2})
+
+
 def test_put_returns_without_a_broker_and_the_message_is_there_the_next_time(
     outbox_to: MakesOutbox, broker: Broker
 ) -> None:
     with outbox_to(NOBODY) as outbox:
         identity = outbox.put("/queue/a", "later")
         assert outbox.stats().waiting == 1
-    outbox_to(broker.url).drain()
+    outbox_to(broker.url).flush()
     with connect(broker.url) as connection:
         assert connection.subscribe("/queue/a").receive(timeout=10).headers[DEDUPE] == identity
 
@@ -75,7 +123,7 @@ def test_each_destination_gets_the_messages_of_each_thread_in_order(outbox_to: M
         thread.start()
     for thread in threads:
         thread.join()
-    outbox.drain()
+    outbox.flush()
     with connect(broker.url) as connection:
         for queue in range(3):
             subscription = connection.subscribe(f"/queue/{queue}")
@@ -103,18 +151,18 @@ def test_what_can_never_be_sent_is_refused_at_once(
     outbox_to: MakesOutbox, arguments: dict[str, Any], words: str
 ) -> None:
     outbox = outbox_to(NOBODY)
-    with pytest.raises(LocalProtocolError, match=words):
+    with pytest.raises((LocalProtocolError, ConfigurationError), match=words):
         outbox.put(**{"destination": "/queue/a", **arguments})
     assert outbox.stats().waiting == 0
 
 
 def test_limits_are_kept(outbox_to: MakesOutbox) -> None:
     outbox = outbox_to(NOBODY, max_messages=2, max_bytes=1_000)
-    with pytest.raises(OutboxFull, match="max_bytes"):
+    with pytest.raises(OutboxFullError, match="max_bytes"):
         outbox.put("/queue/a", b"x" * 1_000)
     outbox.put("/queue/a")
     outbox.put("/queue/a")
-    with pytest.raises(OutboxFull, match="max_messages"):
+    with pytest.raises(OutboxFullError, match="max_messages"):
         outbox.put("/queue/a")
     assert outbox.stats().waiting == 2
 
@@ -135,18 +183,18 @@ def test_depth_and_age_are_visible(outbox_to: MakesOutbox, monkeypatch: pytest.M
 
 def test_drain_says_what_still_waits_and_why(outbox_to: MakesOutbox) -> None:
     outbox = outbox_to(NOBODY)
-    outbox.drain(0)
+    outbox.flush(timeout=0)
     outbox.put("/queue/a")
     until(lambda: outbox.stats().last_error is not None)
-    with pytest.raises(StompTimeout, match=r"1 messages .* still wait after 0 s; last: .*refused"):
-        outbox.drain(0)
+    with pytest.raises(StompTimeoutError, match=r"1 messages .* still wait after 0 s; last: .*refused"):
+        outbox.flush(timeout=0)
 
 
 def test_drain_does_not_wait_for_what_is_a_dead_letter(outbox_to: MakesOutbox, scripted: Scripts) -> None:
     broker = scripted(lambda peer, frame: peer.error("no", headers={"receipt-id": frame.headers["receipt"]}))
-    outbox = outbox_to(broker.url, max_tries=1)
+    outbox = outbox_to(broker.url, attempts=1)
     identity = outbox.put("/queue/a", "poison", headers={"a": "b"})
-    outbox.drain()
+    outbox.flush()
     (aside,) = outbox.dead_letters()
     assert (aside.id, aside.destination, aside.body, aside.error_message) == (identity, "/queue/a", b"poison", "no")
     assert dict(aside.headers) == {"content-type": "text/plain;charset=utf-8", "a": "b"}
@@ -163,7 +211,7 @@ def test_a_running_drain_ends_with_the_outbox(outbox_to: MakesOutbox) -> None:
 
     def drain() -> None:
         try:
-            outbox.drain(60)
+            outbox.flush(timeout=60)
         except OutboxError as error:
             heard.append(error)
 
@@ -182,11 +230,11 @@ def test_damage_found_later_stops_everything_with_its_error(outbox_to: MakesOutb
     identity = outbox.put("/queue/a", "first")
     outbox._store.writer.call(lambda db, ledger: db.execute("UPDATE waiting SET body = x'00'"))
     with broker:
-        with pytest.raises(OutboxDamaged, match=identity):
-            outbox.drain()
+        with pytest.raises(OutboxDamagedError, match=identity):
+            outbox.flush()
         assert broker.depth("/queue/a") == 0
     for call in (lambda: outbox.put("/queue/a"), outbox.stats):
-        with pytest.raises(OutboxDamaged, match=identity):
+        with pytest.raises(OutboxDamagedError, match=identity):
             call()
 
 
@@ -201,7 +249,7 @@ def test_closing_is_idempotent_and_later_calls_are_refused(outbox_to: MakesOutbo
 
 
 def test_closing_ends_a_long_wait_for_the_broker_at_once(outbox_to: MakesOutbox) -> None:
-    outbox = outbox_to(NOBODY, retry_delay=(10_000.0, 10_000.0))
+    outbox = outbox_to(NOBODY, backoff=Backoff(first=10_000.0, longest=10_000.0))
     outbox.put("/queue/a")
     until(lambda: outbox.stats().last_error is not None)
     outbox.close()
@@ -230,7 +278,7 @@ def kept(outbox_to: MakesOutbox) -> int:
     found: list[int] = []
 
     def opened() -> bool:
-        with contextlib.suppress(OutboxBusy):
+        with contextlib.suppress(OutboxBusyError):
             found.append(outbox_to(NOBODY).stats().waiting)
         return bool(found)
 
@@ -245,7 +293,7 @@ def test_closing_against_a_deaf_broker_ends_in_time_and_keeps_the_messages(
     outbox = outbox_to(broker.url)
     outbox.put("/queue/a", "1")
     until(lambda: outbox.stats().in_flight == 1)
-    outbox.close(0.2)
+    outbox.close(timeout=0.2)
     assert outbox._forwarder.ended
     assert kept(outbox_to) == 1
 
@@ -258,7 +306,7 @@ def test_closing_ends_a_send_that_hangs(outbox_to: MakesOutbox, scripted: Script
         for _ in range(4):
             outbox.put("/queue/a", b"x" * 4_000_000)
         until(lambda: broker.sends)
-        outbox.close(0.2)
+        outbox.close(timeout=0.2)
         assert outbox._forwarder.ended
     finally:
         release.set()
@@ -269,7 +317,7 @@ def test_one_outbox_at_a_time_has_the_file(outbox_to: MakesOutbox, path: str) ->
     first = outbox_to(NOBODY)
     os.symlink(path, path + "-link")
     for name in (path, path + "-link", os.path.relpath(path)):
-        with pytest.raises(OutboxBusy):
+        with pytest.raises(OutboxBusyError):
             Outbox(name, NOBODY)
     first.close()
     outbox_to(NOBODY)
@@ -278,16 +326,16 @@ def test_one_outbox_at_a_time_has_the_file(outbox_to: MakesOutbox, path: str) ->
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"max_tries": 0}, "max_tries"),
+        ({"attempts": 0}, "attempts"),
         ({"max_messages": 1.5}, "max_messages"),
         ({"max_bytes": True}, "max_bytes"),
         ({"batch": None}, "batch"),
         ({"keep_free": -1}, "keep_free"),
-        ({"retry_delay": (2, 1)}, "retry_delay"),
-        ({"receipt_timeout": 0}, "receipt_timeout"),
-        ({"listeners": []}, "no setting 'listeners'"),
-        ({"reconnect": True}, "no setting 'reconnect'"),
-        ({"pascode": "x"}, "no setting 'pascode'"),
+        ({"backoff": (2, 1)}, "backoff"),
+        ({"receipt_timeout": 1}, "no option 'receipt_timeout'"),
+        ({"listeners": []}, "no option 'listeners'"),
+        ({"reconnect": True}, "no option 'reconnect'"),
+        ({"pascode": "x"}, "no option 'pascode'; did you mean 'passcode'"),
         ({"url": "http://localhost"}, "http"),
         ({"url": "failover:(stomp://a:1)?none=1"}, "none"),
         ({"path": ""}, "path"),
@@ -309,7 +357,7 @@ def test_no_secret_and_no_address_is_in_the_files(outbox_to: MakesOutbox, path: 
         url = broker.url.replace("//", "//user:sesame-1@")
         outbox = outbox_to(url, login="user", passcode="sesame-1")
         outbox.put("/queue/a", "x")
-        outbox.drain()
+        outbox.flush()
         assert "sesame" not in repr(outbox)
         contents = b"".join(file.read_bytes() for file in Path(path).parent.iterdir())
         assert b"sesame" not in contents
@@ -319,10 +367,10 @@ def test_no_secret_and_no_address_is_in_the_files(outbox_to: MakesOutbox, path: 
 def test_several_brokers_and_failover_addresses_will_do(outbox_to: MakesOutbox, broker: Broker) -> None:
     with outbox_to([NOBODY, broker.url]) as outbox:  # type: ignore[arg-type]
         outbox.put("/queue/a")
-        outbox.drain()
+        outbox.flush()
     outbox = outbox_to(f"failover:({NOBODY},{broker.url})")
     outbox.put("/queue/a")
-    outbox.drain()
+    outbox.flush()
     assert broker.depth("/queue/a") == 2
 
 
@@ -343,7 +391,7 @@ def test_a_forgotten_outbox_is_closed_with_a_warning(path: str) -> None:
     def free() -> bool:
         try:
             Outbox(path, NOBODY).close()
-        except OutboxBusy:
+        except OutboxBusyError:
             return False
         return True
 
@@ -361,7 +409,7 @@ def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(outbox_to: Mak
         status = 1
         try:
             refused = 0
-            for call in (lambda: outbox.put("/queue/a"), outbox.stats, outbox.drain):
+            for call in (lambda: outbox.put("/queue/a"), outbox.stats, outbox.flush):
                 try:
                     call()
                 except ConcurrencyError:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, headers_json, ledger_of, row_of
+from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, as_json, ledger_of, row_of
 from tests.outbox.conftest import a_row
 
 KEY = b"k" * 16
@@ -53,7 +53,7 @@ def test_a_column_of_another_type_is_refused() -> None:
 
 def test_headers_are_read_as_they_were_written() -> None:
     headers = {"content-type": "text/plain", "größe": 'a"\\\n:'}
-    assert a_row(headers=headers_json(headers)).header_map() == headers
+    assert a_row(headers=as_json(headers)).header_map() == headers
 
 
 def test_the_ledger_is_read_as_it_was_written() -> None:

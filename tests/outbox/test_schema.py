@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.errors import OutboxDamaged, OutboxError, OutboxFull
+from stompy.errors import OutboxDamagedError, OutboxError, OutboxFullError
 from stompy.outbox.schema import open_outbox
 from tests.outbox.conftest import Opens, a_row, close
 
@@ -69,7 +69,7 @@ def test_a_file_without_messages_is_not_taken_for_one_whose_lock_file_was_lost(p
     store.put(a_row())
     close(store)
     Path(path + "-lock").write_bytes(b"")
-    with pytest.raises(OutboxDamaged, match=r"lock file .* is empty"):
+    with pytest.raises(OutboxDamagedError, match=r"lock file .* is empty"):
         open_outbox(path)
 
 
@@ -136,7 +136,7 @@ def test_a_file_that_is_not_what_it_was_is_never_an_empty_outbox(path: str, harm
     harm(Path(path))  # type: ignore[operator]
     before = files(path)
     for _ in range(2):
-        with pytest.raises(OutboxDamaged, match=words):
+        with pytest.raises(OutboxDamagedError, match=words):
             open_outbox(path)
     assert files(path) == before
 
@@ -144,14 +144,14 @@ def test_a_file_that_is_not_what_it_was_is_never_an_empty_outbox(path: str, harm
 def test_a_file_without_its_lock_file_is_damage_and_gets_none(path: str) -> None:
     make(path)
     os.unlink(path + "-lock")
-    with pytest.raises(OutboxDamaged, match=r"lock file .* is not"):
+    with pytest.raises(OutboxDamagedError, match=r"lock file .* is not"):
         open_outbox(path)
     assert set(files(path)) == {"a.outbox"}
 
 
 def test_a_log_without_its_file_is_damage(path: str) -> None:
     Path(path + "-wal").write_bytes(b"x")
-    with pytest.raises(OutboxDamaged, match="log"):
+    with pytest.raises(OutboxDamagedError, match="log"):
         open_outbox(path)
 
 
@@ -162,7 +162,7 @@ def test_an_older_copy_of_the_file_is_damage(path: str, opens: Opens) -> None:
     store.put(a_row())
     close(store)
     Path(path).write_bytes(older)
-    with pytest.raises(OutboxDamaged, match="transactions that were confirmed"):
+    with pytest.raises(OutboxDamagedError, match="transactions that were confirmed"):
         open_outbox(path)
 
 
@@ -173,7 +173,7 @@ def test_a_lost_log_is_damage(path: str, opens: Opens, tmp_path: Path) -> None:
     for name in ("", "-wal", "-lock"):  # as a process that is killed leaves them
         shutil.copy(path + name, copy + name)
     os.rename(copy + "-wal", copy + "-kept")
-    with pytest.raises(OutboxDamaged, match="transactions that were confirmed"):
+    with pytest.raises(OutboxDamagedError, match="transactions that were confirmed"):
         open_outbox(copy)
     os.rename(copy + "-kept", copy + "-wal")
     make(copy)
@@ -187,7 +187,7 @@ def test_what_sqlite_finds_malformed_is_damage(path: str, opens: Opens) -> None:
     data = bytearray(Path(path).read_bytes())
     data[36:40] = (99).to_bytes(4, "big")  # the count of free pages
     Path(path).write_bytes(data)
-    with pytest.raises(OutboxDamaged, match="SQLite finds it malformed"):
+    with pytest.raises(OutboxDamagedError, match="SQLite finds it malformed"):
         open_outbox(path)
 
 
@@ -199,7 +199,7 @@ def test_a_message_that_is_gone_without_a_trace_is_damage(path: str, opens: Open
     store.refuse(store.read(after=0, limit=1, max_bytes=1)[0], "no", final=True)
     close(store)
     changed(Path(path), loss)
-    with pytest.raises(OutboxDamaged, match="its ledger says 2 and 1"):
+    with pytest.raises(OutboxDamagedError, match="its ledger says 2 and 1"):
         open_outbox(path)
 
 
@@ -214,7 +214,7 @@ def test_a_damaged_outbox_keeps_its_log_for_who_repairs_it(path: str, opens: Ope
     make(str(tmp_path / "b.outbox"))
     shutil.copy(tmp_path / "b.outbox-lock", copy + "-lock")
     before = files(copy)
-    with pytest.raises(OutboxDamaged, match="belongs to another outbox"):
+    with pytest.raises(OutboxDamagedError, match="belongs to another outbox"):
         open_outbox(copy)
     assert files(copy) == before
 
@@ -239,8 +239,8 @@ def test_a_disk_too_full_to_read_the_file_is_not_taken_for_damage(path: str, mon
         raise sqlite3.OperationalError("disk I/O error")
 
     monkeypatch.setattr("stompy.outbox.schema._check_all", fail)
-    with pytest.raises(OutboxDamaged):
+    with pytest.raises(OutboxDamagedError):
         make(path)
     Path(path + "-new").mkdir()  # nothing can be written there
-    with pytest.raises(OutboxFull, match="the disk is too full to open it"):
+    with pytest.raises(OutboxFullError, match="the disk is too full to open it"):
         make(path)

@@ -9,10 +9,10 @@ from stompy.outbox.stats import DeadLetter, OutboxStats
 STATS = OutboxStats(
     waiting=1, oldest_age=2.5, in_flight=0, dead_letters=0, bytes=10, sent=3, connected=False, last_error=None
 )
-ASIDE = DeadLetter(id="1", destination="/queue/a", headers={}, body=b"", age=1.0, tries=5, error_message="no")
+ASIDE = DeadLetter(id="1", destination="/queue/a", headers={}, body=b"", age=1.0, attempts=5, error_message="no")
 
 
-@pytest.mark.parametrize(("value", "field"), [(STATS, "waiting"), (ASIDE, "tries")])
+@pytest.mark.parametrize(("value", "field"), [(STATS, "waiting"), (ASIDE, "attempts")])
 def test_what_an_outbox_tells_is_a_value(value: OutboxStats | DeadLetter, field: str) -> None:
     assert dataclasses.replace(value) == value
     with pytest.raises(dataclasses.FrozenInstanceError):

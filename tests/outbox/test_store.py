@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.errors import OutboxBusy, OutboxDamaged, OutboxError, OutboxFull
+from stompy.errors import OutboxBusyError, OutboxDamagedError, OutboxError, OutboxFullError
 from stompy.outbox.record import Row
 from stompy.outbox.store import Store
 from tests.outbox.conftest import Opens, a_row, close
@@ -62,9 +62,9 @@ def test_removing_what_is_not_there_is_damage_and_stops_everything(opens: Opens)
     store = opens()
     rows = fill(store, b"1")
     store.remove(rows)
-    with pytest.raises(OutboxDamaged, match=r"message 'id-0' \(row 1 of waiting\) is missing or was changed"):
+    with pytest.raises(OutboxDamagedError, match=r"message 'id-0' \(row 1 of waiting\) is missing or was changed"):
         store.remove(rows)
-    with pytest.raises(OutboxDamaged):
+    with pytest.raises(OutboxDamagedError):
         store.put(a_row())
 
 
@@ -72,7 +72,7 @@ def test_a_message_as_it_was_before_cannot_be_removed(opens: Opens) -> None:
     store = opens()
     rows = fill(store, b"1")
     store.refuse(rows[0], "no", final=False)
-    with pytest.raises(OutboxDamaged, match="changed"):
+    with pytest.raises(OutboxDamagedError, match="changed"):
         store.remove(rows)
 
 
@@ -120,10 +120,10 @@ def test_dead_letters_gives_the_first_ones(opens: Opens) -> None:
 def test_a_full_outbox_refuses_by_number_of_messages(opens: Opens) -> None:
     store = opens(messages=2)
     rows = fill(store, b"1", b"2")
-    with pytest.raises(OutboxFull, match="max_messages"):
+    with pytest.raises(OutboxFullError, match="max_messages"):
         store.put(a_row(b"3"))
     store.refuse(rows[0], "never", final=True)
-    with pytest.raises(OutboxFull):
+    with pytest.raises(OutboxFullError):
         store.put(a_row(b"3"))
     store.remove(rows[1:])
     store.put(a_row(b"3"))
@@ -134,7 +134,7 @@ def test_a_full_outbox_refuses_by_bytes(opens: Opens) -> None:
     size = a_row(b"x" * 100).size
     store = opens(size=2 * size)
     fill(store, b"x" * 100, b"x" * 100)
-    with pytest.raises(OutboxFull, match="max_bytes"):
+    with pytest.raises(OutboxFullError, match="max_bytes"):
         store.put(a_row(b""))
 
 
@@ -147,7 +147,7 @@ def test_the_oldest_is_the_first_that_waits(opens: Opens) -> None:
 
 def test_one_store_at_a_time_has_the_file(opens: Opens) -> None:
     first = opens()
-    with pytest.raises(OutboxBusy):
+    with pytest.raises(OutboxBusyError):
         opens()
     close(first)
     opens()
@@ -157,7 +157,7 @@ def test_a_file_that_another_program_has_open_is_busy(opens: Opens, path: str) -
     close(opens())
     other = sqlite3.connect(path)
     other.execute("SELECT * FROM waiting").fetchall()
-    with pytest.raises(OutboxBusy, match="another process"):
+    with pytest.raises(OutboxBusyError, match="another process"):
         opens()
     other.close()
     opens()
@@ -169,7 +169,9 @@ def test_a_message_that_changed_on_disk_is_named_and_not_skipped(opens: Opens, p
     close(store)
     file = Path(path)
     file.write_bytes(re.sub(b"second message", b"secund message", file.read_bytes()))
-    with pytest.raises(OutboxDamaged, match=r"message 'id-1' \(row 2 of waiting\) is damaged: the checksum is wrong"):
+    with pytest.raises(
+        OutboxDamagedError, match=r"message 'id-1' \(row 2 of waiting\) is damaged: the checksum is wrong"
+    ):
         opens()
 
 
@@ -177,9 +179,9 @@ def test_a_message_that_changes_under_an_open_outbox_is_found_when_it_is_read(op
     store = opens()
     fill(store, b"first", b"second")
     store.writer.call(lambda db, ledger: db.execute("UPDATE waiting SET body = ? WHERE seq = 2", (b"secund",)))
-    with pytest.raises(OutboxDamaged, match="'id-1'"):
+    with pytest.raises(OutboxDamagedError, match="'id-1'"):
         read(store)
-    with pytest.raises(OutboxDamaged):
+    with pytest.raises(OutboxDamagedError):
         store.put(a_row())
 
 
@@ -188,7 +190,7 @@ def test_a_full_disk_refuses_the_put_and_keeps_what_was_there(opens: Opens) -> N
     fill(store, b"1")
     pages = store.writer.call(lambda db, ledger: db.execute("PRAGMA page_count").fetchone()[0])
     store.writer._db.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(OutboxFull, match="the disk is full"):
+    with pytest.raises(OutboxFullError, match="the disk is full"):
         store.put(a_row(b"x" * 50_000))
     assert bodies(store) == [b"1"]
     store.put(a_row(b"small"))
@@ -202,7 +204,7 @@ def test_the_last_of_the_disk_is_left_alone(opens: Opens, monkeypatch: pytest.Mo
     monkeypatch.setattr("shutil.disk_usage", lambda path: disk._replace(free=1_000_000 + a_row().size))
     store.put(a_row())
     monkeypatch.setattr("shutil.disk_usage", lambda path: disk._replace(free=1_000_000))
-    with pytest.raises(OutboxFull, match=r"too few for \d+ bytes and keep_free=1000000"):
+    with pytest.raises(OutboxFullError, match=r"too few for \d+ bytes and keep_free=1000000"):
         store.put(a_row())
     store.remove(read(store))
     assert read(store) == []
@@ -213,6 +215,6 @@ def test_after_a_full_disk_the_log_is_moved_into_the_file(opens: Opens, path: st
     fill(store, b"x" * 10_000)
     pages = store.writer.call(lambda db, ledger: db.execute("PRAGMA page_count").fetchone()[0])
     store.writer._db.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(OutboxFull):
+    with pytest.raises(OutboxFullError):
         store.put(a_row(b"x" * 50_000))
     assert Path(path + "-wal").stat().st_size == 0

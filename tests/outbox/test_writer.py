@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import OutboxDamaged, OutboxError, OutboxFull
+from stompy.errors import OutboxDamagedError, OutboxError, OutboxFullError
 from stompy.outbox.faults import damaged
 from stompy.outbox.record import WAITING, Ledger
 from stompy.outbox.schema import open_outbox
@@ -98,14 +98,14 @@ def test_jobs_that_come_together_share_a_transaction(writer: Writer) -> None:
 
 def test_a_job_that_is_refused_does_not_touch_the_others(writer: Writer) -> None:
     def refuse(db: sqlite3.Connection, ledger: Ledger) -> None:
-        raise Refused(OutboxFull("enough", path="/a"))
+        raise Refused(OutboxFullError("enough", path="/a"))
 
     crowd = Crowd(writer)
     for job in (insert, refuse, insert):
         crowd.add(job)
     first, refused, last = crowd.go()
     assert (first, last) == (1, 2)
-    assert isinstance(refused, OutboxFull)
+    assert isinstance(refused, OutboxFullError)
     assert writer.ledger.commits == 1
 
 
@@ -119,7 +119,7 @@ def test_a_job_that_the_disk_refuses_does_not_take_the_others_with_it(writer: Wr
         crowd.add(job)
     first, failed, last = crowd.go()
     assert (first, last) == (1, 2)
-    assert isinstance(failed, OutboxFull)
+    assert isinstance(failed, OutboxFullError)
     assert writer.call(count) == writer.ledger.waiting == 2
 
 
@@ -127,7 +127,7 @@ def test_a_body_too_large_for_sqlite_is_refused(writer: Writer) -> None:
     def too_large(db: sqlite3.Connection, ledger: Ledger) -> None:
         raise sqlite3.DataError("string or blob too big")
 
-    with pytest.raises(OutboxFull, match="larger than SQLite can store"):
+    with pytest.raises(OutboxFullError, match="larger than SQLite can store"):
         writer.call(too_large)
     assert writer.call(insert) == 1
 
@@ -139,11 +139,11 @@ def test_damage_ends_everything(writer: Writer, how: str) -> None:
             raise sqlite3.DatabaseError("database disk image is malformed")
         raise damaged("/a", "message 'x' is damaged")
 
-    with pytest.raises(OutboxDamaged):
+    with pytest.raises(OutboxDamagedError):
         writer.call(find_damage)
-    with pytest.raises(OutboxDamaged):
+    with pytest.raises(OutboxDamagedError):
         writer.call(insert)
-    assert isinstance(writer.failure, OutboxDamaged)
+    assert isinstance(writer.failure, OutboxDamagedError)
 
 
 def test_a_change_without_a_job_that_changes_is_no_transaction(writer: Writer, commits: list[Ledger]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stompy.errors import LocalProtocolError
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import DEFAULT_LIMITS, Leniency, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency
 from tests.fuzz.target import TIGHT, check_second_trip, check_stream
 from tests.property import strategies
 from tests.support.codec import cut, feed_all, grammar, parser
@@ -49,20 +49,20 @@ def test_what_is_written_is_read_under_any_chunking(profile: str, data: st.DataO
     data=st.data(),
 )
 def test_broken_streams_give_what_the_reference_gives(
-    profile: str, leniency: Leniency, limits: Limits, size: int, data: st.DataObject
+    profile: str, leniency: Leniency, limits: FrameLimits, size: int, data: st.DataObject
 ) -> None:
     check_stream(data.draw(strategies.broken_streams(profile)), profile, leniency, limits, size=size)
 
 
 @given(strategies.soups, strategies.profiles, strategies.leniencies, limits, strategies.read_sizes)
 def test_any_bytes_give_what_the_reference_gives(
-    stream: bytes, profile: str, leniency: Leniency, limits: Limits, size: int
+    stream: bytes, profile: str, leniency: Leniency, limits: FrameLimits, size: int
 ) -> None:
     check_stream(stream, profile, leniency, limits, size=size)
 
 
 @given(profile=strategies.profiles, limits=limits, data=st.data())
-def test_the_chunking_changes_nothing(profile: str, limits: Limits, data: st.DataObject) -> None:
+def test_the_chunking_changes_nothing(profile: str, limits: FrameLimits, data: st.DataObject) -> None:
     stream = data.draw(strategies.broken_streams(profile))
     places = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     reads = [stream[start:end] for start, end in zip([0, *places], [*places, len(stream)], strict=True)]

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from stompy.errors import LocalProtocolError, NotConnected
+from stompy.errors import LocalProtocolError, NotConnectedError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version
 from stompy.protocol.ack import Entry, Ledger, ack_headers
@@ -106,11 +106,11 @@ class Conversation(RuleBasedStateMachine):
             self.upward += self.client.send(command, headers, body)
             self.said.append(Frame(command, headers, body))
             return
-        with pytest.raises(NotConnected):
+        with pytest.raises(NotConnectedError):
             self.client.send(command, headers, body)
 
     def _refused(self, command: str, headers: dict[str, str]) -> None:
-        with pytest.raises(LocalProtocolError if self._open() else NotConnected):
+        with pytest.raises(LocalProtocolError if self._open() else NotConnectedError):
             self.client.send(command, headers)
 
     @rule(name=NAMES, destination=DESTINATIONS, mode=MODES)
@@ -206,7 +206,7 @@ class Conversation(RuleBasedStateMachine):
 
     @rule(command=st.sampled_from(["FOO", "MESSAGE", "CONNECT", "send"]))
     def say_what_no_client_says(self, command: str) -> None:
-        with pytest.raises((LocalProtocolError, NotConnected)):
+        with pytest.raises((LocalProtocolError, NotConnectedError)):
             self.client.send(command, {"destination": "/q"})
 
     # ----------------------------------------------------------------------------------------------- the broker

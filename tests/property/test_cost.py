@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from stompy.errors import FrameTooLarge
-from stompy.frames.grammar import DEFAULT_LIMITS, Limits
+from stompy.errors import FrameTooLargeError
+from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits
 from stompy.frames.parser import Parser
 from tests.support.codec import cut, parser
 from tests.support.reference import PROFILES
 
 KIB, MIB = 1024, 1024 * 1024
-ROOMY = Limits(max_first_body=DEFAULT_LIMITS.max_body)
+ROOMY = FrameLimits(max_first_body=DEFAULT_LIMITS.max_body)
 
 
 def reads(stream: bytes, size: int) -> Iterator[bytes]:
@@ -68,7 +68,7 @@ def test_a_large_body_is_held_no_more_than_twice(read: int, counted: bool) -> No
 @pytest.mark.parametrize("read", [1, 100, 64 * KIB, 8 * MIB])
 def test_a_head_of_a_million_lines_is_refused_at_the_limit(profile: str, read: int) -> None:
     stream = b"MESSAGE\n" + b"a:b\n" * 1_000_000
-    limits = Limits()
+    limits = FrameLimits()
     reader = parser(profile)
     used = 0
     tracemalloc.start()
@@ -82,7 +82,7 @@ def test_a_head_of_a_million_lines_is_refused_at_the_limit(profile: str, read: i
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert isinstance(reader.error, FrameTooLarge)
+    assert isinstance(reader.error, FrameTooLargeError)
     assert reader.error.limit_name == "max_headers"
     assert used <= 8 + 4 * (limits.max_headers + 1) + read
     assert peak < 3 * read + MIB
@@ -91,7 +91,7 @@ def test_a_head_of_a_million_lines_is_refused_at_the_limit(profile: str, read: i
 @pytest.mark.parametrize("read", [100, 4 * KIB, 8 * MIB])
 def test_a_head_of_many_lines_is_read_where_it_is_let_in(read: int) -> None:
     stream = b"MESSAGE\n" + b"a:b\n" * 200_000 + b"\n\0"
-    reader = parser("1.2", limits=Limits(max_headers=200_000))
+    reader = parser("1.2", limits=FrameLimits(max_headers=200_000))
     (frame,) = [frame for chunk in reads(stream, read) for frame in reader.feed(chunk)]
     assert len(frame.headers.pairs) == 200_000
 

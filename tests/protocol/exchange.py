@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, Leniency, Limits, Version
+from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.client import ClientProtocol
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.server import ServerProtocol
@@ -40,7 +40,7 @@ def client_of(
     version: Version,
     *,
     leniency: Leniency = Leniency.NONE,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: FrameLimits = DEFAULT_LIMITS,
     heartbeat: HeartbeatOffer | None = None,
     crlf: bool = False,
     extra: Mapping[str, str] | None = None,

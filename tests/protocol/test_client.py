@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from stompy.errors import LocalProtocolError, RemoteProtocolError, VersionMismatch
+from stompy.errors import LocalProtocolError, RemoteProtocolError, VersionMismatchError
 from stompy.frames.grammar import NEGOTIABLE, Version
 from stompy.protocol.client import ClientProtocol
 from stompy.protocol.heartbeat import HeartbeatOffer
@@ -139,7 +139,7 @@ def test_the_client_takes_a_version_that_it_offered_and_no_other() -> None:
         version = next((version for version in offered if version.value == (chosen or "1.0")), None)
         if version is None or chosen == "":
             assert (frames, client.state, client.version) == ([], State.FAILED, None)
-            assert isinstance(client.error, VersionMismatch if chosen is None else RemoteProtocolError)
+            assert isinstance(client.error, VersionMismatchError if chosen is None else RemoteProtocolError)
         else:
             assert (commands(frames), client.state, client.version) == (["CONNECTED"], State.CONNECTED, version)
             assert client.error is None
@@ -149,7 +149,7 @@ def test_the_client_takes_a_version_that_it_offered_and_no_other() -> None:
 def test_a_broker_of_1_0_alone_is_a_mismatch_where_1_0_was_not_offered() -> None:
     client = asking(V1_1, V1_2)
     client.receive(b"CONNECTED\nsession: s1\n\n\0")
-    assert isinstance(client.error, VersionMismatch)
+    assert isinstance(client.error, VersionMismatchError)
     assert (client.error.offered, client.error.supported) == (("1.1", "1.2"), ("1.0",))
 
 

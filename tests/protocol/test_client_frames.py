@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.errors import FrameTooLarge, NotConnected, RemoteProtocolError
+from stompy.errors import FrameTooLargeError, NotConnectedError, RemoteProtocolError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import NEGOTIABLE, Limits, Version
+from stompy.frames.grammar import NEGOTIABLE, FrameLimits, Version
 from stompy.frames.learned import frames_of
 from stompy.protocol.client import ClientProtocol, error_message, explain_refusal
 from stompy.protocol.state import State
@@ -34,10 +34,10 @@ from tests.protocol.test_client import MESSAGE
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE", "DISCONNECT", "ACK"])
 def test_nothing_is_sent_before_connected(command: str) -> None:
     client = ClientProtocol()
-    with pytest.raises(NotConnected, match="there is no session: no CONNECT was sent yet"):
+    with pytest.raises(NotConnectedError, match="there is no session: no CONNECT was sent yet"):
         client.send(command, {"destination": "/q"})
     client.connect(host="h")
-    with pytest.raises(NotConnected, match="there is no session: CONNECT was sent"):
+    with pytest.raises(NotConnectedError, match="there is no session: CONNECT was sent"):
         client.send(command, {"destination": "/q"})
 
 
@@ -48,7 +48,7 @@ def test_nothing_is_sent_after_disconnect(version: Version) -> None:
     assert client.send("DISCONNECT", {}).startswith(b"DISCONNECT\n")
     assert client.state is State.DISCONNECTING
     for command in ("SEND", "ACK", "DISCONNECT"):
-        with pytest.raises(NotConnected, match="DISCONNECT was sent"):
+        with pytest.raises(NotConnectedError, match="DISCONNECT was sent"):
             client.send(command, {"destination": "/q", "message-id": "1"})
 
 
@@ -68,7 +68,7 @@ def test_the_stream_may_end_without_the_receipt() -> None:
     client.send("DISCONNECT", {"receipt": "77"})
     client.end()
     assert (client.state, client.error) == (State.CLOSED, None)
-    with pytest.raises(NotConnected, match="the stream ended"):
+    with pytest.raises(NotConnectedError, match="the stream ended"):
         client.send("SEND", {"destination": "/q"})
 
 
@@ -144,7 +144,7 @@ def test_an_error_ends_the_session_and_what_follows_it_is_ignored(version: Versi
         frames = [frame for chunk in chunks for frame in client.receive(chunk)]
         assert commands(frames) == ["ERROR"]
         assert (client.state, client.error) == (State.FAILED, None)
-        with pytest.raises(NotConnected, match="the session failed"):
+        with pytest.raises(NotConnectedError, match="the session failed"):
             client.send("SEND", {"destination": "/q"})
 
 
@@ -205,7 +205,7 @@ def test_an_error_instead_of_connected_is_read_with_its_message(data: bytes, wor
         assert commands(frames) == ["ERROR"]
         assert (client.state, client.error, client.version) == (State.FAILED, None, None)
     assert explain_refusal(frames[0], NEGOTIABLE) == (words, None)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         client.send("SEND", {"destination": "/q"})
 
 
@@ -251,17 +251,17 @@ def test_the_message_of_an_error_is_truncated() -> None:
 @pytest.mark.parametrize(
     ("limits", "data", "name"),
     [
-        (Limits(max_body=4), wire("MESSAGE", {**MESSAGE, "content-length": "5"}), "max_body"),
-        (Limits(max_body=4), wire("MESSAGE", MESSAGE, b"12345"), "max_body"),
-        (Limits(max_headers=4), wire("MESSAGE", {**MESSAGE, "fifth": "x"}), "max_headers"),
-        (Limits(max_header_line=20), wire("MESSAGE", {**MESSAGE, "k": "x" * 20}), "max_header_line"),
+        (FrameLimits(max_body=4), wire("MESSAGE", {**MESSAGE, "content-length": "5"}), "max_body"),
+        (FrameLimits(max_body=4), wire("MESSAGE", MESSAGE, b"12345"), "max_body"),
+        (FrameLimits(max_headers=4), wire("MESSAGE", {**MESSAGE, "fifth": "x"}), "max_headers"),
+        (FrameLimits(max_header_line=20), wire("MESSAGE", {**MESSAGE, "k": "x" * 20}), "max_header_line"),
     ],
 )
-def test_a_frame_past_a_limit_ends_the_session(limits: Limits, data: bytes, name: str) -> None:
+def test_a_frame_past_a_limit_ends_the_session(limits: FrameLimits, data: bytes, name: str) -> None:
     client = client_of(V1_2, limits=limits)
     fine = wire("MESSAGE", MESSAGE, b"1234")
     assert commands(client.receive(fine + data)) == ["MESSAGE"]
-    assert isinstance(client.error, FrameTooLarge)
+    assert isinstance(client.error, FrameTooLargeError)
     assert client.error.limit_name == name
     assert f"limit {name}=" in str(client.error)
     assert client.state is State.FAILED
@@ -278,7 +278,7 @@ def test_an_error_of_the_codec_ends_the_session_after_the_frames_before_it(versi
     first = client.error
     assert client.receive(wire("FOO")) == []
     assert client.error is first
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         client.send("SEND", {"destination": "/q"})
 
 

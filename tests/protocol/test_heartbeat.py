@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from stompy.errors import ConfigurationError, LimitExceeded, RemoteProtocolError
+from stompy.errors import ConfigurationError, LimitExceededError, RemoteProtocolError
 from stompy.frames.grammar import Version
 from stompy.protocol.heartbeat import (
     DEFAULT_EOL_RATE,
@@ -341,7 +341,7 @@ def test_beats_at_the_allowed_rate_are_tolerated_forever() -> None:
 def test_ten_seconds_of_them_may_come_at_once_and_one_more_is_a_flood() -> None:
     meter = HeartbeatRateLimit(100, now=0.0)
     meter.check(1000, frames=0, now=0.0)
-    with pytest.raises(LimitExceeded, match="max_eol_rate=100") as caught:
+    with pytest.raises(LimitExceededError, match="max_eol_rate=100") as caught:
         meter.check(1001, frames=0, now=0.0)
     assert (caught.value.limit_name, caught.value.limit) == ("max_eol_rate", 100)
 
@@ -351,7 +351,7 @@ def test_time_makes_room_again_but_never_more_than_at_first() -> None:
     meter.check(1000, frames=0, now=0.0)
     meter.check(1500, frames=0, now=5.0)
     meter.check(2500, frames=0, now=1000.0)
-    with pytest.raises(LimitExceeded):
+    with pytest.raises(LimitExceededError):
         meter.check(2501, frames=0, now=1000.0)
 
 

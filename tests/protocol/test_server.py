@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from stompy.errors import FrameTooLarge, LocalProtocolError
+from stompy.errors import FrameTooLargeError, LocalProtocolError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE, Leniency, Version
 from stompy.protocol.client import ClientProtocol, explain_refusal
@@ -349,4 +349,4 @@ def test_a_violation_says_which_rule_it_is() -> None:
     server = server_of(V1_2)
     assert server.receive(wire("SUBSCRIBE", {"destination": "/q"})) == []
     assert fault_of(server.error or Exception()) is Fault.NO_ID
-    assert fault_of(FrameTooLarge("x", limit_name="a", limit=1)) is None
+    assert fault_of(FrameTooLargeError("x", limit_name="a", limit=1)) is None

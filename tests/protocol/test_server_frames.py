@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.errors import FrameTooLarge, LocalProtocolError
+from stompy.errors import FrameTooLargeError, LocalProtocolError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Limits, Version
+from stompy.frames.grammar import FrameLimits, Version
 from stompy.protocol.client import ClientProtocol
 from stompy.protocol.server import ServerProtocol
 from stompy.protocol.state import State
@@ -282,24 +282,29 @@ def test_an_error_instead_of_connected_is_written_in_the_version_that_connect_se
     ("limits", "fine", "too_much", "name"),
     [
         (
-            Limits(max_headers=10),
+            FrameLimits(max_headers=10),
             wire("SEND", [("destination", "/q")] * 10),
             wire("SEND", [("destination", "/q")] * 11),
             "max_headers",
         ),
         (
-            Limits(max_header_line=20),
+            FrameLimits(max_header_line=20),
             wire("SEND", {"destination": "/q" * 4}),
             b"SEND\ndestination:" + b"x" * 20,
             "max_header_line",
         ),
-        (Limits(max_body=3), wire("SEND", SEND, b"abc"), b"SEND\ndestination:/q\ncontent-length:4\n\n", "max_body"),
-        (Limits(max_body=3), wire("SEND", SEND, b"abc"), b"SEND\ndestination:/q\n\nabcd", "max_body"),
+        (
+            FrameLimits(max_body=3),
+            wire("SEND", SEND, b"abc"),
+            b"SEND\ndestination:/q\ncontent-length:4\n\n",
+            "max_body",
+        ),
+        (FrameLimits(max_body=3), wire("SEND", SEND, b"abc"), b"SEND\ndestination:/q\n\nabcd", "max_body"),
     ],
     ids=["headers", "line", "counted body", "uncounted body"],
 )
 def test_past_a_limit_an_error_names_it(
-    version: Version, limits: Limits, fine: bytes, too_much: bytes, name: str
+    version: Version, limits: FrameLimits, fine: bytes, too_much: bytes, name: str
 ) -> None:
     connect = {"username": "fred", "passcode": "x"} if version is DRAFT else {"accept-version": version.value}
     server = ServerProtocol(versions=(version,), limits=limits)
@@ -307,14 +312,14 @@ def test_past_a_limit_an_error_names_it(
     server.connected("s-1")
     assert commands(server.receive(fine)) == ["SEND"]
     why = refused(server, too_much)
-    assert isinstance(server.error, FrameTooLarge)
+    assert isinstance(server.error, FrameTooLargeError)
     assert why.endswith(f"(limit {name}={getattr(limits, name)})")
     assert parsed(server.fail(why), version).headers["message"] == why
 
 
 @pytest.mark.requirement("LIM-01", "LIM-02", "CON-04")
 def test_a_connect_past_a_limit_is_refused_too() -> None:
-    server = ServerProtocol(limits=Limits(max_header_line=100))
+    server = ServerProtocol(limits=FrameLimits(max_header_line=100))
     assert "max_header_line=100" in refused(server, b"CONNECT\nlogin:" + b"x" * 101)
     assert server.fail(str(server.error)).startswith(
         b"ERROR\nmessage:a header line is too long (limit max_header_line=100)\n"

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from stompy.errors import LimitExceeded, LocalProtocolError
+from stompy.errors import LimitExceededError, LocalProtocolError
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Version
 from stompy.protocol.state import (
     EVENTS,
@@ -239,7 +239,7 @@ def test_a_limit_of_ids_is_named_and_an_id_given_back_makes_room() -> None:
     ):
         ids.check_limits(command, **limits)
         ids.record(command, headers.get)
-        with pytest.raises(LimitExceeded, match=f"{name}=1"):
+        with pytest.raises(LimitExceededError, match=f"{name}=1"):
             ids.check_limits(command, **limits)
         ids.check_limits("SEND", **limits)
         ids.record(undo, headers.get)

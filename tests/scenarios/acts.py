@@ -18,7 +18,7 @@ _PUT_BACK = 0.3
 """Seconds that Artemis needs, after it has answered DISCONNECT, to put back what the session had not acknowledged."""
 
 
-class Recorder(stompy.ConnectionListener):
+class Recorder(stompy.Listener):
     """Keeps the frames it is given, and the end."""
 
     def __init__(self) -> None:
@@ -28,8 +28,8 @@ class Recorder(stompy.ConnectionListener):
         self.reasons: list[stompy.StompError | None] = []
         self.over = threading.Event()
 
-    def on_connected(self, frame: stompy.Frame) -> None:
-        self.connected.append(frame)
+    def on_connected(self, event: stompy.ConnectedEvent) -> None:
+        self.connected.append(event.frame)
 
     def on_receipt(self, frame: stompy.Frame) -> None:
         self.receipts.append(frame)
@@ -37,8 +37,8 @@ class Recorder(stompy.ConnectionListener):
     def on_error(self, frame: stompy.Frame) -> None:
         self.errors.append(frame)
 
-    def on_disconnected(self, reason: stompy.StompError | None) -> None:
-        self.reasons.append(reason)
+    def on_disconnected(self, event: stompy.DisconnectedEvent) -> None:
+        self.reasons.append(event.reason)
         self.over.set()
 
 
@@ -79,23 +79,23 @@ def left(connection: stompy.Connection, queue: str) -> list[stompy.Message]:
     put_back(connection)
     subscription = connection.subscribe(queue)
     messages = until_end(connection, subscription)
-    subscription.unsubscribe()
+    subscription.close()
     return messages
 
 
 def acked(message: stompy.Message) -> None:
     """Acknowledge, and wait until the broker has done it."""
-    receipt = message.ack(receipt=True)
-    receipt.wait(SOON)
+    receipt = message.ack_async()
+    receipt.result(SOON)
 
 
 def refused(message: stompy.Message) -> None:
     """Refuse, and wait until the broker has done it; where stompy wants to hear that it will be gone, say so."""
     try:
-        receipt = message.nack(receipt=True)
+        receipt = message.nack_async()
     except stompy.ConfigurationError:
-        receipt = message.nack(requeue=False, receipt=True)
-    receipt.wait(SOON)
+        receipt = message.nack_async(requeue=False)
+    receipt.result(SOON)
 
 
 def seen(messages: Iterable[stompy.Message]) -> str:

@@ -8,7 +8,8 @@ A test that takes `candidate`, if only by way of `connect` or `raw`, runs once a
 | `STOMPY_SCENARIO_BROKERS` | the kinds to run, separated by commas; all by default |
 | `STOMPY_SCENARIO_TRANSPORT` | `tcp` (the default), `tls12`, `tls13`, `mtls`, `unix`, `ws` or `wss` |
 | `STOMPY_REQUIRE_BROKERS` | the kinds that must not be skipped, or `all` |
-| `STOMPY_SCENARIO_LEARN` | a file: what brokers do is written there, one JSON object a line, instead of compared |
+
+`--learn FILE` writes what brokers do to a file, one JSON object a line, instead of comparing it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import pytest
 
 import stompy
 from stompy.testing.brokers.settings import BrokerUnavailable
-from stompy.testing.required import missing
+from stompy.testing.containers import missing
 from tests.scenarios.expected.facts import FACTS
 from tests.scenarios.expected.model import CLASSIC, KINDS, LIKE, VERSIONS, fits
 from tests.scenarios.expected.profiles import DIFFERS
@@ -164,17 +165,19 @@ class Expect:
         version: spoken.
         scenario: of the test.
         grades: collects how the answers are graded.
+        learn: the file to write to instead of comparing.
     """
 
     kind: str
     version: str
     scenario: str
     grades: list[str]
+    learn: str | None
 
     def __call__(self, name: str, seen: object, *frames: stompy.Frame) -> None:
         """Fail unless the fact `name` is as `seen`, and each expected frame is among `frames`."""
-        if path := os.environ.get("STOMPY_SCENARIO_LEARN"):
-            self._learn(path, name, seen, frames)
+        if self.learn is not None:
+            self._learn(self.learn, name, seen, frames)
             return
         fact = FACTS[name]
         assert fact.scenario == self.scenario, f"{name} belongs to scenario {fact.scenario!r}"
@@ -206,7 +209,7 @@ def expect(request: pytest.FixtureRequest, candidate: Candidate, version: str) -
     """Return what compares with the expectations."""
     mark = request.node.get_closest_marker("scenario")
     grades = request.node.stash.setdefault(GRADES, [])
-    return Expect(candidate.kind, version, mark.args[0] if mark else "", grades)
+    return Expect(candidate.kind, version, mark.args[0] if mark else "", grades, request.config.getoption("learn"))
 
 
 # The table at the end.

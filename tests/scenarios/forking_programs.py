@@ -102,7 +102,7 @@ def a_broker(**options: Any) -> Iterator[Held_]:
             lambda: broker.clock.advance(1),
             lambda: connection.send("/queue/a", "child"),
         ]
-        yield [broker, connection], refused, [broker.stop, connection.disconnect], works
+        yield [broker, connection], refused, [broker.close, connection.close], works
 
 
 def client_of(options: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def client_of(options: dict[str, Any]) -> dict[str, Any]:
 def a_memory_broker() -> Iterator[Held_]:
     listener = MemoryListener("fork")
     with Broker(listener=listener) as broker:
-        yield [broker, listener], [broker.stats], [broker.stop], broker.stats
+        yield [broker, listener], [broker.stats], [broker.close], broker.stats
 
 
 @contextlib.contextmanager
@@ -158,11 +158,15 @@ def a_connection() -> Iterator[Held_]:
 
         def works() -> None:
             connection.send(f"/queue/{os.getpid()}", "x" * 300_000, confirm=True)
-            assert len(subscription.receive(10).body) == 300_000
+            assert len(subscription.receive(timeout=10).body) == 300_000
             assert connection.session == session
 
-        refused = [lambda: connection.send("/queue/a", "child"), lambda: subscription.receive(0), connection.stats]
-        yield [connection, connection._links.link.transport], refused, [connection.disconnect], works
+        refused = [
+            lambda: connection.send("/queue/a", "child"),
+            lambda: subscription.receive(timeout=0),
+            connection.stats,
+        ]
+        yield [connection, connection._links.link.transport], refused, [connection.close], works
 
 
 @contextlib.contextmanager
@@ -199,10 +203,10 @@ def an_outbox() -> Iterator[Held_]:
 
         def works() -> None:
             outbox.put("/queue/a", "1")
-            outbox.drain()
+            outbox.flush()
 
         works()
-        refused = [lambda: outbox.put("/queue/a", "child"), outbox.stats, outbox.drain]
+        refused = [lambda: outbox.put("/queue/a", "child"), outbox.stats, outbox.flush]
         yield [outbox, broker], refused, [outbox.close], works
 
 
@@ -222,7 +226,7 @@ def a_worker() -> Iterator[Held_]:
 
         refused = [worker.health, worker.start, lambda: "x" in seen, lambda: seen.add("x")]
         with worker:
-            yield [worker, broker], refused, [worker.stop, seen.close], works
+            yield [worker, broker], refused, [worker.close, seen.close], works
         seen.close()
 
 
@@ -330,7 +334,7 @@ def fork_in(name: str) -> None:
         codes.append(exit_code(child))
         return None
 
-    class Listener(stompy.ConnectionListener):
+    class Listener(stompy.Listener):
         def on_message(self, message: stompy.Message) -> None:
             fork()
 
@@ -363,9 +367,9 @@ def fork_in(name: str) -> None:
             stack.enter_context(worker)
         for _ in range(len(WAYS) + 1):
             if name == "on_connection":
-                stompy.connect(proxy.url).disconnect()
+                stompy.connect(proxy.url).close()
             elif name == "receipt":
-                receipt = connection.send("/queue/b", receipt=True)
+                receipt = connection.send_async("/queue/b")
                 assert receipt is not None
                 receipt.add_done_callback(fork)
             else:

@@ -62,20 +62,20 @@ def messages(connect: Connect, url: str) -> None:
         def send(sender: int) -> None:
             for number in range(EACH):
                 connection.send("/queue/handled", f"{sender} {number}", confirm=True)
-                connection.send("/queue/inbox", "x" * 20_000, receipt=True)
+                connection.send_async("/queue/inbox", "x" * 20_000)
 
         senders = [gevent.spawn(send, sender) for sender in range(GREENLETS)]
         for _ in range(GREENLETS * EACH):
-            message = inbox.receive(WITHIN)
+            message = inbox.receive(timeout=WITHIN)
             assert len(message.body) == 20_000
-        message.ack(receipt=True)
+        message.ack_async()
         gevent.joinall(senders, raise_error=True)
         connection.flush()
         until(lambda: len(handled) == GREENLETS * EACH)
         for sender in range(GREENLETS):
             assert [text for text in handled if text.startswith(f"{sender} ")] == [f"{sender} {n}" for n in range(EACH)]
-        with ticking(), contextlib.suppress(stompy.ReceiveTimeout):
-            inbox.receive(0.2)
+        with ticking(), contextlib.suppress(stompy.ReceiveTimeoutError):
+            inbox.receive(timeout=0.2)
 
 
 def requests(connect: Connect, url: str) -> None:
@@ -101,9 +101,9 @@ def transactions(connect: Connect, url: str) -> None:
                 transaction.send("/queue/transactions", text)
                 if text == "aborted":
                     raise KeyError
-        assert subscription.receive(WITHIN).text == "committed"
+        assert subscription.receive(timeout=WITHIN).text == "committed"
         connection.send("/queue/transactions", "last", confirm=True)
-        assert subscription.receive(WITHIN).text == "last"
+        assert subscription.receive(timeout=WITHIN).text == "last"
 
 
 def heartbeats(connect: Connect, url: str) -> None:
@@ -121,13 +121,16 @@ def heartbeats(connect: Connect, url: str) -> None:
 
 def outages(connect: Connect, url: str) -> None:
     """Lose the session in the middle of messages, several times."""
-    with FaultProxy(url) as proxy, connect(proxy.url, reconnect=True, resend_unconfirmed=True) as connection:
+    with (
+        FaultProxy(url) as proxy,
+        connect(proxy.url, reconnect=stompy.Reconnect(resend_unconfirmed=True)) as connection,
+    ):
         subscription = connection.subscribe("/queue/outages", ack="client-individual")
         found: set[str] = set()
 
         def send(cut: int) -> None:
             for number in range(50):
-                connection.send("/queue/outages", f"{cut} {number}", receipt=True)  # others may be lost with a session
+                connection.send_async("/queue/outages", f"{cut} {number}")  # others may be lost with a session
 
         for cut in range(3):
             sender = gevent.spawn(send, cut)
@@ -136,7 +139,7 @@ def outages(connect: Connect, url: str) -> None:
             sender.join()
             with gevent.Timeout(WITHIN):
                 while len(found) < 50 * (cut + 1):
-                    message = subscription.receive(WITHIN)
+                    message = subscription.receive(timeout=WITHIN)
                     found.add(message.text)
                     with contextlib.suppress(stompy.StompError):
                         message.ack()
@@ -148,14 +151,14 @@ def work(connect: Connect, url: str, options: dict[str, Any]) -> None:
     seen: list[str] = []
     worker = stompy.Worker(url, concurrency=4, **options)
 
-    @worker.task("/queue/work", retries=1, retry_delay=(0.01, 0.02))
+    @worker.task("/queue/work", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.02))
     def task(message: stompy.Message, context: stompy.TaskContext) -> None:
         gevent.sleep(0.01)
         seen.append(message.text)
         if message.text == "dead" or (message.text == "again" and context.attempt == 1):
             raise ValueError(message.text)
 
-    @worker.task("/queue/slow", time_limit=0.2, retries=0)
+    @worker.task("/queue/slow", time_limit=0.2, attempts=1)
     def slow(message: stompy.Message) -> None:
         gevent.sleep(1)
 
@@ -165,8 +168,8 @@ def work(connect: Connect, url: str, options: dict[str, Any]) -> None:
         for text in ("dead", "again", *map(str, range(40))):
             connection.send("/queue/work", text, confirm=True)
         connection.send("/queue/slow", "late", confirm=True)
-        assert dead.receive(WITHIN).text == "dead"
-        assert late.receive(WITHIN).text == "late"
+        assert dead.receive(timeout=WITHIN).text == "dead"
+        assert late.receive(timeout=WITHIN).text == "late"
         until(lambda: len(seen) == 44)
         assert worker.health().ready
 
@@ -175,7 +178,7 @@ def outbox(url: str, options: dict[str, Any]) -> None:
     """Put messages into an outbox from many greenlets."""
     with tempfile.TemporaryDirectory() as folder, stompy.Outbox(f"{folder}/outbox", url, **options) as outbox:
         gevent.joinall([gevent.spawn(outbox.put, "/queue/outbox", "1") for _ in range(GREENLETS)], raise_error=True)
-        outbox.drain(WITHIN)
+        outbox.flush(timeout=WITHIN)
         assert outbox.stats().sent == GREENLETS
 
 

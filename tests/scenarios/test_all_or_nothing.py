@@ -120,11 +120,11 @@ class Judge:
         acks, nacks, sends = (case.frames.count(command) for command in ("ACK", "NACK", "SEND"))
         with self.connection.batch():
             receipts = [
-                self.connection.send(f"{queue}.in", str(number), receipt=True, headers={"persistent": "true"})
+                self.connection.send_async(f"{queue}.in", str(number), headers={"persistent": "true"})
                 for number in range(acks + nacks)
             ]
         for receipt in receipts:
-            receipt.wait(SOON)
+            receipt.result(SOON)
         error = self._run(case, queue)
         outcome = getattr(error, "outcome", "not-sent")
         whole = {(0, acks + nacks), (sends, nacks)}
@@ -177,7 +177,9 @@ class Judge:
                 subscription = None
                 if inputs:
                     subscription = connection.subscribe(f"{queue}.in", ack="client-individual", prefetch=inputs)
-                messages = [subscription.receive(SOON) for _ in range(inputs)] if subscription is not None else []
+                messages = (
+                    [subscription.receive(timeout=SOON) for _ in range(inputs)] if subscription is not None else []
+                )
                 with connection.transaction() as transaction:
                     for number, command in enumerate(case.frames):
                         if command == "SEND":
@@ -187,7 +189,7 @@ class Judge:
             except stompy.StompError as error:
                 return error
             finally:
-                connection.disconnect()
+                connection.close()
         return None
 
     def _count(self, queue: str, done: Callable[[int, int], bool]) -> tuple[int, int]:
@@ -203,7 +205,7 @@ class Judge:
                 break
             threading.Event().wait(0.05)
         for subscription in subscriptions:
-            subscription.unsubscribe()
+            subscription.close()
         return found[0], found[1]
 
 
@@ -211,7 +213,7 @@ class Judge:
 def judge(candidate: Candidate) -> Iterator[Judge]:
     made = Judge(candidate)
     yield made
-    made.connection.disconnect()
+    made.connection.close()
 
 
 @pytest.mark.parametrize("size", SIZES)

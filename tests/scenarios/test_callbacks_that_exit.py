@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from tests.support.peer import WITHIN, until
 
 ENDINGS = [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), pytest.fail.Exception("failed")]
 
 
-class Raising(stompy.ConnectionListener):
+class Raising(stompy.Listener):
     """Raises on every event, and counts them."""
 
     def __init__(self, error: BaseException) -> None:
@@ -29,7 +29,7 @@ class Raising(stompy.ConnectionListener):
         raise self.error
 
 
-for _event in [name for name in vars(stompy.ConnectionListener) if name.startswith("on_")]:
+for _event in [name for name in vars(stompy.Listener) if name.startswith("on_")]:
     setattr(Raising, _event, lambda self, *arguments, _event=_event, **more: self._raise(_event, *arguments))
 
 
@@ -52,10 +52,10 @@ def test_a_handler_a_listener_and_a_receipt_callback_may_raise_anything(
     listener = Raising(error)
     with caplog.at_level(logging.CRITICAL + 1), Broker() as broker:
         with stompy.connect(broker.url, listeners=[listener]) as connection:
-            connection.subscribe("/queue/a", handle, own_thread=own_thread)
+            connection.subscribe("/queue/a", handle, ack="auto", own_thread=own_thread)
             for number in range(3):
                 called.clear()
-                receipt = connection.send("/queue/a", str(number), receipt=True)
+                receipt = connection.send_async("/queue/a", str(number))
                 assert receipt is not None
                 receipt.add_done_callback(confirmed)
                 assert called.wait(WITHIN)
@@ -75,8 +75,8 @@ def test_a_passcode_function_may_raise_anything_while_reconnecting(error: BaseEx
     def ask() -> str:
         return answers.pop()() if answers else "secret"
 
-    with Broker(users={"ann": "secret"}, login_delay=0) as broker:
-        policy = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+    with Broker(users={"ann": "secret"}, limits=BrokerLimits(login_delay=0)) as broker:
+        policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
         with stompy.connect(broker.url, login="ann", passcode=ask, reconnect=policy) as connection:
             answers += [fail, fail]
             broker.restart()

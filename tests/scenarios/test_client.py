@@ -24,14 +24,14 @@ def test_everything_works_inside_a_listener(connect: Connect, queue: str) -> Non
         message.ack()
         connection.send(f"{queue}.echo", message.body, confirm=True)
         done.append(connection.subscribe(f"{queue}.echo").receive(timeout=SOON).text)
-        connection.disconnect()
+        connection.close()
         over.set()
 
     connection.subscribe(queue, handle, ack="client-individual")
     connection.send(queue, "round")
     assert over.wait(SOON)
     assert done == ["round"]
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         connection.send(queue, "x")
 
 
@@ -55,9 +55,9 @@ def test_a_listener_that_raises_is_reported_and_the_connection_lives_on(
 
 def test_sending_after_disconnect_is_refused_and_says_so(connect: Connect, queue: str) -> None:
     connection = connect()
-    connection.disconnect()
-    connection.disconnect()
-    with pytest.raises(stompy.NotConnected, match="closed"):
+    connection.close()
+    connection.close()
+    with pytest.raises(stompy.NotConnectedError, match="closed"):
         connection.send(queue, "x")
 
 

@@ -18,9 +18,9 @@ def in_a_transaction(connection: stompy.Connection, queue: str) -> None:
     def block() -> None:
         with connection.transaction() as transaction:
             transaction.send(queue, "y")
-            connection.disconnect()
+            connection.close()
 
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         block()
 
 
@@ -28,51 +28,51 @@ def in_a_batch(connection: stompy.Connection, queue: str) -> None:
     def block() -> None:
         with connection.batch():
             connection.send(queue, "y")
-            connection.disconnect()
+            connection.close()
 
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         block()
 
 
 def in_a_handler(connection: stompy.Connection, queue: str) -> None:
-    connection.subscribe(queue, lambda message: connection.disconnect())
+    connection.subscribe(queue, lambda message: connection.close())
 
 
 def in_a_handler_of_its_own_thread(connection: stompy.Connection, queue: str) -> None:
-    connection.subscribe(queue, lambda message: connection.disconnect(), own_thread=True)
+    connection.subscribe(queue, lambda message: connection.close(), own_thread=True)
 
 
 def in_a_listener(connection: stompy.Connection, queue: str) -> None:
-    class Leaving(stompy.ConnectionListener):
+    class Leaving(stompy.Listener):
         def on_message(self, message: stompy.Message) -> None:
-            connection.disconnect()
+            connection.close()
 
     connection.add_listener(Leaving())
     connection.subscribe(queue)
 
 
 def in_a_receipt_callback(connection: stompy.Connection, queue: str) -> None:
-    receipt = connection.send(queue, "y", receipt=True)
+    receipt = connection.send_async(queue, "y")
     assert receipt is not None
-    receipt.add_done_callback(lambda _: connection.disconnect())
+    receipt.add_done_callback(lambda _: connection.close())
 
 
 def in_an_iteration(connection: stompy.Connection, queue: str) -> None:
-    assert [connection.disconnect() for _ in connection.subscribe(queue)] == [None]  # type: ignore[func-returns-value]
+    assert [connection.close() for _ in connection.subscribe(queue)] == [None]  # type: ignore[func-returns-value]
 
 
 def under_somebody_who_receives(connection: stompy.Connection, queue: str) -> None:
     subscription = connection.subscribe(queue, ack="client")
-    subscription.receive(SOON)
-    leaving = threading.Thread(target=connection.disconnect)
+    subscription.receive(timeout=SOON)
+    leaving = threading.Thread(target=connection.close)
     leaving.start()
-    with pytest.raises(stompy.NotConnected):
-        subscription.receive(SOON)
+    with pytest.raises(stompy.NotConnectedError):
+        subscription.receive(timeout=SOON)
     leaving.join(SOON)
 
 
 def under_somebody_who_asks(connection: stompy.Connection, queue: str) -> None:
-    asking, leaving = threading.Event(), threading.Thread(target=connection.disconnect)
+    asking, leaving = threading.Event(), threading.Thread(target=connection.close)
     connection.subscribe(f"{queue}.rpc", lambda message: asking.set())
 
     def leave() -> None:
@@ -81,14 +81,14 @@ def under_somebody_who_asks(connection: stompy.Connection, queue: str) -> None:
 
     helper = threading.Thread(target=leave)
     helper.start()
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         connection.request(f"{queue}.rpc", "?", timeout=SOON)
     helper.join(SOON)
     leaving.join(SOON)
 
 
 def from_many_threads(connection: stompy.Connection, queue: str) -> None:
-    threads = [threading.Thread(target=connection.disconnect) for _ in range(8)]
+    threads = [threading.Thread(target=connection.close) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -119,9 +119,9 @@ def test_a_connection_may_be_closed(connect: Connect, queue: str, place: object)
     place(connection, queue)  # type: ignore[operator]
     assert heard.over.wait(SOON)
     assert not connection.connected
-    connection.disconnect()
+    connection.close()
     assert heard.names.count("disconnected") == 1
     assert heard.await_event("disconnected") is None
     assert len(heard.threads) == 1
-    with pytest.raises(stompy.NotConnected):
+    with pytest.raises(stompy.NotConnectedError):
         connection.send(queue, "y")

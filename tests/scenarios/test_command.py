@@ -29,7 +29,7 @@ def stompy_command(candidate: Candidate, *argv: str) -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.parametrize("receipt", [[], ["--receipt"]])
+@pytest.mark.parametrize("receipt", [[], ["--confirm"]])
 def test_a_real_file_goes_through_a_queue_byte_for_byte_and_in_order(
     receipt: list[str], candidate: Candidate, queue: str
 ) -> None:

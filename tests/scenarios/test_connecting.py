@@ -36,7 +36,7 @@ def fate(client: RawClient, candidate: Candidate) -> str:
 def test_a_session_opens_in_the_version_asked_for(connect: Connect, version: str, expect: Expect) -> None:
     heard = Recorder()
     connection = connect(listeners=[heard])
-    connection.disconnect()
+    connection.close()
     assert heard.over.wait(20)
     expect("connected", connection.version == version, *heard.connected)
 
@@ -47,14 +47,14 @@ def test_an_unknown_host(candidate: Candidate, connect: Connect, expect: Expect)
     seen, frames = "accepted", []
     try:
         connect(vhost="nowhere.invalid")
-    except stompy.ConnectRefused as refused:
+    except stompy.ConnectRefusedError as refused:
         seen, frames = "refused", [refused.frame]
     expect("connect-host", seen, *filter(None, frames))
 
 
 @pytest.mark.scenario("login failure")
 def test_a_wrong_passcode_is_refused_with_the_brokers_error_message(connect: Connect, expect: Expect) -> None:
-    with pytest.raises(stompy.ConnectRefused) as refused:
+    with pytest.raises(stompy.ConnectRefusedError) as refused:
         connect(passcode="wr0ng")
     assert "wr0ng" not in str(refused.value)
     assert refused.value.frame is not None
@@ -85,7 +85,7 @@ def test_an_odd_passcode_must_be_written_as_the_broker_reads_it(
     worked = []
     for name, leniency in (("raw", stompy.Leniency.NONE), ("escaped", stompy.Leniency.ESCAPED_CONNECT)):
         try:
-            connect(login=ODD_LOGIN, passcode=ODD_PASSCODE, leniency=leniency)
+            connect(login=ODD_LOGIN, passcode=ODD_PASSCODE, limits=stompy.Limits(leniency=leniency))
         except stompy.ConnectError:
             continue
         worked.append(name)
@@ -122,9 +122,9 @@ def test_the_passcode_of_a_whole_session_is_in_no_log(
     with caplog.at_level(logging.DEBUG):
         connection = connect()
         connection.send(queue, "x", confirm=True)
-        connection.subscribe(queue).receive(SOON)
-        connection.disconnect()
-        with pytest.raises(stompy.ConnectRefused):
+        connection.subscribe(queue).receive(timeout=SOON)
+        connection.close()
+        with pytest.raises(stompy.ConnectRefusedError):
             connect(passcode="mistaken")
     assert "CONNECTED" in caplog.text
     assert PASSCODE not in caplog.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import stompy
-from stompy.errors import StompTimeout
+from stompy.errors import StompTimeoutError
 from stompy.frames.frame import Frame
 from tests.scenarios.acts import SOON, Recorder
 from tests.scenarios.conftest import Connect, Expect, Raw
@@ -68,7 +68,7 @@ def answer_to(client: RawClient, queue: str, text: str) -> tuple[list[Frame], st
         if up and len(frames) == 1:  # confirmations may overtake each other
             more, up = client.ask(probe, _is_probe)
             frames += more
-    except StompTimeout:
+    except StompTimeoutError:
         return [], "silence"
     return frames, description(frames, up)
 
@@ -106,7 +106,7 @@ def test_what_comes_before_connect(raw: Raw, queue: str, expect: Expect, case: s
     text = f"SEND\ndestination:{queue}\nreceipt:r\n\nx\0" if case == "frame" else "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     try:
         frames, up = client.ask(text.encode(), lambda frame: False, within=1.5)
-    except StompTimeout:
+    except StompTimeoutError:
         frames, _ = client.until(lambda frame: True) if client.pending else ([], True)
         up = True
     expect(f"error-early-{case}", description(frames, up), *frames)
@@ -120,11 +120,12 @@ def test_an_error_ends_the_link_once_and_says_why(connect: Connect, queue: str, 
     receipt = connection._links.link.writer.request("UNSUBSCRIBE", nobody, receipt=True)
     assert receipt is not None
     with pytest.raises(stompy.BrokerError) as refused:
-        receipt.wait(SOON)
+        receipt.result(SOON)
     assert refused.value.frame.command == "ERROR"
     assert heard.over.wait(SOON)
     assert len(heard.errors) == len(heard.reasons) == 1
     assert isinstance(heard.reasons[0], stompy.BrokerError)
-    with pytest.raises(stompy.ConnectionLost):
+    with pytest.raises(stompy.SessionError) as ended:
         connection.send(queue, "x")
+    assert (ended.value.outcome, ended.value.session_ended) == ("not-sent", True)
     expect("error-ends", f"{refused.value.receipt_id is not None}", refused.value.frame)

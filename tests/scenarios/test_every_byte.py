@@ -12,14 +12,15 @@ import pytest
 
 import stompy
 import stompy.connection.connection
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.deadline import Deadline
-from stompy.testing.directions import Direction, Ending
+from stompy.testing.proxied import Direction, Ending
 from stompy.testing.proxy import FaultProxy
 from stompy.transport.tcp import TcpDialer
 from tests.support.conversation import NAME, Ways, converse, expected_endings, expected_messages
 from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient
+from tests.support.receipts import outcome_of
 
 VERSIONS = ["1.0", "1.1", "1.2"]
 DIRECTIONS: list[Direction] = ["up", "down"]
@@ -129,10 +130,10 @@ def refused_send(url: str, version: str) -> tuple[str, stompy.StompError | None]
     """Send a message that fits and one that does not; return what became of the second."""
     with stompy.connect(url, versions=version, heartbeat=(0, 0), name=NAME) as conn:
         conn.send(WAYS.outward, b"a", confirm=True)
-        receipt = conn.send(WAYS.outward, b"b", receipt=True)
-        with pytest.raises(stompy.ConnectionLost):
-            receipt.wait()
-        return receipt.outcome, receipt.error
+        receipt = conn.send_async(WAYS.outward, b"b")
+        with pytest.raises(stompy.SessionError):
+            receipt.result()
+        return outcome_of(receipt), receipt.exception(0)
 
 
 @pytest.fixture
@@ -146,7 +147,7 @@ def same_names(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def test_a_refusal_counts_from_its_last_byte_on(version: str, ending: Ending, same_names: Callable[[], None]) -> None:
     def refused(place: int | None) -> tuple[str, stompy.StompError | None, bytes]:
         same_names()
-        with Broker(max_queue_messages=1) as broker, FaultProxy(broker.url) as proxy:
+        with Broker(limits=BrokerLimits(max_queue_messages=1)) as broker, FaultProxy(broker.url) as proxy:
             if place is not None:
                 proxy.upcoming.cut_after(place, direction="down", ending=ending)
             outcome, error = refused_send(proxy.url, version)

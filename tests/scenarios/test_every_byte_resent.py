@@ -12,8 +12,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.testing.directions import Direction, Ending
-from stompy.testing.proxied import ProxyLink
+from stompy.testing.proxied import Direction, Ending, ProxyLink
 from stompy.testing.proxy import FaultProxy
 from tests.scenarios.test_every_byte import DIRECTIONS, ENDINGS, VERSIONS, descriptors, places, threads
 from tests.support.conversation import NAME, Ways, Wire
@@ -48,7 +47,7 @@ def program(url: str, version: str) -> Report:
     report = Report()
     try:
         conn = stompy.connect(
-            url, versions=version, heartbeat=(0, 0), name=NAME, reconnect=True, resend_unconfirmed=True
+            url, versions=version, heartbeat=(0, 0), name=NAME, reconnect=stompy.Reconnect(resend_unconfirmed=True)
         )
     except stompy.ConnectError:
         return report  # the first connect is not repeated
@@ -58,9 +57,9 @@ def program(url: str, version: str) -> Report:
         conn.send(WAYS.inward, b"one", confirm=True)
         report.consumed.append(consume(subscription))
         conn.send(WAYS.outward, b"a", confirm=True)
-        receipts = [conn.send(WAYS.outward, body, receipt=True) for body in (b"b", b"c")]
+        receipts = [conn.send_async(WAYS.outward, body) for body in (b"b", b"c")]
         for receipt in receipts:
-            receipt.wait()
+            receipt.result()
         report.committed = again(lambda: commit(conn))
     return report
 
@@ -70,19 +69,19 @@ def again(call: Callable[[], T]) -> T:
     while True:
         try:
             return call()
-        except stompy.ConnectionLost:
+        except stompy.ConnectionLostError:
             pass
 
 
 def consume(subscription: stompy.Subscription) -> str:
     while True:
-        message = subscription.receive(WITHIN)
+        message = subscription.receive(timeout=WITHIN)
         try:
-            receipt = message.ack(receipt=True)
-            receipt.wait()
+            receipt = message.ack_async()
+            receipt.result()
         except stompy.AckError:
             continue  # its link is gone, and so it comes again
-        except stompy.ConnectionLost:
+        except stompy.ConnectionLostError:
             pass  # the broker may have the ACK; if not, it comes again, and is known by its id
         return message.headers[DEDUPE]
 
@@ -92,7 +91,7 @@ def commit(conn: stompy.Connection) -> str:
         with conn.transaction() as transaction:
             transaction.send(WAYS.outward, b"d")
             transaction.send(WAYS.outward, b"e")
-    except stompy.ConnectionLost as lost:
+    except stompy.ConnectionLostError as lost:
         if lost.outcome == "not-sent":
             raise
         return "unknown"
@@ -155,7 +154,7 @@ def kept(broker: Broker, where: str) -> dict[str, list[stompy.Message]]:
         for queue in (WAYS.inward, WAYS.outward):
             depth = broker.depth(queue)
             subscription = conn.subscribe(queue)
-            found[queue] = [subscription.receive(WITHIN) for _ in range(depth)]
+            found[queue] = [subscription.receive(timeout=WITHIN) for _ in range(depth)]
     assert all(broker.depth(queue) == 0 for queue in found), where
     return found
 

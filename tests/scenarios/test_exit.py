@@ -22,7 +22,7 @@ def loop():
     for message in subscription:
         print(message.text, flush=True)
         if message.text == "over":
-            connection.disconnect()
+            connection.close()
 
 threading.Thread(target=loop, name="consumer", daemon=sys.argv[2] == "daemon").start()
 print("main is over", flush=True)
@@ -43,7 +43,7 @@ def test_a_loop_in_a_thread_that_is_no_daemon_runs_on_with_a_warning_that_names_
             assert program.stderr is not None
             assert program.stdout.readline() == "main is over\n"
             if kind == "thread":
-                assert "in thread consumer keeps the program running: call disconnect" in program.stderr.readline()
+                assert "in thread consumer keeps the program running: close the connection" in program.stderr.readline()
                 with stompy.connect(broker.url) as connection:
                     connection.send("/queue/a", "still there", confirm=True)
                     connection.send("/queue/a", "over", confirm=True)

@@ -37,8 +37,8 @@ def flood(url: str, tls: stompy.Tls, *, size: int) -> tuple[str, str]:
             received.update(message.body)
             room.release()
 
-        conn.subscribe("/queue/there", send_on)
-        conn.subscribe("/queue/back", take)
+        conn.subscribe("/queue/there", send_on, ack="auto")
+        conn.subscribe("/queue/back", take, ack="auto")
         noise, left, number = chance("flood").randbytes(2 * PIECE), size, 0
         while left:
             length = min(left, SIZES[number] if number < len(SIZES) else PIECE)

@@ -20,12 +20,12 @@ def test_a_slow_consumer_holds_nobody_up_and_gets_everything(
     connect: Connect, topic: str, expect: Expect, kind: str
 ) -> None:
     destination = topic.replace("/topic/", f"/{kind}/")
-    slow = connect(inbox=stompy.InboxLimits(max_messages=10), heartbeat=(1.0, 1.0))
+    slow = connect(limits=stompy.Limits(max_inbox_messages=10), heartbeat=(1.0, 1.0))
     others, producer = connect(), connect()
-    waiting = slow.subscribe(destination)
+    waiting = slow.subscribe(destination, ack="auto")
     elsewhere = others.subscribe(f"{destination}.other")
     for number in range(COUNT):
-        producer.send(destination, b"%d " % number + BODY, receipt=number % 100 == 0)
+        (producer.send if number % 100 else producer.send_async)(destination, b"%d " % number + BODY)
     producer.flush(timeout=2 * SOON)
     until(lambda: slow.stats().reading_paused, "the gate")
     send_all(producer, f"{destination}.other", ["quick"])
@@ -34,7 +34,7 @@ def test_a_slow_consumer_holds_nobody_up_and_gets_everything(
     sent = slow.stats().bytes_sent
     until(lambda: slow.stats().bytes_sent >= sent + 3, "beats of ours")
     assert slow.connected
-    numbers = [int(waiting.receive(SOON).body.partition(b" ")[0]) for _ in range(COUNT)]
+    numbers = [int(waiting.receive(timeout=SOON).body.partition(b" ")[0]) for _ in range(COUNT)]
     assert numbers == list(range(COUNT))
     expect(f"slow-{kind}", "all, in order")
 
@@ -42,7 +42,7 @@ def test_a_slow_consumer_holds_nobody_up_and_gets_everything(
 def test_what_is_sent_ahead_without_a_prefetch(connect: Connect, queue: str, expect: Expect) -> None:
     connection = connect()
     for number in range(3_000):
-        connection.send(queue, str(number), receipt=number % 100 == 0)
+        (connection.send if number % 100 else connection.send_async)(queue, str(number))
     connection.flush(timeout=SOON)
     subscription = connection.subscribe(queue, ack="client-individual")
     seen = -1
@@ -62,19 +62,19 @@ def test_what_a_sender_sees_when_there_is_no_room(
     with candidate.squeezed():
         try:
             for _ in range(1_000):
-                receipt = producer.send(destination, BODY * 10, receipt=True)
+                receipt = producer.send_async(destination, BODY * 10)
                 assert receipt is not None
                 receipts.append(receipt)
-                receipt.wait(1.5)
+                receipt.result(1.5)
         except stompy.BrokerError as refused:
             expect("full", "ERROR", refused.frame)
             return
-        except stompy.ReceiptTimeout:
+        except stompy.ReceiptTimeoutError:
             beats = producer.stats().bytes_received
             until(lambda: producer.stats().bytes_received >= beats + 2, "beats of the broker")
     # RabbitMQ has room again now; at the others somebody makes some.
     subscription = consumer.subscribe(destination)
     for _ in receipts:
-        subscription.receive(SOON)
-    receipts[-1].wait(SOON)
+        subscription.receive(timeout=SOON)
+    receipts[-1].result(SOON)
     expect("full", "waits; then all" if len(receipts) < 1_000 else "no limit seen")

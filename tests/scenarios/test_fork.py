@@ -33,30 +33,35 @@ AT_ONCE = 5
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "send": ("/queue/a", "body"),
+    "send_async": ("/queue/a", "body"),
+    "browse": ("/queue/a",),
+    "forward": ("/queue/a",),
     "put": ("/queue/a", "body"),
     "request": ("/queue/a",),
     "subscribe": ("/queue/b",),
-    "add_listener": (stompy.ConnectionListener(),),
-    "remove_listener": (stompy.ConnectionListener(),),
+    "add_listener": (stompy.Listener(),),
+    "remove_listener": (stompy.Listener(),),
     "add_done_callback": (print,),
     "retry": ("id",),
     "discard": ("id",),
     "__exit__": (None, None, None),
 }
 """By method; all others are called without."""
+KEYWORDS: dict[str, dict[str, Any]] = {"unsubscribe": {"delete": False}}
 
 SPECIAL = {"__repr__", "__iter__", "__enter__", "__exit__"}
 
-REFUSALS = {"", "ConcurrencyError", "AckError", "NotConnected", "TransactionError", "LocalProtocolError"}
+REFUSALS = {"", "ConcurrencyError", "AckError", "NotConnectedError", "TransactionError", "LocalProtocolError"}
 REFUSED = [
     "connection.send()",
+    "connection.send_async()",
     "connection.stats()",
     "connection.flush()",
     "connection.subscribe()",
     "connection.request()",
     "next(subscription)",
     "subscription.receive()",
-    "open_receipt.wait()",
+    "open_receipt.result()",
     "outbox.put()",
     "outbox.stats()",
 ]
@@ -75,7 +80,7 @@ def calls_of(
         if attribute == "__iter__":
             yield f"next({name})", partial(_first, one)
         elif inspect.isfunction(value):
-            yield f"{name}.{attribute}()", partial(getattr(one, attribute), *given)
+            yield f"{name}.{attribute}()", partial(getattr(one, attribute), *given, **KEYWORDS.get(attribute, {}))
         else:
             yield f"{name}.{attribute}", partial(getattr, one, attribute)
 
@@ -109,19 +114,21 @@ def void(_: object) -> None:
 
 def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "checked", False)  # they are held in no order here
-    with Broker() as broker, stompy.connect(broker.url, reconnect=True, resend_unconfirmed=True) as connection:
+    with (
+        Broker() as broker,
+        stompy.connect(broker.url, reconnect=stompy.Reconnect(resend_unconfirmed=True)) as connection,
+    ):
         inbox = connection.subscribe("/queue/inbox", ack="client-individual")
-        connection.send("/queue/inbox", "1", confirm=True)
+        connection.send("/queue/inbox", "1", headers={"reply-to": "/queue/a"}, confirm=True)
         connection.send("/queue/inbox", "2", confirm=True)
-        message = inbox.receive(WITHIN)
+        message = inbox.receive(timeout=WITHIN)
         until(lambda: inbox.queued)
         handled = connection.subscribe("/queue/handled", lambda message: None)
-        done = connection.send("/queue/a", receipt=True)
-        assert done is not None
-        done.wait(WITHIN)
+        done = connection.send_async("/queue/a")
+        done.result(WITHIN)
         with stompy.Outbox(tmp_path / "outbox.db", broker.url) as outbox, connection.transaction() as transaction:
             outbox.put("/queue/a", "1")
-            outbox.drain()
+            outbox.flush()
             with connection.batch() as batch:
                 open_receipt = connection._links.link.receipts.make()
                 connection._links.link.receipts.register(open_receipt)
@@ -136,7 +143,8 @@ def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, m
                     "batch": batch,
                     "transaction": transaction,
                 }
-                given = {**ARGUMENTS, "transaction.ack": (message,), "transaction.nack": (message,)}
+                of_message = dict.fromkeys(("transaction.ack", "transaction.nack", "transaction.reply"), (message,))
+                given = {**ARGUMENTS, **of_message, "transaction.forward": (message, "/queue/a")}
                 calls = [call for name, one in things.items() for call in calls_of(name, one, given)]
 
                 def work(tell: Callable[[str], None]) -> None:
@@ -162,11 +170,11 @@ def test_every_public_method_answers_at_once_in_a_forked_child(tmp_path: Path, m
         for name in REFUSED:
             assert outcomes[name] == "! ConcurrencyError", name
         assert outcomes["message.ack()"] == outcomes["message.nack()"] == "! AckError"
-        for name in ("connection.disconnect()", "outbox.close()", "connection.__exit__()", "connection.__repr__()"):
+        for name in ("connection.close()", "outbox.close()", "connection.__exit__()", "connection.__repr__()"):
             assert outcomes[name] == "=", name
         # The parent's session has noticed nothing.
         connection.send("/queue/inbox", "3", confirm=True)
-        message.ack(receipt=True)
+        message.ack_async()
         assert connection.connected
     assert broker.stats().errors == 0
 
@@ -186,7 +194,7 @@ def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on(reconnect: boo
                     call()
                 except stompy.ConcurrencyError:
                     tell("refused")
-            connection.disconnect()
+            connection.close()
 
         assert child_says(use) == ["refused"] * 3
         connection.send("/queue/a", "from the parent", confirm=True)

@@ -35,8 +35,8 @@ def test_no_message_is_lost_whatever_is_cut_as_a_handler_raises(version: str, ac
         message.ack()
         handled.add(message.text)
 
-    policy = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
-    with Broker(max_redeliveries=1) as broker, stompy.connect(broker.url, heartbeat=(0, 0)) as other:
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
+    with Broker(attempts=2) as broker, stompy.connect(broker.url, heartbeat=(0, 0)) as other:
         for number in wanted:
             other.send("/queue/a", number)
         other.subscribe("/queue/DLQ", lambda message: dead.add(message.text))

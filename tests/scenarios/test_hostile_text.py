@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.printable import printable
 from stompy.transport.address import parse_addresses
 from tests.support.answering import answering
@@ -118,6 +118,9 @@ def test_what_a_client_says_to_the_embedded_broker(frame: bytes, log: pytest.Log
 
 
 def test_a_login_that_is_refused() -> None:
-    with Broker(users={"ann": "x"}, login_delay=0) as broker, pytest.raises(stompy.ConnectRefused) as caught:
+    with (
+        Broker(users={"ann": "x"}, limits=BrokerLimits(login_delay=0)) as broker,
+        pytest.raises(stompy.ConnectRefusedError) as caught,
+    ):
         stompy.connect(broker.url, login=EVIL[:-1], passcode="x", versions="1.1")
     assert_harmless(str(caught.value))

@@ -16,7 +16,7 @@ MESSAGES = 100_000 if os.environ.get("STOMPY_LONG") else 12_000
 """More than the inbox holds."""
 
 
-class Counting(stompy.ConnectionListener):
+class Counting(stompy.Listener):
     def __init__(self) -> None:
         self.numbers: list[int] = []
         self.complete = threading.Event()

@@ -34,7 +34,7 @@ def exchange(url: str, each: int) -> dict[int, list[int]]:
     def produce(conn: stompy.Connection, producer: int) -> None:
         try:
             for number in range(each):
-                conn.send("/queue/load", b"%d %d " % (producer, number) + BODY, receipt=number % 100 == 0)
+                (conn.send if number % 100 else conn.send_async)("/queue/load", b"%d %d " % (producer, number) + BODY)
             conn.flush(timeout=50)
         except BaseException as error:
             errors.append(error)
@@ -42,7 +42,7 @@ def exchange(url: str, each: int) -> dict[int, list[int]]:
     conns = [stompy.connect(url) for _ in range(CONNECTIONS)]
     for conn in conns:
         per_consumer.append({})
-        conn.subscribe("/queue/load", handler_for(per_consumer[-1]))  # type: ignore[arg-type]
+        conn.subscribe("/queue/load", handler_for(per_consumer[-1]), ack="auto")  # type: ignore[arg-type]
     threads = [threading.Thread(target=produce, args=(conn, place)) for place, conn in enumerate(conns)]
     for thread in threads:
         thread.start()
@@ -53,7 +53,7 @@ def exchange(url: str, each: int) -> dict[int, list[int]]:
     for _ in range(CONNECTIONS * each):
         assert total.acquire(timeout=20)
     for conn in conns:
-        conn.disconnect()
+        conn.close()
     for mine in per_consumer:
         for producer, numbers in mine.items():
             assert numbers == sorted(numbers), "what one producer sent came to a consumer out of order"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.errors import ConnectionLost
 from tests.scenarios.acts import SOON, acked, send_all, texts
 from tests.scenarios.conftest import Connect, Expect, Raw
 from tests.scenarios.expected.model import CLASSIC
@@ -74,7 +73,7 @@ def test_any_bytes_come_back(connect: Connect, queue: str, expect: Expect) -> No
     for body in bodies:
         connection.send(queue, body)
     subscription = connection.subscribe(queue)
-    received = [subscription.receive(SOON) for _ in bodies]
+    received = [subscription.receive(timeout=SOON) for _ in bodies]
     assert [message.body for message in received] == bodies
     expect("bytes", True, *(message.frame for message in received))
 
@@ -116,7 +115,7 @@ def test_header_values_come_back_as_far_as_the_version_can_write_them(
         try:
             connection.send(subscription.destination, name, headers={"x": value}, confirm=True)
             message = subscription.receive(timeout=SOON)
-        except (stompy.LocalProtocolError, ConnectionLost) as error:
+        except (stompy.LocalProtocolError, stompy.SessionError) as error:
             changed.append(f"{name} {'refused' if isinstance(error, stompy.LocalProtocolError) else 'ends the link'}")
             continue
         assert message.text == name
@@ -129,7 +128,7 @@ def test_header_values_come_back_as_far_as_the_version_can_write_them(
 def test_numbers_and_truths_are_written_as_text(connect: Connect, queue: str) -> None:
     connection = connect()
     connection.send(queue, "x", headers={"x-number": 7, "x-flag": True})
-    received = connection.subscribe(queue).receive(SOON).headers
+    received = connection.subscribe(queue).receive(timeout=SOON).headers
     assert (received["x-number"], received["x-flag"]) == ("7", "true")
 
 
@@ -172,7 +171,7 @@ def offered(client: RawClient, queue: str, length: int, body: bytes, *, within: 
         frames, came = client.ask(
             with_length + body, lambda frame: frame.command in ("RECEIPT", "ERROR"), within=within
         )
-    except stompy.StompTimeout:
+    except stompy.StompTimeoutError:
         return "read"
     return frames[-1].command if came else "closed"
 
@@ -229,7 +228,7 @@ def test_competing_consumers_share_a_queue(connect: Connect, queue: str) -> None
         while sum(map(len, seen)) < 10:
             try:
                 message = consumers[place].receive(timeout=0.2)
-            except stompy.ReceiveTimeout:
+            except stompy.ReceiveTimeoutError:
                 continue
             seen[place].append(int(message.text))
             acked(message)

@@ -10,7 +10,7 @@ import stompy
 from stompy.broker import Broker
 from tests.support.peer import until
 
-QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.05)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.05))
 
 
 @pytest.mark.parametrize("part", ["reconnect", "reader", "heartbeat", "every"])
@@ -47,16 +47,16 @@ def test_closing_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None
 
     reasons: list[object] = []
 
-    class Closing(stompy.ConnectionListener):
-        def on_closed(self, reason: stompy.StompError | None) -> None:
-            reasons.append(reason)
+    class Closing(stompy.Listener):
+        def on_closed(self, event: stompy.ClosedEvent) -> None:
+            reasons.append(event.reason)
 
     with Broker() as broker:
         conn = stompy.connect(broker.url, reconnect=QUICK, listeners=[Closing()])
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        broker.stop()
+        broker.close()
         assert asked.wait(20)
-        conn.disconnect()
+        conn.close()
         assert reasons == [None]
 
 
@@ -72,5 +72,5 @@ def test_a_first_connect_without_room_is_an_error_of_ours(monkeypatch: pytest.Mo
         monkeypatch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(stompy.ConnectError, match="can't start new thread") as caught:
             stompy.connect(broker.url, name="roomy")
-        assert caught.value.retryable
+        assert caught.value.safe_to_retry
         until(lambda: broker.stats().sessions == 0)

@@ -28,7 +28,7 @@ def no_thread_left_behind() -> Iterator[None]:
     until(lambda: {thread.name for thread in set(threading.enumerate()) - before} <= BROKER_THREADS)
 
 
-PATIENT = stompy.Reconnect(max_delay=0.5)
+PATIENT = stompy.Reconnect(backoff=stompy.Backoff(longest=0.5))
 
 
 def stored(connect: Connect, queue: str, case: str) -> bool:
@@ -41,7 +41,7 @@ def stored(connect: Connect, queue: str, case: str) -> bool:
         return False
     with contextlib.suppress(stompy.ConfigurationError):
         send_all(connection, f"{queue}.{case}", ["transient"], persistent=False)
-    connection.disconnect()
+    connection.close()
     return True
 
 
@@ -53,7 +53,7 @@ def test_a_broker_that_goes_and_comes_back(
     asked = stored(connect, queue, how)
     lone, patient = Recorder(), Recorder()
     single = connect(listeners=[lone])
-    lasting = connect(listeners=[patient], reconnect=PATIENT, send_timeout=BACK_WITHIN)
+    lasting = connect(listeners=[patient], reconnect=PATIENT, timeouts=stompy.Timeouts(send=BACK_WITHIN))
     subscription = lasting.subscribe(f"{queue}.replayed")
     if how == "kill":
         candidate.broker.kill()
@@ -76,19 +76,19 @@ def test_a_broker_that_goes_and_comes_back(
 @pytest.mark.scenario("pause")
 def test_a_paused_broker_misses_its_beats(candidate: Candidate, connect: Connect, queue: str, expect: Expect) -> None:
     heard = Recorder()
-    connection = connect(heartbeat=(0, 0.5), listeners=[heard], close_timeout=1.0)
+    connection = connect(heartbeat=(0, 0.5), listeners=[heard], timeouts=stompy.Timeouts(close=1.0))
     quiet = connect()
     candidate.broker.pause()
     try:
-        receipt = quiet.send(queue, "x", receipt=True)
-        with pytest.raises(stompy.ReceiptTimeout):
-            receipt.wait(0.5)
+        receipt = quiet.send_async(queue, "x")
+        with pytest.raises(stompy.ReceiptTimeoutError):
+            receipt.result(0.5)
         assert heard.over.wait(SOON)
     finally:
         candidate.broker.unpause()
-    receipt.wait(SOON)
+    receipt.result(SOON)
     assert quiet.connected
     assert not connection.connected
-    assert isinstance(heard.reasons[0], stompy.HeartBeatTimeout)
-    expect("pause", "HeartBeatTimeout; then the RECEIPT")
+    assert isinstance(heard.reasons[0], stompy.HeartbeatTimeoutError)
+    expect("pause", "HeartbeatTimeoutError; then the RECEIPT")
     assert seen(left(connect(), queue)) == "x"

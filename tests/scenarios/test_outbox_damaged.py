@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import OutboxDamaged
+from stompy.errors import OutboxDamagedError
 from stompy.outbox.record import Row
 from stompy.outbox.store import Room, Store
 from tests.support.peer import WITHIN
@@ -101,7 +101,7 @@ def outcome(path: str, expected: tuple[list[Row], list[Row]]) -> str:
     """Open an outbox; it must be damaged or whole."""
     try:
         store = open_store(path)
-    except OutboxDamaged:
+    except OutboxDamagedError:
         return "damaged"
     try:
         assert contents(store) == expected

@@ -21,16 +21,17 @@ TOP = Path(__file__).parent.parent.parent
 VICTIM = textwrap.dedent(
     """
     import resource, sys
-    from stompy.errors import OutboxDamaged, OutboxError
+    from stompy.backoff import Backoff
+    from stompy.errors import OutboxDamagedError, OutboxError
     from stompy.outbox.outbox import Outbox
 
-    with Outbox(sys.argv[1], "stomp://127.0.0.1:1", retry_delay=(0.01, 0.05)) as outbox:
+    with Outbox(sys.argv[1], "stomp://127.0.0.1:1", backoff=Backoff(first=0.01, longest=0.05)) as outbox:
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
         refused = 0
         while refused < 20:
             try:
                 print(outbox.put("/queue/a", b"x" * 5_000))
-            except OutboxDamaged:
+            except OutboxDamagedError:
                 raise
             except OutboxError:
                 refused += 1
@@ -58,7 +59,7 @@ def test_what_was_put_before_the_disk_was_full_is_kept_and_sent(tmp_path: Path) 
     assert len(put) > 10
     with Broker() as broker, Outbox(path, broker.url) as outbox:
         outbox.put("/queue/a", b"there is room again")
-        outbox.drain()
+        outbox.flush()
         with connect(broker.url) as connection:
             subscription = connection.subscribe("/queue/a")
             arrived = [subscription.receive(timeout=10).headers["stompy-dedupe-id"] for _ in range(len(put) + 1)]
@@ -68,17 +69,18 @@ def test_what_was_put_before_the_disk_was_full_is_kept_and_sent(tmp_path: Path) 
 ON_A_FULL_DISK = textwrap.dedent(
     """
     import os, resource, sys
-    from stompy.errors import OutboxDamaged, OutboxFull
+    from stompy.backoff import Backoff
+    from stompy.errors import OutboxDamagedError, OutboxFullError
     from stompy.outbox.outbox import Outbox
 
     path, url, ending = sys.argv[1:]
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
-        with Outbox(path, url, retry_delay=(0.01, 0.05), batch=50) as outbox:
-            outbox.drain()
+        with Outbox(path, url, backoff=Backoff(first=0.01, longest=0.05), batch=50) as outbox:
+            outbox.flush()
             try:
                 outbox.put("/queue/a", b"no room")
-            except OutboxFull:
+            except OutboxFullError:
                 while (stats := outbox.stats()).waiting:
                     pass  # what it tries to remove just now counts as waiting
                 print("full", stats.waiting, stats.sent)
@@ -86,7 +88,7 @@ ON_A_FULL_DISK = textwrap.dedent(
                 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             if ending == "killed":
                 os.kill(os.getpid(), 9)
-    except OutboxDamaged:
+    except OutboxDamagedError:
         print("damaged")
     """
 )
@@ -131,7 +133,7 @@ def test_what_is_in_it_leaves_although_the_disk_is_full_already_when_it_is_opene
             arrived = [subscription.receive(timeout=10).headers["stompy-dedupe-id"] for _ in put]
         assert arrived == put
         with Outbox(path, broker.url) as outbox:
-            outbox.drain()
+            outbox.flush()
             # Without room until its end it could not note what was confirmed: its copies have the same ids.
             assert outbox.stats().sent == (0 if ending == "room" else 300)
 

@@ -28,11 +28,12 @@ LONGEST_LIFE = 0.4
 VICTIM = textwrap.dedent(
     """
     import os, sys, threading
+    from stompy.backoff import Backoff
     from stompy.outbox.outbox import Outbox
 
     path, url, seed = sys.argv[1:]
     os.write(1, b"start\\n")
-    outbox = Outbox(path, url, retry_delay=(0.01, 0.05))
+    outbox = Outbox(path, url, backoff=Backoff(first=0.01, longest=0.05))
 
     def work(name):
         for number in range(1_000_000):
@@ -96,7 +97,7 @@ def kill_often(path: str, times: int, *, with_broker: bool) -> None:
     put: set[str] = set()
     with Broker() as broker:
         if not with_broker:
-            broker.stop()
+            broker.close()
         for _ in range(times):
             put |= live_and_die(path, broker.url, chance)
         there = on_disk(path) if os.path.exists(path) else set()

@@ -8,19 +8,27 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
-from stompy.broker.faults import Cut, FaultPlan
-from stompy.frames.grammar import Limits
+from stompy.broker import Broker, BrokerLimits
+from stompy.testing.faults import Cut, FaultPlan
+from stompy.testing.proxy import FaultProxy
 
 MIB = 1024 * 1024
 ABOVE_ALL_BUFFERS = 24 * MIB
 """Bytes that no pair of sockets takes while nobody reads."""
 
-QUICK: dict[str, Any] = {"retry_delay": (0.01, 0.05), "batch": 10, "receipt_timeout": 20}
+QUICK: dict[str, Any] = {
+    "backoff": stompy.Backoff(first=0.01, longest=0.05),
+    "batch": 10,
+    "timeouts": stompy.Timeouts(receipt=20),
+}
 
 WITH_ERROR: dict[str, Any] = {}
 WITH_RESET: dict[str, Any] = {"linger": 0}
-WITHOUT_ERROR: dict[str, Any] = {"faults": FaultPlan(Cut("ERROR", keep=0))}
+
+
+def without_error() -> FaultPlan:
+    """Return the faults of a broker that ends the connection without an ERROR."""
+    return FaultPlan(Cut("ERROR", keep=0))
 
 
 def bodies_around(poison: bytes, place: int) -> list[bytes]:
@@ -34,7 +42,7 @@ def check_dead_letter(outbox: stompy.Outbox, broker: Broker, poison: bytes, plac
     bodies = bodies_around(poison, place)
     for body in bodies:
         outbox.put("/queue/a", body)
-    outbox.drain(50)
+    outbox.flush(timeout=50)
     (aside,) = outbox.dead_letters()
     assert aside.body == poison
     assert outbox.stats().sent == 5
@@ -57,29 +65,31 @@ def check_dead_letter(outbox: stompy.Outbox, broker: Broker, poison: bytes, plac
         pytest.param(ABOVE_ALL_BUFFERS, 5, marks=pytest.mark.load),
     ],
 )
-@pytest.mark.parametrize("ending", [WITH_ERROR, WITH_RESET, WITHOUT_ERROR], ids=["error", "reset", "no error"])
+@pytest.mark.parametrize("ending", [WITH_ERROR, WITH_RESET, None], ids=["error", "reset", "no error"])
 def test_a_message_above_the_brokers_limit_becomes_a_dead_letter_and_the_rest_arrives_in_order(
-    tmp_path: Path, ending: dict[str, Any], size: int, place: int
+    tmp_path: Path, ending: dict[str, Any] | None, size: int, place: int
 ) -> None:
     with (
-        Broker(limits=Limits(max_body=1_000), **ending) as broker,
-        stompy.Outbox(tmp_path / "a", broker.url, max_tries=2, **QUICK) as outbox,
+        Broker(limits=BrokerLimits(max_body=1_000, **(ending or {}))) as broker,
+        FaultProxy(broker.url, faults=None if ending is not None else without_error()) as proxy,
+        stompy.Outbox(tmp_path / "a", broker.url if ending is not None else proxy.url, attempts=2, **QUICK) as outbox,
     ):
         error = check_dead_letter(outbox, broker, b"x" * size, place)
     if ending is WITH_ERROR:
         assert "max_body=1000" in error
-    if ending is WITHOUT_ERROR:
+    if ending is None:
         assert "without a reason 4 times in a row" in error
 
 
 def test_two_such_messages_in_a_row_both_become_dead_letters(tmp_path: Path) -> None:
     with (
-        Broker(limits=Limits(max_body=1_000), **WITHOUT_ERROR) as broker,
-        stompy.Outbox(tmp_path / "a", broker.url, max_tries=1, **QUICK) as outbox,
+        Broker(limits=BrokerLimits(max_body=1_000)) as broker,
+        FaultProxy(broker.url, faults=without_error()) as proxy,
+        stompy.Outbox(tmp_path / "a", proxy.url, attempts=1, **QUICK) as outbox,
     ):
         for body in (b"1", b"x" * 5_000, b"y" * 5_000, b"2"):
             outbox.put("/queue/a", body)
-        outbox.drain(50)
+        outbox.flush(timeout=50)
         assert [aside.body[:1] for aside in outbox.dead_letters()] == [b"x", b"y"]
         assert outbox.stats().sent == 2
 
@@ -88,6 +98,6 @@ def test_two_such_messages_in_a_row_both_become_dead_letters(tmp_path: Path) -> 
 @pytest.mark.timeout(600)
 def test_a_message_above_the_default_limit_becomes_a_dead_letter(tmp_path: Path) -> None:
     poison = b"x" * (140 * 1000 * 1000)
-    with Broker() as broker, stompy.Outbox(tmp_path / "a", broker.url, max_tries=2, **QUICK) as outbox:
+    with Broker() as broker, stompy.Outbox(tmp_path / "a", broker.url, attempts=2, **QUICK) as outbox:
         error = check_dead_letter(outbox, broker, poison, 3)
     assert "max_body=134217728" in error

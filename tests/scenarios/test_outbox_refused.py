@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.testing.brokers.running import RunningBroker
-from stompy.testing.required import broker_or_skip
+from stompy.testing.containers import broker_or_skip
 from tests.support.needs import each
 from tests.support.peer import until
 from tests.support.seed import SEED_SETTING, chance
@@ -45,10 +45,10 @@ def received(url: str, queue: str, awaited: list[str]) -> list[str]:
     with stompy.connect(url) as conn:
         subscription = conn.subscribe(queue)
         while not found.keys() >= set(awaited):
-            found[subscription.receive(WITHIN).text] = None
-        with contextlib.suppress(stompy.ReceiveTimeout):  # copies of the last ones
+            found[subscription.receive(timeout=WITHIN).text] = None
+        with contextlib.suppress(stompy.ReceiveTimeoutError):  # copies of the last ones
             while True:
-                subscription.receive(0.2)
+                subscription.receive(timeout=0.2)
     return list(found)
 
 
@@ -65,26 +65,28 @@ def test_a_message_does_not_wait_for_those_of_a_refused_destination(
         sessions = sum("forwarding stopped" in record.getMessage() for record in caplog.records)
         assert sessions <= most
         if refused == NEVER:
-            outbox.drain(WITHIN)
+            outbox.flush(timeout=WITHIN)
             assert [letter.body for letter in outbox.dead_letters()] == [str(number).encode() for number in range(100)]
             assert sum("forwarding stopped" in record.getMessage() for record in caplog.records) <= most
 
 
 def test_a_destination_that_is_taken_again_has_lost_and_reordered_nothing(tmp_path: Path) -> None:
     with (
-        Broker(max_queue_messages=10) as broker,
+        Broker(limits=BrokerLimits(max_queue_messages=10)) as broker,
         stompy.connect(broker.url) as conn,
-        stompy.Outbox(tmp_path / "a", broker.url, max_tries=None, retry_delay=(0.01, 0.1)) as outbox,
+        stompy.Outbox(
+            tmp_path / "a", broker.url, attempts=None, backoff=stompy.Backoff(first=0.01, longest=0.1)
+        ) as outbox,
     ):
         for number in range(50):
             outbox.put("/queue/full", str(number))
             outbox.put(f"/queue/other-{number % 7}", str(number))
         until(lambda: outbox.stats().waiting == 40)  # the full queue's; the others have not waited for it
         subscription = conn.subscribe("/queue/full")
-        outbox.drain(WITHIN)
+        outbox.flush(timeout=WITHIN)
         found: dict[str, None] = {}
         while len(found) < 50:
-            found[subscription.receive(WITHIN).text] = None
+            found[subscription.receive(timeout=WITHIN).text] = None
         assert outbox.dead_letters() == []
     assert list(found) == [str(number) for number in range(50)]
 
@@ -96,13 +98,13 @@ VICTIM = textwrap.dedent(
 
     path, url, seed, first, last = sys.argv[1:6]
     chance = random.Random(seed)
-    with stompy.Outbox(path, url, retry_delay=(0.01, 0.05), max_tries=2, batch=20) as outbox:
+    with stompy.Outbox(path, url, backoff=stompy.Backoff(first=0.01, longest=0.05), attempts=2, batch=20) as outbox:
         for number in range(int(first), int(last)):
             destination = chance.choice(sys.argv[6:])
             print(destination, number, flush=True)
             outbox.put(destination, str(number))
             print("done", flush=True)
-        outbox.drain(150)
+        outbox.flush(timeout=150)
     """
 )
 

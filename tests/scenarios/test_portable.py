@@ -51,7 +51,7 @@ def group(connect: Connect, queue: str, topic: str) -> None:
     while len(taken) < 3:
         for subscription in subscriptions:
             while subscription.queued:
-                taken.append(subscription.receive(SOON).text)
+                taken.append(subscription.receive(timeout=SOON).text)
     assert taken == ["0", "1", "2"]
 
 
@@ -66,10 +66,10 @@ def prefetch(connect: Connect, queue: str, topic: str) -> None:
     connection = connect()
     subscription = connection.subscribe(queue, ack="client-individual", prefetch=1)
     send_all(connection, queue, "12")
-    first = subscription.receive(SOON)
+    first = subscription.receive(timeout=SOON)
     assert subscription.queued == 0
     acked(first)
-    assert subscription.receive(SOON).text == "2"
+    assert subscription.receive(timeout=SOON).text == "2"
 
 
 def selector(connect: Connect, queue: str, topic: str) -> None:
@@ -84,11 +84,11 @@ def durable(connect: Connect, queue: str, topic: str) -> None:
     name = topic.removeprefix("/topic/")
     owner = connect(client_id=name)
     owner.subscribe(topic, durable=name, ack="client-individual")
-    owner.disconnect()
+    owner.close()
     send_all(connect(), topic, ["meanwhile"])
     owner = connect(client_id=name)
     subscription = owner.subscribe(topic, durable=name, ack="client-individual")
-    message = subscription.receive(SOON)
+    message = subscription.receive(timeout=SOON)
     assert message.text == "meanwhile"
     acked(message)
     subscription.unsubscribe(delete=True)
@@ -97,7 +97,7 @@ def durable(connect: Connect, queue: str, topic: str) -> None:
 def browse(connect: Connect, queue: str, topic: str) -> None:
     connection = connect()
     send_all(connection, queue, "12")
-    assert [message.text for message in connection.subscribe(queue, browse=True)] == ["1", "2"]
+    assert [message.text for message in connection.browse(queue)] == ["1", "2"]
     assert len(left(connection, queue)) == 2
 
 
@@ -121,7 +121,7 @@ def nack(connect: Connect, queue: str, topic: str) -> None:
     connection = connect()
     subscription = connection.subscribe(queue, ack="client-individual")
     send_all(connection, queue, ["x"], persistent=True)
-    refused(subscription.receive(SOON))
+    refused(subscription.receive(timeout=SOON))
 
 
 def request(connect: Connect, queue: str, topic: str) -> None:

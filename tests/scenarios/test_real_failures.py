@@ -18,7 +18,7 @@ import pytest
 
 import stompy
 from stompy.dialects.brokers import dialect_named
-from stompy.testing.directions import Direction, Ending
+from stompy.testing.proxied import Direction, Ending
 from stompy.testing.proxy import FaultProxy
 from tests.support.conversation import Ways, converse, expected_endings, expected_messages
 from tests.support.durable import KINDS, NEWEST, SURVIVES, Durable, durable_or_skip
@@ -80,8 +80,8 @@ def consumed(broker: Durable, queue: str, count: int) -> list[stompy.Message]:
         subscription = conn.subscribe(queue, ack="client-individual")
         while True:
             try:
-                message = subscription.receive(SOON if len(messages) < count else QUIET)
-            except stompy.ReceiveTimeout:
+                message = subscription.receive(timeout=SOON if len(messages) < count else QUIET)
+            except stompy.ReceiveTimeoutError:
                 return messages
             message.ack()
             messages.append(message)
@@ -122,7 +122,7 @@ def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.C
         destination=queue,
         headers=SURVIVES,
         # The broker's silence ends a link, so that a broker that stands still is noticed.
-        options={**broker.options, "heartbeat": (1.0, 1.0), "connect_timeout": 5.0},
+        options={**broker.options, "heartbeat": (1.0, 1.0), "timeouts": stompy.Timeouts(connect=5.0)},
     )
     with FaultProxy(broker.url) as proxy:
         tally = Soak(plan, proxy, killed, paused).run()
@@ -148,9 +148,9 @@ def messages_of(conn: stompy.Connection, queue: str, count: int) -> list[bytes]:
     """Take at least `count` messages from a queue, and what else comes soon."""
     bodies: list[bytes] = []
     subscription = conn.subscribe(queue)
-    with contextlib.suppress(stompy.ReceiveTimeout):
+    with contextlib.suppress(stompy.ReceiveTimeoutError):
         while True:
-            bodies.append(subscription.receive(SOON if len(bodies) < count else QUIET).body)
+            bodies.append(subscription.receive(timeout=SOON if len(bodies) < count else QUIET).body)
     return bodies
 
 
@@ -160,13 +160,15 @@ def messages_of(conn: stompy.Connection, queue: str, count: int) -> list[bytes]:
 @ON_THE_NEWEST
 def test_an_outbox_delivers_in_order_when_the_broker_is_back(broker: Durable, queue: str, tmp_path: Path) -> None:
     broker.machine.kill()
-    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **broker.options) as outbox:
+    with stompy.Outbox(
+        tmp_path / "a.outbox", broker.url, backoff=stompy.Backoff(first=0.01, longest=0.2), **broker.options
+    ) as outbox:
         for number in range(200):
             outbox.put(queue, b"%d" % number)
         until(lambda: outbox.stats().last_error is not None)
         assert outbox.stats().waiting == 200
         broker.machine.start()
-        outbox.drain(SOON)
+        outbox.flush(timeout=SOON)
     assert first_copies(consumed(broker, queue, 200)) == [b"%d" % number for number in range(200)]
 
 
@@ -175,7 +177,9 @@ def test_an_outbox_loses_nothing_when_the_broker_is_killed_under_it(
     broker: Durable, queue: str, tmp_path: Path
 ) -> None:
     count = 1_000 * (MORE + 1)
-    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **broker.options) as outbox:
+    with stompy.Outbox(
+        tmp_path / "a.outbox", broker.url, backoff=stompy.Backoff(first=0.01, longest=0.2), **broker.options
+    ) as outbox:
 
         def put() -> None:
             for number in range(count):
@@ -189,7 +193,7 @@ def test_an_outbox_loses_nothing_when_the_broker_is_killed_under_it(
             broker.machine.start()
         putting.join(SOON)
         assert not putting.is_alive()
-        outbox.drain(SOON)
+        outbox.flush(timeout=SOON)
         assert outbox.stats().dead_letters == 0
     assert first_copies(consumed(broker, queue, count)) == [b"%d" % number for number in range(count)]
 
@@ -199,12 +203,13 @@ def test_an_outbox_waits_for_a_broker_that_stands_still(broker: Durable, queue: 
     options: dict[str, Any] = {
         **broker.options,
         "heartbeat": (1.0, 0.2),
-        "receipt_timeout": 2.0,
-        "connect_timeout": 1.0,
+        "timeouts": stompy.Timeouts(connect=1.0, receipt=2.0),
     }
-    with stompy.Outbox(tmp_path / "a.outbox", broker.url, retry_delay=(0.01, 0.2), **options) as outbox:
+    with stompy.Outbox(
+        tmp_path / "a.outbox", broker.url, backoff=stompy.Backoff(first=0.01, longest=0.2), **options
+    ) as outbox:
         outbox.put(queue, b"before")
-        outbox.drain(SOON)
+        outbox.flush(timeout=SOON)
         broker.machine.pause()
         try:
             for number in range(20):
@@ -212,14 +217,18 @@ def test_an_outbox_waits_for_a_broker_that_stands_still(broker: Durable, queue: 
             until(lambda: outbox.stats().last_error is not None)
         finally:
             broker.machine.unpause()
-        outbox.drain(SOON)
+        outbox.flush(timeout=SOON)
     assert first_copies(consumed(broker, queue, 21)) == [b"before", *(b"%d" % number for number in range(20))]
 
 
 @ON_THE_NEWEST
 def test_an_outbox_sets_aside_what_the_broker_refuses(broker: Durable, queue: str, tmp_path: Path) -> None:
     with stompy.Outbox(
-        tmp_path / "a.outbox", broker.url, max_tries=2, retry_delay=(0.01, 0.05), **broker.options
+        tmp_path / "a.outbox",
+        broker.url,
+        attempts=2,
+        backoff=stompy.Backoff(first=0.01, longest=0.05),
+        **broker.options,
     ) as outbox:
         refused: list[str] = []
         for number in range(20):
@@ -227,7 +236,7 @@ def test_an_outbox_sets_aside_what_the_broker_refuses(broker: Durable, queue: st
             if number % 10 == 5:
                 headers = broker.ways.poison[len(refused) % len(broker.ways.poison)]
                 refused.append(outbox.put(queue, b"poison", headers=headers))
-        outbox.drain(SOON)
+        outbox.flush(timeout=SOON)
         aside = list(outbox.dead_letters())
         assert [message.id for message in aside] == refused
         assert all(message.error_message for message in aside)
@@ -278,7 +287,7 @@ def messages_left(broker: Durable, queue: str, count: int) -> list[stompy.Messag
         conn.send(queue, b"the last", confirm=True)
         subscription = conn.subscribe(queue)
         while not last or len(left) < count:
-            message = subscription.receive(SOON)
+            message = subscription.receive(timeout=SOON)
             if message.body == b"the last":
                 last = True
             else:
@@ -305,19 +314,24 @@ def refused(proxy: FaultProxy) -> None:
 def test_a_connection_comes_back_when_the_network_does(
     broker: Durable, queue: str, fault: Callable[[FaultProxy], None]
 ) -> None:
-    policy = stompy.Reconnect(first_delay=0.01, max_delay=0.1)
-    options: dict[str, Any] = {**broker.options, "heartbeat": (1.0, 0.2), "connect_timeout": 1.0, "reconnect": policy}
+    policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.1))
+    options: dict[str, Any] = {
+        **broker.options,
+        "heartbeat": (1.0, 0.2),
+        "timeouts": stompy.Timeouts(connect=1.0),
+        "reconnect": policy,
+    }
     with FaultProxy(broker.url) as proxy, stompy.connect(proxy.url, **options) as conn:
         subscription = conn.subscribe(queue, ack="client-individual")
         conn.send(queue, b"before", confirm=True)
-        subscription.receive(SOON).ack(receipt=True)
+        subscription.receive(timeout=SOON).ack_async()
         fault(proxy)
         until(lambda: not conn.connected)
         proxy.heal()
         proxy.cut("rst")  # what was swallowed stays so
         until(lambda: conn.connected)
         conn.send(queue, b"after", confirm=True, timeout=SOON)
-        while (message := subscription.receive(SOON)).body != b"after":
+        while (message := subscription.receive(timeout=SOON)).body != b"after":
             assert message.redelivered
             message.ack()
 
@@ -331,4 +345,4 @@ def test_a_chopped_and_slow_network_only_takes_longer(broker: Durable, queue: st
             subscription = conn.subscribe(queue)
             body = bytes(range(256))
             conn.send(queue, body, confirm=True)
-            assert subscription.receive(SOON).body == body
+            assert subscription.receive(timeout=SOON).body == body

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from stompy.errors import StompTimeout
+from stompy.errors import StompTimeoutError
 from stompy.frames.frame import Frame
 from tests.scenarios.acts import SOON, Recorder, left
 from tests.scenarios.conftest import Connect, Expect, Raw
 from tests.support.peer import until
+from tests.support.receipts import outcome_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.scenario("receipts")]
 
@@ -21,9 +22,9 @@ def test_many_receipts_may_be_in_flight(connect: Connect, queue: str, expect: Ex
     heard = Recorder()
     connection = connect(listeners=[heard])
     headers = {"persistent": "true"} if persistent else {}
-    receipts = [connection.send(queue, str(number), receipt=True, headers=headers) for number in range(200)]
+    receipts = [connection.send_async(queue, str(number), headers=headers) for number in range(200)]
     connection.flush(timeout=SOON)
-    assert all(receipt.outcome == "confirmed" for receipt in receipts)
+    assert all(outcome_of(receipt) == "confirmed" for receipt in receipts)
     until(lambda: len(heard.receipts) == 200)
     asked = [receipt.id for receipt in receipts]
     came = [frame.headers["receipt-id"] for frame in heard.receipts]
@@ -58,7 +59,7 @@ def test_the_receipt_of_a_send_in_a_transaction(raw: Raw, queue: str, expect: Ex
     client.say(end, {"transaction": "t", "receipt": "end"})
     client.say("SEND", {"destination": f"{queue}.other", "receipt": "last"}, b"x")
     frames, _ = client.until(_receipt("last"))
-    with contextlib.suppress(StompTimeout):
+    with contextlib.suppress(StompTimeoutError):
         frames += client.until(_receipt("send"), within=0.5 if not at_once else 0.0)[0]
     late = [frame.headers["receipt-id"] for frame in frames if frame.headers["receipt-id"] in ("send", "end")]
     expect(f"receipt-in-tx-{end}", f"at once: {' '.join(at_once) or 'nothing'}; then: {' '.join(late)}")
@@ -76,17 +77,17 @@ def test_receipts_asked_for_just_before_disconnect(raw: Raw, connect: Connect, q
 
 def test_disconnect_waits_for_what_it_was_asked_to_confirm(connect: Connect, queue: str) -> None:
     connection = connect()
-    receipts = [connection.send(queue, "x", receipt=True) for _ in range(50)]
+    receipts = [connection.send_async(queue, "x") for _ in range(50)]
     connection.flush(timeout=SOON)
-    connection.disconnect()
-    assert {receipt.outcome for receipt in receipts} == {"confirmed"}
+    connection.close()
+    assert {outcome_of(receipt) for receipt in receipts} == {"confirmed"}
 
 
 def test_what_send_took_is_there_after_the_connection_was_closed(connect: Connect, queue: str) -> None:
     first = connect()
     for number in range(50):
         first.send(queue, str(number))
-    first.disconnect()
+    first.close()
     assert [message.text for message in left(connect(), queue)] == [str(number) for number in range(50)]
 
 

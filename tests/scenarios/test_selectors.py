@@ -6,12 +6,11 @@ import contextlib
 
 import pytest
 
-from stompy.broker.conditions import Evaluation
-from stompy.broker.message import Message
+from stompy.broker.message import StoredMessage
 from stompy.broker.options import send_options
 from stompy.broker.profiles.known import profile_named
-from stompy.broker.selector import compiled
-from stompy.errors import StompTimeout
+from stompy.broker.selector import Evaluation, compiled
+from stompy.errors import StompTimeoutError
 from stompy.frames.frame import Pairs
 from stompy.frames.grammar import Version, grammar_of
 from tests.scenarios.conftest import Raw
@@ -35,7 +34,7 @@ def selected_here(selector: str, times: Pairs, ways: Evaluation) -> set[int]:
     for number, headers in enumerate(HEADERS):
         pairs = [*headers.items(), *times]
         options = send_options(headers.get, 0.0)
-        message = Message(pairs, destination="/topic/a", body=b"", grammar=grammar, options=options)
+        message = StoredMessage(pairs, destination="/topic/a", body=b"", grammar=grammar, options=options)
         if compiled(selector, ways).matches(message.shared.lookup):
             chosen.add(number)
     return chosen
@@ -62,7 +61,7 @@ def test_selectors_choose_the_same_messages_everywhere(candidate: Candidate, raw
     }
     chosen: dict[str, set[int]] = {str(number): set() for number in range(len(SELECTORS))}
     ended: set[str] = set()
-    with contextlib.suppress(StompTimeout):
+    with contextlib.suppress(StompTimeoutError):
         # Artemis may deliver the end before what was sent before it.
         while len(ended) < len(SELECTORS) or any(wanted - chosen[id] for id, wanted in expected.items()):
             frame = client.frame()

@@ -17,12 +17,12 @@ pytestmark = pytest.mark.broker
 @pytest.mark.scenario("ack: auto")
 def test_an_automatic_subscription_consumes_by_receiving(connect: Connect, queue: str, expect: Expect) -> None:
     first = connect()
-    subscription = first.subscribe(queue)
+    subscription = first.subscribe(queue, ack="auto")
     send_all(first, queue, "x")
     message = subscription.receive(timeout=SOON)
     with pytest.raises(stompy.AckError, match="auto"):
         message.ack()
-    first.disconnect()
+    first.close()
     expect("ack-auto", seen(left(connect(), queue)), message.frame)
 
 
@@ -35,7 +35,7 @@ def test_a_cumulative_ack_covers_what_came_before(connect: Connect, queue: str, 
     acked(messages[1])
     with pytest.raises(stompy.AckError):
         messages[0].ack()
-    first.disconnect()
+    first.close()
     expect("ack-client", seen(left(connect(), queue)))
 
 
@@ -73,7 +73,7 @@ def test_what_was_acknowledged_one_by_one_is_gone(connect: Connect, queue: str, 
     messages = [subscription.receive(timeout=SOON) for _ in range(4)]
     for place in (3, 1):
         acked(messages[place])
-    first.disconnect()
+    first.close()
     expect("ack-individual", seen(left(connect(), queue)), messages[0].frame)
 
 
@@ -96,7 +96,7 @@ def test_stompys_own_ack_after_unsubscribe(connect: Connect, queue: str, expect:
     subscription = connection.subscribe(queue, ack="client-individual")
     send_all(connection, queue, ["x"])
     message = subscription.receive(timeout=SOON)
-    subscription.unsubscribe()
+    subscription.close()
     try:
         acked(message)
     except stompy.AckError:
@@ -115,7 +115,7 @@ def test_what_a_nack_covers(connect: Connect, queue: str, expect: Expect, ack: A
     messages = [subscription.receive(timeout=SOON) for _ in range(3)]
     refused(messages[1])
     again = until_end(connection, subscription)
-    connection.disconnect()
+    connection.close()
     expect(f"nack-{ack}", f"again: {seen(again)}; left: {seen(left(connect(), queue))}")
 
 
@@ -166,7 +166,7 @@ def test_where_a_message_ends_whose_handler_always_raises(
         connection.send(queue, mark, confirm=True)
         until(lambda mark=mark: mark in taken)  # type: ignore[misc]
         quiet, before = quiet + 1 if taken.count(poison) == before else 0, taken.count(poison)
-    connection.disconnect()
+    connection.close()
     other = connect()
     still = [one for one in left(other, queue) if one.text == poison]
     dead = [one for one in left(other, candidate.dead_letters) if one.text == poison]
@@ -181,14 +181,14 @@ def test_a_message_that_is_not_wanted_again(connect: Connect, queue: str, expect
     connection = connect()
     subscription = connection.subscribe(queue, ack="client-individual")
     send_all(connection, queue, ["x"])
-    message = subscription.receive(SOON)
+    message = subscription.receive(timeout=SOON)
     try:
         message.nack(requeue=False)
     except stompy.ConfigurationError:
         expect("nack-drop", REFUSED)
         return
     again = seen(until_end(connection, subscription))
-    connection.disconnect()
+    connection.close()
     expect("nack-drop", f"again: {again}; left: {seen(left(connect(), queue))}")
 
 
@@ -204,8 +204,8 @@ def test_dead_letters_where_they_must_be_asked_for(connect: Connect, queue: str,
     headers = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}.dead"}
     subscription = connection.subscribe(queue, ack="client-individual", headers=headers)
     connection.send(f"/amq/queue/{name}", "poison", confirm=True)
-    subscription.receive(SOON).nack(requeue=False)
-    message = dead.receive(SOON)
+    subscription.receive(timeout=SOON).nack(requeue=False)
+    message = dead.receive(timeout=SOON)
     expect("nack-exchange", message.text, message.frame)
 
 
@@ -228,14 +228,14 @@ def test_what_was_not_acked_comes_again_to_somebody_else(
 ) -> None:
     first, second = connect(), connect()
     send_all(first, queue, ["x"])
-    message = first.subscribe(queue, ack="client-individual").receive(SOON)
+    message = first.subscribe(queue, ack="client-individual").receive(timeout=SOON)
     assert not message.redelivered
     if how == "disconnect":
-        first.disconnect()
+        first.close()
     else:
         first._links.link.transport.shutdown()
         until(lambda: not first.connected)
-    again = second.subscribe(queue, ack="client-individual").receive(SOON)
+    again = second.subscribe(queue, ack="client-individual").receive(timeout=SOON)
     with pytest.raises(stompy.AckError):
         message.ack()
     acked(again)
@@ -247,10 +247,10 @@ def test_unsubscribing_gives_back_what_was_not_acked(connect: Connect, queue: st
     connection = connect()
     subscription = connection.subscribe(queue, ack="client-individual")
     send_all(connection, queue, ["x"])
-    subscription.receive(SOON)
-    subscription.unsubscribe()
+    subscription.receive(timeout=SOON)
+    subscription.close()
     now = left(connection, queue)
-    connection.disconnect()
+    connection.close()
     then = left(connect(), queue)
     expect("unsubscribe-gives-back", f"at once: {seen(now)}; when it disconnects: {seen(then)}")
 
@@ -267,11 +267,11 @@ def test_how_often_a_message_is_redelivered_when_connections_are_lost(
         put_back(connection)
         subscription = connection.subscribe(queue, ack="client-individual")
         connection.send(queue, "end", confirm=True)
-        message = subscription.receive(SOON)
+        message = subscription.receive(timeout=SOON)
         if message.text != "x":
             break
         frames.append(message.frame)
-        connection.disconnect()
+        connection.close()
     expect("redelivery-limit", len(frames), frames[-1])
 
 
@@ -297,15 +297,15 @@ def test_a_consumer_with_prefetch_1_leaves_the_rest_to_the_others(connect: Conne
     slow, quick = connect(), connect()
     mine = slow.subscribe(queue, ack="client-individual", prefetch=1)
     send_all(slow, queue, "a")
-    held = mine.receive(SOON)
+    held = mine.receive(timeout=SOON)
     theirs = quick.subscribe(queue, ack="client-individual", prefetch=1)
     send_all(slow, queue, "bcd")
     for body in "bcd":
-        message = theirs.receive(SOON)
+        message = theirs.receive(timeout=SOON)
         assert message.text == body
         acked(message)
     assert mine.queued == 0
-    theirs.unsubscribe()
+    theirs.close()
     send_all(slow, queue, "e")
     held.ack()
-    assert mine.receive(SOON).text == "e"
+    assert mine.receive(timeout=SOON).text == "e"

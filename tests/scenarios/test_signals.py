@@ -10,6 +10,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tests.support.peer import WITHIN, until
 from tests.support.seed import SEED_SETTING, chance
 from tests.support.strikes import Strike
 
-QUICK = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
 HANDING_OVER = (" receive", " __iter__", " _next_of_loop")
 SAMPLE = 40
 """Places that are struck of each call in the usual run; all of them where the suite is run in a long run."""
@@ -41,7 +42,7 @@ class Room:
 
     def __init__(self, broker: Broker, **options: Any) -> None:
         self.broker = broker
-        self.options = {"reconnect": QUICK, "heartbeat": (0, 0), "send_timeout": 5.0, **options}
+        self.options = {"reconnect": QUICK, "heartbeat": (0, 0), "timeouts": stompy.Timeouts(send=5.0), **options}
         self.elsewhere = concurrent.futures.ThreadPoolExecutor(1, "test-elsewhere")
         self.connection = self.connect()
         self.inbox = self.connection.subscribe("/queue/inbox", ack="client-individual")
@@ -68,7 +69,7 @@ class Room:
         """Acknowledge the message that was taken, unless it is, or its link is over."""
         message = self.taken
         if message is not None and message._link.alive and message.settled is None:
-            message.ack(receipt=True)
+            message.ack_async()
 
     def abort(self) -> None:
         """Abort the transaction: a signal as the block ends may leave it open, as nothing in Python could prevent."""
@@ -81,18 +82,18 @@ class Room:
         """Use the connection, also from another thread, and look that nothing is held or counted any more."""
         self.abort()
         self.connection.send("/queue/health", "here")
-        assert self.health.receive(5.0).text == "here"
+        assert self.health.receive(timeout=5.0).text == "here"
         self.elsewhere.submit(self._check).result(WITHIN)
 
     def _check(self) -> None:
         connection = self.connection
         if self.other is not None:
-            self.other.unsubscribe()
+            self.other.close()
         connection.send("/queue/health", "well", confirm=True, timeout=5.0)
-        assert self.health.receive(5.0).text == "well"
+        assert self.health.receive(timeout=5.0).text == "well"
         while self.inbox.queued:
             with contextlib.suppress(stompy.AckError):  # of a link that is over
-                self.inbox.receive(0).ack()
+                self.inbox.receive(timeout=0).ack()
         until(lambda: connection.stats().receipts_pending == 0, within=5.0)
         stats = connection.stats()
         assert (stats.subscriptions - self._replies(connection), stats.unconfirmed) == (1, 0)
@@ -108,8 +109,8 @@ class Room:
         return sum(one.destination.startswith("/temp-queue/") for one in connection._subscriptions.all())
 
     def close(self) -> None:
-        self.connection.disconnect()
-        self.helper.disconnect()
+        self.connection.close()
+        self.helper.close()
         self.elsewhere.shutdown()
 
 
@@ -127,7 +128,7 @@ def send(room: Room) -> None:
 
 
 def send_receipt(room: Room) -> None:
-    room.connection.send("/queue/a", {"a": 1}, receipt=True)
+    room.connection.send_async("/queue/a", {"a": 1})
 
 
 def confirm(room: Room) -> None:
@@ -135,13 +136,13 @@ def confirm(room: Room) -> None:
 
 
 def flush(room: Room) -> None:
-    room.connection.send("/queue/a", "body", receipt=True)
+    room.connection.send_async("/queue/a", "body")
     room.connection.flush()
 
 
 def batch(room: Room) -> None:
     with room.connection.batch():
-        room.connection.send("/queue/a", "1", receipt=True)
+        room.connection.send_async("/queue/a", "1")
         room.connection.send("/queue/a", "2")
 
 
@@ -217,14 +218,14 @@ def test_a_call_that_is_struck_leaves_the_connection_usable(room: Room, call: Ca
     sweep(room, lambda: call(room))
 
 
-@pytest.mark.parametrize("room", [{"resend_unconfirmed": True}], indirect=True)
+@pytest.mark.parametrize("room", [{"reconnect": replace(QUICK, resend_unconfirmed=True)}], indirect=True)
 @pytest.mark.parametrize("call", [confirm, batch], ids=lambda call: call.__name__)
 def test_so_does_one_whose_send_is_kept(room: Room, call: Callable[[Room], None]) -> None:
     sweep(room, lambda: call(room))
 
 
 def receive(room: Room) -> None:
-    room.taken = room.inbox.receive(WITHIN)
+    room.taken = room.inbox.receive(timeout=WITHIN)
 
 
 def iterate(room: Room) -> None:
@@ -251,7 +252,7 @@ def test_a_receive_that_is_struck_leaves_its_message_in_the_inbox(room: Room, ca
 def test_a_message_whose_ack_is_struck_is_settled_or_can_be(room: Room, command: str) -> None:
     def prepare() -> None:
         room.fill()
-        room.taken = room.inbox.receive(WITHIN)
+        room.taken = room.inbox.receive(timeout=WITHIN)
 
     def work() -> None:
         assert room.taken is not None
@@ -263,7 +264,7 @@ def test_a_message_whose_ack_is_struck_is_settled_or_can_be(room: Room, command:
 def test_a_transaction_that_is_struck_leaves_its_messages_to_be_settled(room: Room) -> None:
     def prepare() -> None:
         room.fill()
-        room.taken = room.inbox.receive(WITHIN)
+        room.taken = room.inbox.receive(timeout=WITHIN)
         room.transaction = None
 
     def work() -> None:
@@ -283,14 +284,14 @@ def test_a_disconnect_that_is_struck_can_be_made_again(room: Room) -> None:
     made: list[stompy.Connection] = []
 
     def look(strike: Strike) -> None:
-        room.elsewhere.submit(made[-1].disconnect).result(WITHIN)
+        room.elsewhere.submit(made[-1].close).result(WITHIN)
         assert not made[-1].connected
         name = made[-1]._links._name
         until(lambda: not [one for one in threading.enumerate() if f"-{name}-" in one.name])
 
     sweep(
         room,
-        lambda: made[-1].disconnect(),
+        lambda: made[-1].close(),
         look,
         prepare=lambda: made.append(room.connect()),
     )
@@ -306,7 +307,7 @@ def test_threads_that_send_and_are_struck_by_real_signals_go_on_sending(room: Ro
     def send_on() -> int:
         count = 0
         while not over.is_set():
-            with contextlib.suppress(stompy.ConnectionLost):  # of the link that a half-sent frame ended
+            with contextlib.suppress(stompy.ConnectionLostError):  # of the link that a half-sent frame ended
                 room.connection.send("/queue/a", "other")
                 count += 1
         return count
@@ -322,7 +323,7 @@ def test_threads_that_send_and_are_struck_by_real_signals_go_on_sending(room: Ro
                 # Again a second later: what is raised in a `__del__` is printed by Python, and reaches nobody.
                 signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.0005, 0.005), 1.0)
                 while True:
-                    with contextlib.suppress(stompy.ConnectionLost):
+                    with contextlib.suppress(stompy.ConnectionLostError):
                         room.connection.send("/queue/a", "mine")
                         sent += 1
             except KeyboardInterrupt:
@@ -341,19 +342,19 @@ def test_a_signal_handler_may_disconnect_in_the_middle_of_a_send(room: Room) -> 
     made: list[stompy.Connection] = []
 
     def handle() -> BaseException:
-        made[-1].disconnect(timeout=0.05)  # its threads may wait for a lock of the very send
+        made[-1].close(timeout=0.05)  # its threads may wait for a lock of the very send
         return KeyboardInterrupt()
 
     def work() -> None:
-        made[-1].send("/queue/a", "body", receipt=True)
+        made[-1].send_async("/queue/a", "body")
 
     places = Strike(None)
     made.append(room.connect())
     places.run(work)
-    made[-1].disconnect()
+    made[-1].close()
     for place in chosen(places.places):
         made.append(room.connect())
         strike = Strike(place, handle)
         strike.run(work)
         assert not made[-1].connected, strike.where
-        room.elsewhere.submit(made[-1].disconnect).result(WITHIN)
+        room.elsewhere.submit(made[-1].close).result(WITHIN)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from stompy.broker import Broker
-from stompy.broker.message import Message
-from stompy.broker.publisher import Publisher
+from stompy.broker.message import StoredMessage
+from stompy.broker.publisher import BrokerPublisher
 from stompy.testing.proxy import FaultProxy
 from tests.support.soak import Soak, SoakError
 from tests.support.soak_plan import Plan, Resending, Tally
@@ -24,7 +24,7 @@ def restarting(broker: Broker) -> Callable[[], None]:
 
     def restart() -> None:
         if next(away):
-            broker.stop()
+            broker.close()
             broker.start()
         else:
             broker.restart()
@@ -83,29 +83,29 @@ def test_the_soak_notices_a_message_that_was_confirmed_and_lost(monkeypatch: pyt
 
 
 def test_the_soak_notices_a_duplicate_that_nobody_could_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice(publish: Publish, publisher: Publisher, message: Message) -> None:
+    def twice(publish: Publish, publisher: BrokerPublisher, message: StoredMessage) -> None:
         publish(publisher, message)
         publish(publisher, message.moved(message.destination, (("soak-id", "another"),)))
 
     check_noticed(twice, "came twice, without a flag", monkeypatch)
 
 
-Publish = Callable[[Publisher, Message], None]
+Publish = Callable[[BrokerPublisher, StoredMessage], None]
 
 
 def check_noticed(
-    instead: Callable[[Publish, Publisher, Message], None], words: str, monkeypatch: pytest.MonkeyPatch
+    instead: Callable[[Publish, BrokerPublisher, StoredMessage], None], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Let the broker treat one message in another way, and see that the soak fails."""
-    publish, numbers = Publisher.publish, itertools.count(1)
+    publish, numbers = BrokerPublisher.publish, itertools.count(1)
 
-    def treat(publisher: Publisher, message: Message, sender: str | None = None) -> None:
+    def treat(publisher: BrokerPublisher, message: StoredMessage, sender: str | None = None) -> None:
         if next(numbers) == 100:
             instead(publish, publisher, message)
         else:
             publish(publisher, message)
 
-    monkeypatch.setattr(Publisher, "publish", treat)
+    monkeypatch.setattr(BrokerPublisher, "publish", treat)
     plan = Plan(messages=400, cuts=0, restarts=0, window=20, seed=1, resending="producer", patience=0.5)
     with pytest.raises(SoakError, match=words):
         soak(plan)

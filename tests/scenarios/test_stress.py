@@ -52,7 +52,7 @@ def test_twenty_threads_wait_for_receipts_beside_handlers_that_send(broker: Brok
 
 def test_both_windows_full_with_sends_from_handlers(broker: Broker, calling: Calling) -> None:
     body = b"x" * 60_000
-    with stompy.connect(broker.url, inbox=stompy.InboxLimits(max_messages=5)) as conn:
+    with stompy.connect(broker.url, limits=stompy.Limits(max_inbox_messages=5)) as conn:
         seen: list[int] = []
 
         def forward(message: stompy.Message) -> None:
@@ -82,7 +82,7 @@ def test_acks_from_four_threads_leave_nothing_behind(broker: Broker, calling: Ca
 
         def consume() -> None:
             while left.acquire(blocking=False):
-                message = subscription.receive(20)
+                message = subscription.receive(timeout=20)
                 seen.append(message.body)
                 message.ack()
 
@@ -100,7 +100,7 @@ def test_subscribing_and_unsubscribing_beside_a_flood(broker: Broker, calling: C
 
         def flood() -> None:
             while not done.is_set():
-                conn.send("/topic/flood", "x", receipt=True)
+                conn.send_async("/topic/flood", "x")
                 conn.flush(timeout=20)
 
         flooding = calling(flood)
@@ -110,7 +110,7 @@ def test_subscribing_and_unsubscribing_beside_a_flood(broker: Broker, calling: C
                 heard = threading.Event()
                 subscription = conn.subscribe("/topic/flood", lambda _: heard.set(), own_thread=own_thread)  # noqa: B023
                 assert heard.wait(20)
-                subscription.unsubscribe()
+                subscription.close()
 
         for call in [calling(partial(come_and_go, own)) for own in (True, False, True, False)]:
             call.result()
@@ -134,19 +134,19 @@ def batching(conn: stompy.Connection) -> None:
 
 def subscribing(conn: stompy.Connection) -> None:
     while True:
-        conn.subscribe("/queue/b", lambda message: None, own_thread=True).unsubscribe()
+        conn.subscribe("/queue/b", lambda message: None, own_thread=True).close()
 
 
 def receiving(conn: stompy.Connection) -> None:
     subscription = conn.subscribe("/queue/a", ack="client-individual")
     while True:
-        subscription.receive(20).ack()
+        subscription.receive(timeout=20).ack()
 
 
 def iterating(conn: stompy.Connection) -> None:
     for message in conn.subscribe("/queue/a", ack="client-individual"):
         message.ack()
-    raise stompy.NotConnected("the iteration ended with the connection, as it should")
+    raise stompy.NotConnectedError("the iteration ended with the connection, as it should")
 
 
 def transacting(conn: stompy.Connection) -> None:
@@ -165,7 +165,7 @@ ACTIONS = [sending, batching, subscribing, receiving, iterating, transacting, as
 
 def ends_well(call: Call) -> None:
     """Whether a call that was running when the connection closed ends with an error of ours that says so."""
-    with pytest.raises((stompy.NotConnected, stompy.ConnectionLost, stompy.AckError)):
+    with pytest.raises((stompy.NotConnectedError, stompy.ConnectionLostError, stompy.AckError)):
         call.result()
 
 
@@ -177,7 +177,7 @@ def test_a_close_ends_whatever_is_running(
         conn = stompy.connect(broker.url, heartbeat=(5, 5))
         calls = [calling(partial(action, conn)) for _ in range(3)]
         conn.send("/queue/a", b"x", confirm=True)
-        conn.disconnect(timeout=20)
+        conn.close(timeout=20)
         for call in calls:
             ends_well(call)
     assert broker.stats().errors == 0
@@ -186,11 +186,11 @@ def test_a_close_ends_whatever_is_running(
 def test_a_close_ends_everything_at_once(broker: Broker, calling: Calling) -> None:
     choice = random.Random(7)
     for _ in range(5):
-        conn = stompy.connect(broker.url, heartbeat=(5, 5), inbox=stompy.InboxLimits(max_messages=20))
+        conn = stompy.connect(broker.url, heartbeat=(5, 5), limits=stompy.Limits(max_inbox_messages=20))
         calls = [calling(partial(action, conn)) for action in ACTIONS * 2]
         for _ in range(choice.randrange(5)):
             conn.send("/queue/a", b"x", confirm=True)
-        closers = [calling(partial(conn.disconnect, timeout=20)) for _ in range(3)]
+        closers = [calling(partial(conn.close, timeout=20)) for _ in range(3)]
         for closer in closers:
             closer.result()
         for call in calls:
@@ -204,10 +204,10 @@ def test_a_broker_that_goes_ends_whatever_is_running(calling: Calling) -> None:
         conn = stompy.connect(broker.url, heartbeat=(5, 5))
         calls = [calling(partial(action, conn)) for action in ACTIONS]
         conn.send("/queue/a", b"x", confirm=True)
-        broker.stop()
+        broker.close()
         for call in calls:
             ends_well(call)
-        conn.disconnect()
+        conn.close()
 
 
 def test_many_short_connections_leave_nothing(broker: Broker, calling: Calling) -> None:

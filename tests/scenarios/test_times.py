@@ -73,5 +73,5 @@ def test_a_delayed_message_comes_later(connect: Connect, queue: str, expect: Exp
         expect("delay", REFUSED)
         return
     send_all(connection, queue, ["at once"])
-    first, second = (subscription.receive(SOON) for _ in range(2))
+    first, second = (subscription.receive(timeout=SOON) for _ in range(2))
     expect("delay", f"{first.text}, {second.text}", second.frame)

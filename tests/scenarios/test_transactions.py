@@ -38,7 +38,7 @@ def test_nothing_of_a_transaction_is_seen_before_its_commit(connect: Connect, qu
         connection.send(queue, "outside", confirm=True)
         assert texts(subscription, 1) == ["outside"]
         assert subscription.queued == 0
-    assert subscription.receive(SOON).body.strip() == b"inside"
+    assert subscription.receive(timeout=SOON).body.strip() == b"inside"
 
 
 @pytest.mark.requirement("TXN-04")
@@ -50,7 +50,7 @@ def test_transactions_side_by_side_do_not_mix(connect: Connect, queue: str) -> N
         dropped.send(queue, b"dropped" + b" " * 70_000)
         raise ZeroDivisionError
     connection.send(queue, b"last")
-    assert [subscription.receive(SOON).body.strip() for _ in range(2)] == [b"kept", b"last"]
+    assert [subscription.receive(timeout=SOON).body.strip() for _ in range(2)] == [b"kept", b"last"]
 
 
 def test_a_transaction_open_at_disconnect_does_not_happen(connect: Connect, queue: str) -> None:
@@ -58,13 +58,13 @@ def test_a_transaction_open_at_disconnect_does_not_happen(connect: Connect, queu
     transaction = first.transaction()
     transaction.__enter__()
     transaction.send(queue, b"never" * 20_000)
-    first.disconnect()
+    first.close()
     assert left(connect(), queue) == []
 
 
 def test_a_transaction_of_a_lost_connection_does_not_happen(connect: Connect, queue: str) -> None:
     first = connect()
-    with pytest.raises(stompy.ConnectionLost), first.transaction() as transaction:  # noqa: PT012 - the block
+    with pytest.raises(stompy.ConnectionLostError), first.transaction() as transaction:  # noqa: PT012 - the block
         transaction.send(queue, b"never" * 20_000)
         first._links.link.transport.shutdown()
         transaction.send(queue, b"never" * 20_000)
@@ -83,7 +83,7 @@ def test_moving_a_message_is_all_or_nothing(connect: Connect, queue: str, expect
             expect("tx-move", REFUSED)
             return
         transaction.send(f"{queue}.target", message.body)
-    first.disconnect()
+    first.close()
     second = connect()
     moved = left(second, f"{queue}.target")
     expect("tx-move", f"target: {seen(moved)}; source: {seen(left(second, queue))}")
@@ -113,7 +113,7 @@ def test_an_ack_in_an_aborted_transaction(connect: Connect, queue: str, expect: 
         frames.append(refused.frame)
     else:
         answer = "RECEIPT"
-    connection.disconnect()
+    connection.close()
     expect("tx-ack-aborted", f"again: {again}; the same ACK: {answer}; left: {seen(left(connect(), queue))}", *frames)
 
 
@@ -130,7 +130,7 @@ def test_an_ack_in_a_transaction_that_is_lost(connect: Connect, queue: str, expe
         expect("tx-ack-lost", REFUSED)
         return
     transaction.send(f"{queue}.large", b"x" * 70_000)  # so that it has left
-    connection.disconnect()
+    connection.close()
     expect("tx-ack-lost", f"left: {seen(left(connect(), queue))}")
 
 
@@ -152,7 +152,7 @@ def test_a_refusal_in_a_transaction(connect: Connect, queue: str, expect: Expect
         return
     else:
         again = seen(until_end(connection, subscription))
-    connection.disconnect()
+    connection.close()
     expect("tx-nack", f"{again}; left: {seen(left(connect(), queue))}", *frames)
 
 

@@ -16,13 +16,13 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.connection.connecting import ConnectOptions, connect
-from stompy.connection.connection import Connection
-from stompy.connection.sending import SendArguments
-from stompy.outbox.outbox import _OWN_OPTIONS
+from stompy.dialects.options import SEND_OPTIONS
 from stompy.testing.brokers.settings import BrokerSettings
 from stompy.testing.containers import ActiveMQContainer, BrokerOptions
 
 QUIET = (0.0, 0.0)
+OWN_OPTIONS = ("url", "reconnect", "listeners", "name", "misspelt")
+"""What an outbox and a worker give `connect` themselves."""
 
 
 class Order(TypedDict):
@@ -38,25 +38,21 @@ def url() -> Iterator[str]:
         yield broker.url
 
 
-def test_a_receipt_that_was_asked_for_needs_no_look(url: str) -> None:
+def test_a_send_returns_nothing_and_one_in_flight_its_receipt(url: str) -> None:
     with stompy.connect(url, heartbeat=QUIET) as conn:
-        conn.send("/queue/a", "x", receipt=True).wait()
-        conn.send("/queue/a", "x", receipt=True, content_length=True, timeout=5).wait()
-        sure: stompy.Receipt = conn.send("/queue/a", "x", confirm=True, headers={"n": 1})
-        both: stompy.Receipt = conn.send("/queue/a", "x", receipt=True, confirm=True)
-        assert sure.outcome == both.outcome == "confirmed"
-        perhaps: stompy.Receipt | None = conn.send("/queue/a", "x")
-        assert perhaps is None
-        for wanted in (True, False):
-            perhaps = conn.send("/queue/a", "x", receipt=wanted)
-            assert (perhaps is not None) is wanted
+        receipt: stompy.Receipt = conn.send_async("/queue/a", "x", content_length=True, timeout=5)
+        receipt.result()
+        for confirm in (True, False):
+            nothing: None = conn.send("/queue/a", "x", confirm=confirm, headers={"n": 1})  # type: ignore[func-returns-value]
+            assert nothing is None
         subscription = conn.subscribe("/queue/a", ack="client-individual")
-        subscription.receive(5).ack(receipt=True).wait()
-        nothing: stompy.Receipt | None = subscription.receive(5).ack()
-        assert nothing is None
-        subscription.receive(5).nack(receipt=True).wait()
-        with pytest.raises(AttributeError):
-            conn.send("/queue/a").wait()  # type: ignore[union-attr]
+        subscription.receive(timeout=5).ack_async().result()
+        for confirm in (True, False):
+            nothing = subscription.receive(timeout=5).ack(confirm=confirm)  # type: ignore[func-returns-value]
+            assert nothing is None
+        conn.send("/queue/a", "x")
+        subscription.receive(timeout=5).nack_async(requeue=None).result()
+        subscription.receive(timeout=5).nack(confirm=True)
 
 
 def test_a_body_is_what_can_be_sent(url: str) -> None:
@@ -70,28 +66,31 @@ def test_a_body_is_what_can_be_sent(url: str) -> None:
         conn.send("/queue/a", counts)
         conn.send("/queue/a", nested)
         with pytest.raises(stompy.LocalProtocolError, match="body of object"):
-            conn.send("/queue/a", object())  # type: ignore[call-overload]
+            conn.send("/queue/a", object())  # type: ignore[arg-type]
         with pytest.raises(stompy.LocalProtocolError, match="body of set"):
-            conn.send("/queue/a", {"a"})  # type: ignore[call-overload]
+            conn.send("/queue/a", {"a"})  # type: ignore[arg-type]
         with pytest.raises(stompy.LocalProtocolError, match="a body cannot be None"):
-            conn.send("/queue/a", None)  # type: ignore[call-overload]
+            conn.send("/queue/a", None)  # type: ignore[arg-type]
         with pytest.raises(stompy.LocalProtocolError, match="a body cannot be None"):
             conn.request("/queue/a", None)  # type: ignore[arg-type]
         with conn.transaction() as transaction, pytest.raises(stompy.LocalProtocolError, match="a body cannot be None"):
             transaction.send("/queue/a", None)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="prioritty"):
-            conn.send("/queue/a", "x", prioritty=4)  # type: ignore[call-overload]
+        for send in (conn.send, conn.send_async, conn.request):
+            with pytest.raises(stompy.ConfigurationError, match=r"no option 'prioritty'; did you mean 'priority'\?"):
+                send("/queue/a", "x", prioritty=4)  # type: ignore[call-arg]
 
 
 def test_options_are_known_by_name_and_type(url: str, tmp_path: Path) -> None:
     with (
-        stompy.Outbox(tmp_path / "outbox", url, receipt_timeout=5.0, heartbeat=QUIET, login="ann") as outbox,
+        stompy.Outbox(
+            tmp_path / "outbox", url, timeouts=stompy.Timeouts(receipt=5.0), heartbeat=QUIET, login="ann"
+        ) as outbox,
         pytest.raises(stompy.LocalProtocolError, match="a body cannot be None"),
     ):
         outbox.put("/queue/a", None)  # type: ignore[arg-type]
-    with pytest.raises(stompy.ConfigurationError, match="receipt_timeout"):
-        stompy.Outbox(tmp_path / "outbox", url, receipt_timeout="5")  # type: ignore[arg-type]
-    with pytest.raises(stompy.ConfigurationError, match="no setting 'speed'"):
+    with pytest.raises(stompy.ConfigurationError, match="receipt"):
+        stompy.Outbox(tmp_path / "outbox", url, timeouts=stompy.Timeouts(receipt="5"))  # type: ignore[arg-type]
+    with pytest.raises(stompy.ConfigurationError, match="no option 'speed'"):
         stompy.Outbox(tmp_path / "outbox", url, speed=5)  # type: ignore[call-arg]
     ActiveMQContainer(users={"ann": "secret"}, memory_limit=1_000_000)
     with pytest.raises(stompy.ConfigurationError, match="no such option of a broker: user"):
@@ -101,14 +100,9 @@ def test_options_are_known_by_name_and_type(url: str, tmp_path: Path) -> None:
 def test_the_lists_of_options_are_those_of_the_functions() -> None:
     options = inspect.signature(connect).parameters
     assert declared(ConnectOptions) == {
-        name: parameter.annotation for name, parameter in options.items() if name not in _OWN_OPTIONS
+        name: parameter.annotation for name, parameter in options.items() if name not in OWN_OPTIONS
     }
-    options = inspect.signature(Connection.send).parameters
-    assert declared(SendArguments) == {
-        name: parameter.annotation
-        for name, parameter in options.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and name not in ("receipt", "confirm")
-    }
+    assert list(declared(stompy.SendOptions)) == list(SEND_OPTIONS)
     assert declared(BrokerOptions) == {one.name: one.type for one in fields(BrokerSettings)}
 
 

@@ -19,6 +19,7 @@ from tests.support.peer import until
 TOP = Path(__file__).parents[2]
 PAGE = (TOP / "docs" / "topics" / "architecture.md").read_text(encoding="utf-8")
 ONCE_A_READ = {
+    "deadline.py",
     "forks.py",
     "frames/checks.py",
     "frames/escaping.py",

@@ -6,30 +6,47 @@ import inspect
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import stompy
-from stompy.broker import Broker
-from stompy.broker.settings import Settings
+from stompy.broker import Broker, BrokerLimits
+from tests.support.peer import WITHIN
 
 WRONG: list[Any] = [math.nan, -1, -0.001, "1", b"1", True, False, [1], 1j]
 ENDLESS = [*WRONG, math.inf]
-Call = Callable[[stompy.Connection, stompy.Subscription, stompy.Receipt, Any], object]
 
-CALLS: dict[str, Call] = {
-    "Connection.send": lambda connection, _1, _2, wrong: connection.send("/queue/a", "x", timeout=wrong),
-    "Connection.flush": lambda connection, _1, _2, wrong: connection.flush(timeout=wrong),
-    "Connection.request": lambda connection, _1, _2, wrong: connection.request("/queue/a", timeout=wrong),
-    "Connection.subscribe": lambda connection, _1, _2, wrong: connection.subscribe(
+
+class Things(NamedTuple):
+    """What is waited for."""
+
+    connection: stompy.Connection
+    subscription: stompy.Subscription
+    receipt: stompy.Receipt
+    message: stompy.Message
+    """With a `reply-to`."""
+
+
+CALLS: dict[str, Callable[[Things, Any], object]] = {
+    "Connection.send": lambda on, wrong: on.connection.send("/queue/a", "x", timeout=wrong),
+    "Connection.send_async": lambda on, wrong: on.connection.send_async("/queue/a", "x", timeout=wrong),
+    "Connection.flush": lambda on, wrong: on.connection.flush(timeout=wrong),
+    "Connection.request": lambda on, wrong: on.connection.request("/queue/a", timeout=wrong),
+    "Connection.subscribe": lambda on, wrong: on.connection.subscribe(
         "/queue/b", print, own_thread=True, timeout=wrong
     ),
-    "Connection.disconnect": lambda connection, _1, _2, wrong: connection.disconnect(timeout=wrong),
-    "Subscription.receive": lambda _1, subscription, _2, wrong: subscription.receive(wrong),
-    "Subscription.unsubscribe": lambda _1, subscription, _2, wrong: subscription.unsubscribe(timeout=wrong),
-    "Receipt.wait": lambda _1, _2, receipt, wrong: receipt.wait(wrong),
-    "Transaction.commit": lambda connection, _1, _2, wrong: _commit(connection, wrong),
+    "Connection.browse": lambda on, wrong: on.connection.browse("/queue/a", timeout=wrong),
+    "Connection.close": lambda on, wrong: on.connection.close(timeout=wrong),
+    "Connection.wait_closed": lambda on, wrong: on.connection.wait_closed(timeout=wrong),
+    "Subscription.receive": lambda on, wrong: on.subscription.receive(timeout=wrong),
+    "Subscription.close": lambda on, wrong: on.subscription.close(timeout=wrong),
+    "Subscription.unsubscribe": lambda on, wrong: on.subscription.unsubscribe(delete=True, timeout=wrong),
+    "Receipt.result": lambda on, wrong: on.receipt.result(wrong),
+    "Receipt.exception": lambda on, wrong: on.receipt.exception(wrong),
+    "Message.reply": lambda on, wrong: on.message.reply("x", timeout=wrong),
+    "Message.forward": lambda on, wrong: on.message.forward("/queue/a", timeout=wrong),
+    "Transaction.commit": lambda on, wrong: _commit(on.connection, wrong),
 }
 
 
@@ -57,35 +74,45 @@ def test_every_method_with_a_timeout_is_tried_here() -> None:
 def test_a_call_refuses_it_and_has_done_nothing(call: str) -> None:
     with Broker() as broker, stompy.connect(broker.url, heartbeat=(0, 0)) as connection:
         subscription = connection.subscribe("/queue/c")
-        receipt = connection.send("/queue/a", receipt=True)
-        assert receipt is not None
-        receipt.wait()
+        receipt = connection.send_async("/queue/c", headers={"reply-to": "/queue/a"})
+        receipt.result()
+        things = Things(connection, subscription, receipt, subscription.receive(timeout=WITHIN))
         before, sent = connection.stats().subscriptions, broker.stats().messages_in
         for wrong in WRONG:
             with pytest.raises(stompy.ConfigurationError, match="timeout must be a number of seconds, 0 or more"):
-                CALLS[call](connection, subscription, receipt, wrong)
+                CALLS[call](things, wrong)
         connection.send("/queue/a", confirm=True)
         after = connection.stats()
         assert (after.subscriptions, broker.stats().messages_in, connection.connected) == (before, sent + 1, True)
         assert not subscription.closed
 
 
-@pytest.mark.parametrize("name", ["connect_timeout", "send_timeout", "receipt_timeout", "close_timeout"])
+@pytest.mark.parametrize("name", ["connect", "send", "receipt", "close"])
 @pytest.mark.parametrize("wrong", [*ENDLESS, 0, None], ids=repr)
-def test_connect_refuses_it_before_it_dials(name: str, wrong: Any) -> None:
+def test_the_timeouts_of_a_connection_refuse_it(name: str, wrong: Any) -> None:
     with pytest.raises(stompy.ConfigurationError, match=name):
-        stompy.connect("stomp://127.0.0.1:1", **{name: wrong})
+        stompy.Timeouts(**{name: wrong})
 
 
 @pytest.mark.parametrize("name", ["heartbeat", "heartbeat_tolerance"])
 @pytest.mark.parametrize("wrong", ENDLESS, ids=repr)
 def test_so_it_does_with_heart_beats(name: str, wrong: Any) -> None:
-    value: Any = (0, wrong) if name == "heartbeat" else wrong
+    calls: dict[str, Any] = {
+        "heartbeat": lambda: stompy.connect("stomp://127.0.0.1:1", heartbeat=(0, wrong)),
+        "heartbeat_tolerance": lambda: stompy.Timeouts(heartbeat_tolerance=wrong),
+    }
     with pytest.raises(stompy.ConfigurationError, match="heart"):
-        stompy.connect("stomp://127.0.0.1:1", **{name: value})
+        calls[name]()
 
 
-@pytest.mark.parametrize("name", ["first_delay", "max_delay", "total", "attempts"])
+@pytest.mark.parametrize("name", ["first", "longest"])
+@pytest.mark.parametrize("wrong", [*ENDLESS, 0, None], ids=repr)
+def test_a_backoff_refuses_it(name: str, wrong: Any) -> None:
+    with pytest.raises(stompy.ConfigurationError, match=name):
+        stompy.Backoff(**{name: wrong})
+
+
+@pytest.mark.parametrize("name", ["total", "attempts"])
 @pytest.mark.parametrize("wrong", ENDLESS, ids=repr)
 def test_a_policy_of_reconnecting_refuses_it(name: str, wrong: Any) -> None:
     with pytest.raises(stompy.ConfigurationError, match=name):
@@ -105,24 +132,21 @@ def test_a_message_option_refuses_it(name: str, wrong: Any) -> None:
 def test_an_outbox_refuses_it_and_stays_open(wrong: Any, tmp_path: Path) -> None:
     path = tmp_path / "outbox.db"
     with stompy.Outbox(path, "stomp://127.0.0.1:1") as outbox:
-        for call in (outbox.drain, outbox.close):
+        for call in (outbox.flush, outbox.close):
             with pytest.raises(stompy.ConfigurationError, match="timeout"):
-                call(wrong)
+                call(timeout=wrong)
         outbox.put("/queue/a", "still open")
-    with pytest.raises(stompy.ConfigurationError, match="retry_delay"):
-        stompy.Outbox(path, "stomp://127.0.0.1:1", retry_delay=(0.1, wrong))
-    for name in ("connect_timeout", "receipt_timeout"):
-        with pytest.raises(stompy.ConfigurationError, match=name):
-            stompy.Outbox(path, "stomp://127.0.0.1:1", **{name: wrong}).close()
+    with pytest.raises(stompy.ConfigurationError, match="longest"):
+        stompy.Outbox(path, "stomp://127.0.0.1:1", backoff=stompy.Backoff(first=0.1, longest=wrong))
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
 def test_a_broker_refuses_it_and_goes_on(wrong: Any) -> None:
     for name in ("connect_timeout", "login_delay", "send_timeout", "linger"):
         with pytest.raises(stompy.ConfigurationError, match=name):
-            Settings(**{name: wrong})
+            BrokerLimits(**{name: wrong})
     with Broker() as broker, stompy.connect(broker.url) as connection:
-        for call in (broker.stop, broker.restart):
+        for call in (broker.close, broker.restart):
             with pytest.raises(stompy.ConfigurationError, match="timeout"):
-                call(wrong)
+                call(timeout=wrong)
         connection.send("/queue/a", confirm=True)

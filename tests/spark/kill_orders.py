@@ -139,7 +139,7 @@ class KilledDataSource(StompDataSource):
 def _armed(order: Order, orders: Orders) -> Iterator[None]:
     """Kill this process when the moment of the order comes."""
     chunks = 0
-    attempt, commit, wait = Publisher._attempt, Transaction.commit, Receipt.wait
+    attempt, commit, wait = Publisher._attempt, Transaction.commit, Receipt.result
 
     def now(moment: Moment) -> None:
         if (moment, chunks) == (order.moment, order.chunk):
@@ -158,14 +158,14 @@ def _armed(order: Order, orders: Orders) -> Iterator[None]:
         now("sent")
         commit(self, **given)
 
-    def waited(self: Receipt, timeout: float | None = None) -> None:
+    def waited(self: Receipt, *timeout: Any) -> None:
         now("asked")
-        wait(self, timeout)
+        wait(self, *timeout)
 
     with (
         patch.object(Publisher, "_attempt", attempted),
         patch.object(Transaction, "commit", committed),
-        patch.object(Receipt, "wait", waited),
+        patch.object(Receipt, "result", waited),
     ):
         yield
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompy.connection.connecting import connect
 from stompy.spark import register
-from stompy.testing.required import broker_or_skip
+from stompy.testing.containers import broker_or_skip
 from tests.spark.receiver.helpers import eventually
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
-from stompy.errors import ConfigurationError, ConnectRefused
+from stompy.errors import ConfigurationError, ConnectRefusedError
 from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
 from stompy.spark.options import parse
 
@@ -73,7 +73,7 @@ def test_it_connects_with_the_login_and_the_passcode(login: str, monkeypatch: py
         with options(url=url, passcodeEnv="STOMP_SECRET", **given).connect(name="test") as connection:
             assert connection.connected
         monkeypatch.setenv("STOMP_SECRET", "barley")
-        with pytest.raises(ConnectRefused) as caught:
+        with pytest.raises(ConnectRefusedError) as caught:
             options(url=url, passcodeEnv="STOMP_SECRET", **given).connect(name="test")
         assert "barley" not in str(caught.value)
 
@@ -92,11 +92,11 @@ def test_tls_is_asked_for_by_files(tmp_path: Path) -> None:
 def test_several_addresses_are_tried_in_order() -> None:
     with (
         Broker() as broker,
-        options(url=f"stomp://127.0.0.1:1, {broker.url}", version="1.1").connect(name="test") as conn,
+        options(url=f"stomp://127.0.0.1:1, {broker.url}", versions="1.1").connect(name="test") as conn,
     ):
         assert conn.version == "1.1"
 
 
 def test_a_wrong_version_is_refused_before_any_connection() -> None:
     with pytest.raises(ConfigurationError):
-        options(version="2.0")
+        options(versions="2.0")

@@ -9,7 +9,7 @@ OURS = """[STREAM_FAILED] Query [id = 7, runId = 8] terminated with exception: J
 in stage 3.0 failed 3 times, most recent failure: Lost task 0.2: org.apache.spark.api.python.PythonException:
 Traceback (most recent call last):
   File "/lib/publisher.py", line 7, in publish
-stompy.errors.ConnectTimeout: 127.0.0.1:1: connection refused
+stompy.errors.ConnectTimeoutError: 127.0.0.1:1: connection refused
 
 The above exception was the direct cause of the following exception:
 
@@ -21,7 +21,7 @@ stompy.errors.PublishError: no broker was reachable for 0 s: connection refused
 Caused by: java.io.EOFException
 SQLSTATE: XXKST"""
 BEHIND_JAVA = (
-    "Py4JJavaError: x\nCaused by: org.apache.spark.Wrapped: stompy.errors.SpoolBusy: spool /s: somebody has it"
+    "Py4JJavaError: x\nCaused by: org.apache.spark.Wrapped: stompy.errors.SpoolBusyError: spool /s: somebody has it"
 )
 USERS = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -40,7 +40,7 @@ JAVAS = (
     ("text", "line"),
     [
         (OURS, "PublishError: no broker was reachable for 0 s: connection refused"),
-        (BEHIND_JAVA, "SpoolBusy: spool /s: somebody has it"),
+        (BEHIND_JAVA, "SpoolBusyError: spool /s: somebody has it"),
         (USERS, "KeyError: 'mine'"),
         (DOTTED, "json.decoder.JSONDecodeError: Expecting value"),
         (JAVAS, "java.io.EOFException"),

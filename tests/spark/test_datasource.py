@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.broker import Broker
-from stompy.errors import SpoolMismatch
+from stompy.errors import SpoolMismatchError
 from stompy.spark import cause
 from stompy.spark.datasource import StompBatchReader
 from stompy.spark.schema import COLUMNS
@@ -143,7 +143,7 @@ def test_the_failure_of_the_receiver_fails_the_query(stomp: SparkSession, broker
         .start()
     )
     eventually(lambda: broker.stats().sessions == 1, within=ENOUGH)
-    broker.stop()
+    broker.close()
     eventually(lambda: not query.isActive, within=ENOUGH)
     assert "had no connection to a broker for more than 1 s (option brokerTimeout)" in str(query.exception())
     with pytest.raises(Exception, match="brokerTimeout"):
@@ -191,7 +191,7 @@ def test_every_action_reads_the_same_rows_from_pickled_copies(broker: Broker, tm
             for batch in copy.read(pickle.loads(pickle.dumps(part))):
                 found += map(int, batch.column("body").to_pylist())
         assert sorted(found) == list(range(20))
-    with pytest.raises(SpoolMismatch):
+    with pytest.raises(SpoolMismatchError):
         list(reader.read(SpoolPart(parts[0].url, "another", [])))
 
 

@@ -52,7 +52,7 @@ def test_acks_from_four_threads_end_with_an_empty_queue_and_no_growth(messages: 
                     message.ack()
                     counts[place] += 1
                     room.release()
-            except stompy.NotConnected:
+            except stompy.NotConnectedError:
                 return
 
         workers = [threading.Thread(target=work, args=(place,)) for place in range(THREADS)]
@@ -69,7 +69,7 @@ def test_acks_from_four_threads_end_with_an_empty_queue_and_no_growth(messages: 
         # The receipt of a later frame says that the broker has processed all ACKs before it (RCP-04).
         consumer.send("/queue/after", "x", confirm=True)
         assert broker.held() == Held(ready=1, unacked=0)  # the one for /queue/after
-        subscription.unsubscribe()
+        subscription.close()
         for worker in workers:
             worker.join(30)
         assert sum(counts) == messages

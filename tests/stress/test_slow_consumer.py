@@ -7,11 +7,11 @@ import threading
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.transport.base import RECV_SIZE
 
 BODY = 256
-MARKS = stompy.InboxLimits(max_messages=1_000, max_bytes=512 * 1024, hard_max_bytes=64 * 1024 * 1024)
+MARKS = stompy.Limits(max_inbox_messages=1_000, max_inbox_bytes=512 * 1024, hard_max_inbox_bytes=64 * 1024 * 1024)
 ONE_READ = RECV_SIZE // BODY
 """More messages than one read can hold: the marks are soft by that."""
 
@@ -30,8 +30,10 @@ def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on(messages: int
     done = threading.Event()
 
     with (
-        Broker(heartbeat=(1, 1), max_queue_messages=messages * 2, max_queue_bytes=1 << 30) as broker,
-        stompy.connect(broker.url, heartbeat=(1, 1), inbox=MARKS) as consumer,
+        Broker(
+            heartbeat=(1, 1), limits=BrokerLimits(max_queue_messages=messages * 2, max_queue_bytes=1 << 30)
+        ) as broker,
+        stompy.connect(broker.url, heartbeat=(1, 1), limits=MARKS) as consumer,
         stompy.connect(broker.url, heartbeat=(1, 1)) as producer,
     ):
 
@@ -44,18 +46,18 @@ def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on(messages: int
             if len(seen) == messages:
                 done.set()
 
-        consumer.subscribe("/queue/flood", slowly)
+        consumer.subscribe("/queue/flood", slowly, ack="auto")
 
         def produce() -> None:
             receipts = []
             for number in range(messages):
-                receipt = producer.send(
-                    "/queue/flood", b"%010d" % number + b"x" * (BODY - 10), receipt=number % 100 == 0
-                )
-                if receipt is not None:
-                    receipts.append(receipt)
+                body = b"%010d" % number + b"x" * (BODY - 10)
+                if number % 100:
+                    producer.send("/queue/flood", body)
+                else:
+                    receipts.append(producer.send_async("/queue/flood", body))
             for receipt in receipts:
-                receipt.wait(60)
+                receipt.result(60)
             produced.set()
 
         thread = threading.Thread(target=produce)
@@ -63,7 +65,7 @@ def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on(messages: int
         assert produced.wait(200), "the producer's receipts must come"
         consumed_meanwhile = len(seen)
         # The consumer's own receipts come although its gate was shut by the flood.
-        assert consumer.send("/queue/other", "x", receipt=True, confirm=True) is not None
+        consumer.send("/queue/other", "x", confirm=True)
         assert consumer.connected
         assert producer.connected
         hurry.set()
@@ -75,4 +77,4 @@ def test_a_slow_consumer_is_bounded_while_beats_and_receipts_go_on(messages: int
 
     # While a receipt is waited for the gate is held open, so the peak is the marks plus what came in that time.
     before_the_receipt = peaks[:consumed_meanwhile]
-    assert max(before_the_receipt) <= MARKS.max_messages + ONE_READ
+    assert max(before_the_receipt) <= MARKS.max_inbox_messages + ONE_READ

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,23 @@ from typing import TypeGuard
 
 PACKAGE = "stompy"
 
-SHARED = frozenset({"errors", "types", "deadline", "secret", "printable", "forks", "locks", "threads"})
+SHARED = frozenset(
+    {
+        "errors",
+        "exports",
+        "types",
+        "backoff",
+        "deadline",
+        "default",
+        "secret",
+        "printable",
+        "forks",
+        "installed",
+        "locks",
+        "threads",
+        "world",
+    }
+)
 """What everybody may import."""
 
 CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "transport"})
@@ -24,12 +41,17 @@ CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "trans
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     "types": frozenset(),
+    "backoff": frozenset(),
     "deadline": frozenset(),
+    "default": frozenset(),
     "secret": frozenset(),
     "printable": frozenset(),
+    "exports": frozenset(),
     "forks": frozenset(),
+    "installed": frozenset(),
     "locks": frozenset(),
     "threads": frozenset(),
+    "world": frozenset(),
     "frames": frozenset(),
     "transport": frozenset(),
     "protocol": frozenset({"frames"}),
@@ -53,11 +75,50 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 TYPES_ONLY: Mapping[str, frozenset[str]] = {"errors": frozenset({"frames"}), "types": frozenset({"frames"})}
 """What may be named in annotations alone: an error carries a frame, and frames/ raises errors."""
 
+CIRCLES: Mapping[str, int] = {
+    "errors": 1,  # an error names its frame, and frames/ raises errors
+    "frames": 3,
+    "link": 8,  # a link and its threads
+    "connection": 18,  # a connection, its subscriptions and what serves both
+    "broker": 16,  # a queue, its consumers and their sessions
+    "worker": 3,  # the engine, and the threads that report to it
+    "compat": 4,  # a transport and its sessions
+}
+"""Folder to the number of its modules that may be in circles of imports; none runs, as annotations make each."""
+
+REACHES: Mapping[str, int] = {
+    "forks": 2,
+    "frames": 4,
+    "protocol": 13,
+    "transport": 1,
+    "link": 1,
+    "connection": 99,
+    "broker": 23,
+    "worker": 1,
+    "spark": 1,
+    "cli": 3,  # the completion looks into argparse
+}
+"""Folder to the number of its uses of private names of other modules' objects; a smaller number is always welcome."""
+
 PURE = frozenset({"frames", "protocol"})
 IMPURE = frozenset({
     "time", "threading", "socket", "ssl", "select", "queue",
     "selectors", "_thread", "asyncio", "concurrent", "multiprocessing", "subprocess",
 })  # fmt: skip
+
+WORLD = frozenset({
+    "_thread", "asyncio", "concurrent", "fcntl", "mmap", "multiprocessing", "os", "queue", "random", "secrets",
+    "select", "selectors", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time",
+    "uuid",
+})  # fmt: skip
+"""What a simulated world has to replace: threads, clocks, randomness, sockets, processes, files."""
+
+OUTSIDE_OF_THE_WORLD = {
+    "stompy.world": "it is the seam",
+    "stompy.link.receipts": "users may wait for a receipt as for a future of the standard library",
+    "stompy.testing.proxy_loop": "the proxy stands between real sockets, and its callers wait for futures",
+}
+"""The modules that import them directly, and why."""
 
 THIRD_PARTY: Mapping[str, frozenset[str]] = {
     "spark": frozenset({"pyspark", "pyarrow", "fsspec"}),
@@ -68,7 +129,9 @@ THIRD_PARTY: Mapping[str, frozenset[str]] = {
 }
 """Folder to the requirement of its extra; tenacity, the one requirement of the package, is allowed outside PURE."""
 
-INIT_WITH_EXPORTS = frozenset({PACKAGE, f"{PACKAGE}.broker", f"{PACKAGE}.compat", f"{PACKAGE}.spark"})
+INIT_WITH_EXPORTS = frozenset(
+    {PACKAGE, f"{PACKAGE}.broker", f"{PACKAGE}.compat", f"{PACKAGE}.spark", f"{PACKAGE}.testing", f"{PACKAGE}.worker"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +270,8 @@ def pure_folders_stay_pure(tree: Tree) -> list[str]:
         if module.folder not in PURE:
             continue
         for found in module.imports:
-            if found.target.split(".")[0] in IMPURE:
-                breaches.append(module.at(found.line, f"pure code must not import {found.target}"))
+            if (name := _of_the_world(found)) in IMPURE:
+                breaches.append(module.at(found.line, f"pure code must not import {name}"))
             elif not found.types_only and (reached := _impure_reach(tree, found.target)):
                 breaches.append(module.at(found.line, f"pure code must not run {reached} through {found.target}"))
     return breaches
@@ -221,13 +284,31 @@ def _impure_reach(tree: Tree, start: str) -> str:
         # Violations in a pure module are reported with their line.
         if module is None or module.folder in PURE:
             continue
-        for target in (found.target for found in module.imports if not found.types_only):
-            if target.split(".")[0] in IMPURE:
-                return target
-            if target not in seen:
-                seen.add(target)
-                waiting.append(target)
+        for found in (found for found in module.imports if not found.types_only):
+            if (name := _of_the_world(found)) in IMPURE:
+                return name
+            if found.target not in seen:
+                seen.add(found.target)
+                waiting.append(found.target)
     return ""
+
+
+def _of_the_world(found: Import) -> str:
+    """Return which module of the standard library is imported, directly or through the seam."""
+    seam = f"from {PACKAGE}.world import "
+    return found.via.removeprefix(seam) if found.via.startswith(seam) else found.target.split(".")[0]
+
+
+def the_world_comes_through_its_seam(tree: Tree) -> list[str]:
+    """Only stompy.world imports what a simulated world has to replace; the others take it from there, by its name."""
+    breaches = []
+    for module in tree.values():
+        for found in module.imports:
+            if found.target.split(".")[0] in WORLD and module.name not in OUTSIDE_OF_THE_WORLD:
+                breaches.append(module.at(found.line, f"{found.target} is to be imported from stompy.world"))
+            elif found.target == f"{PACKAGE}.world" and not found.via.startswith(f"from {PACKAGE}.world import "):
+                breaches.append(module.at(found.line, f"a name is to be imported from stompy.world: {found.via}"))
+    return breaches
 
 
 def no_import_cycles(tree: Tree) -> list[str]:
@@ -258,6 +339,74 @@ def _cycles(edges: Mapping[str, set[str]]) -> Iterator[list[str]]:
                 cycle.append(came_from[cycle[-1]])
             reported.update(cycle)
             yield cycle[::-1]
+
+
+def circles_are_known(tree: Tree) -> list[str]:
+    """No more modules of a folder are in circles than CIRCLES says; imports for annotations count."""
+    edges = {
+        name: {found.target for found in module.imports if found.target in tree} - {name}
+        for name, module in tree.items()
+    }
+    knotted = [name for name in sorted(tree) if name in _reached(edges, name)]
+    found = Counter(map(folder_of, knotted))
+    return [
+        f"{folder}: {number} modules in circles, at most {CIRCLES.get(folder, 0)} may be: "
+        + ", ".join(name for name in knotted if folder_of(name) == folder)
+        for folder, number in found.items()
+        if number > CIRCLES.get(folder, 0)
+    ]
+
+
+def _reached(edges: Mapping[str, set[str]], start: str) -> set[str]:
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for target in edges[waiting.pop()] - reached:
+            reached.add(target)
+            waiting.append(target)
+    return reached
+
+
+def private_names_stay_private(tree: Tree) -> list[str]:
+    """A folder uses private names of objects of other modules at most as often as REACHES says."""
+    found: dict[str, list[str]] = {}
+    for module in tree.values():
+        own = _own_names(module.tree)
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own:
+                base = node.value.func if isinstance(node.value, ast.Call) else node.value
+                if not (isinstance(base, ast.Name) and base.id in own | {"self", "cls", "super"}):
+                    found.setdefault(module.folder, []).append(module.at(node.lineno, ast.unparse(node)))
+    return [
+        f"{folder}: {len(reaches)} reaches into private names, at most {REACHES.get(folder, 0)} may be: "
+        + "; ".join(reaches)
+        for folder, reaches in found.items()
+        if len(reaches) > REACHES.get(folder, 0)
+    ]
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def _own_names(tree: ast.Module) -> set[str]:
+    """Return the modules that a module imports, and the attributes that its classes and functions define."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == f"{PACKAGE}.world":
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and node.value.id == "self":
+                names.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_private(node.value):
+            names.add(node.value)  # in __slots__
+    return names
 
 
 def imports_are_absolute(tree: Tree) -> list[str]:
@@ -313,7 +462,7 @@ def _may_stand_in_init(statement: ast.stmt, *, exports: bool) -> bool:
 
 
 def _may_stand_under_types(statement: ast.stmt) -> bool:
-    lazy = isinstance(statement, ast.FunctionDef) and statement.name in {"__getattr__", "__dir__"}
+    lazy = isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "(__getattr__, __dir__)"
     return lazy or isinstance(statement, ast.ImportFrom)
 
 
@@ -336,7 +485,10 @@ def third_party_imports_are_declared(tree: Tree) -> list[str]:
 RULES: tuple[Callable[[Tree], list[str]], ...] = (
     folders_import_downwards,
     pure_folders_stay_pure,
+    the_world_comes_through_its_seam,
     no_import_cycles,
+    circles_are_known,
+    private_names_stay_private,
     imports_are_absolute,
     nothing_inside_imports_the_public_package,
     init_files_hold_a_docstring,

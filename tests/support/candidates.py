@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from stompy.connection.config import Config, addresses_of
 from stompy.connection.connector import dialer_of
 from stompy.deadline import Deadline
@@ -22,7 +23,6 @@ from stompy.testing.containers import start_broker
 from stompy.transport.address import parse_addresses
 from stompy.transport.base import Transport
 from stompy.transport.tls.options import Tls, TlsVersion
-from stompy.transport.websocket.options import WebSocketOptions
 
 LOGIN, PASSCODE = "scenario", "sesame"
 ODD_LOGIN, ODD_PASSCODE = "odd", "a\\nb"
@@ -62,12 +62,11 @@ _FULL_ARTEMIS = """\
 </address-settings>
 """
 
+_LIMITS = BrokerLimits(max_queue_bytes=32 * 1024 * 1024, login_delay=0.0)
+
 OPTIONS: dict[str, dict[str, Any]] = {
-    "embedded": {"max_redeliveries": 2, "max_queue_bytes": 32 * 1024 * 1024},
-    **{
-        kind: {"max_queue_bytes": 32 * 1024 * 1024}
-        for kind in ("like-activemq", "like-activemq5", "like-artemis", "like-rabbitmq")
-    },
+    "embedded": {"attempts": 3, "limits": _LIMITS},
+    **{kind: {"limits": _LIMITS} for kind in ("like-activemq", "like-activemq5", "like-artemis", "like-rabbitmq")},
     "activemq": {"configuration": _FULL_ACTIVEMQ},
     "activemq5": {"configuration": _FULL_ACTIVEMQ},
     "artemis": {"configuration": _FULL_ARTEMIS},
@@ -117,14 +116,9 @@ def _secure(version: TlsVersion | None = None, *, mutual: bool = False, web: boo
         return Opening(
             lambda *_: {**settings, "ws": True},
             lambda broker: _web_url(broker, "wss"),
-            lambda broker: {**options(broker), **_web_options(broker)},
+            options,
         )
     return Opening(lambda *_: settings, lambda broker: broker.url(tls=True, login=""), options)
-
-
-def _web_options(broker: RunningBroker) -> dict[str, Any]:
-    # ActiveMQ Classic ignores binary messages.
-    return {"websocket": WebSocketOptions(text=True)} if broker.kind.startswith("activemq") else {}
 
 
 def _web_url(broker: RunningBroker, scheme: str) -> str:
@@ -138,7 +132,7 @@ OPENINGS = {
     "tls12": _secure("1.2"),
     "tls13": _secure("1.3"),
     "mtls": _secure(mutual=True),
-    "ws": Opening(lambda *_: {"ws": True}, lambda broker: _web_url(broker, "ws"), _web_options),
+    "ws": Opening(lambda *_: {"ws": True}, lambda broker: _web_url(broker, "ws")),
     "wss": _secure(web=True),
     "unix": Opening(
         lambda _, folder: {"unix": f"{folder}/broker"},

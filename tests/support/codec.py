@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from stompy.errors import RemoteProtocolError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import DEFAULT_LIMITS, Grammar, Leniency, Limits, Version, grammar_of, handshake_grammar
+from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Grammar, Leniency, Version, grammar_of, handshake_grammar
 from stompy.frames.parser import Parser
 from tests.support.reference import Decoded
 
@@ -16,7 +16,7 @@ def grammar(profile: str, leniency: Leniency = Leniency.NONE) -> Grammar:
     return handshake_grammar(leniency) if profile == "handshake" else grammar_of(Version(profile), leniency)
 
 
-def parser(profile: str, leniency: Leniency = Leniency.NONE, limits: Limits = DEFAULT_LIMITS) -> Parser:
+def parser(profile: str, leniency: Leniency = Leniency.NONE, limits: FrameLimits = DEFAULT_LIMITS) -> Parser:
     return Parser(grammar(profile, leniency), limits)
 
 
@@ -39,7 +39,7 @@ def cut(stream: bytes, size: int) -> list[bytes]:
 
 
 def taught(
-    stream: bytes, profile: str, leniency: Leniency = Leniency.NONE, limits: Limits = DEFAULT_LIMITS
+    stream: bytes, profile: str, leniency: Leniency = Leniency.NONE, limits: FrameLimits = DEFAULT_LIMITS
 ) -> Parser | None:
     """Return a parser that has seen the first frame of a stream so often that it knows its head; `None` without one."""
     first = parser(profile, leniency, limits)

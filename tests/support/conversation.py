@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import stompy
-from stompy.testing.directions import Direction
-from stompy.testing.proxied import ProxyLink
+from stompy.testing.proxied import Direction, ProxyLink
 from stompy.testing.proxy import FaultProxy
 from tests.support.peer import until
+from tests.support.receipts import outcome_of
 
 NAME = "cut"
 """The connection's, by which its threads are known."""
@@ -43,7 +43,7 @@ def _one_of(*endings: str) -> frozenset[str]:
 
 
 DONE = _one_of("done")
-_UNKNOWN, _NOT_SENT = _one_of("ConnectionLost unknown"), _one_of("ConnectionLost not-sent")
+_UNKNOWN, _NOT_SENT = _one_of("ConnectionLostError unknown"), _one_of("ConnectionLostError not-sent")
 
 CALLS = (
     Call("connect", ("CONNECT",), ("CONNECTED",), _one_of("ConnectError"), _one_of()),
@@ -52,7 +52,7 @@ CALLS = (
     Call("send one", ("SEND",), (), DONE, _NOT_SENT),
     Call("receive one", (), ("MESSAGE",), _UNKNOWN, _UNKNOWN),
     Call("confirm", ("SEND",), ("RECEIPT",), _UNKNOWN, _NOT_SENT),
-    Call("receipt", ("SEND",), ("RECEIPT",), _one_of("unknown: ConnectionLost unknown"), _NOT_SENT),
+    Call("receipt", ("SEND",), ("RECEIPT",), _one_of("unknown: ConnectionLostError unknown"), _NOT_SENT),
     Call("ack one", ("ACK",), (), DONE, _one_of("AckError", "nothing to acknowledge")),
     Call("send two", ("SEND",), (), DONE, _NOT_SENT),
     Call("receive two", (), ("MESSAGE",), _UNKNOWN, _UNKNOWN),
@@ -264,20 +264,20 @@ class _Talk:
 
     def _receive(self) -> str:
         if self._subscription is None:
-            return "ConnectionLost unknown"  # there is nothing to receive from, as `subscribe` has said
+            return "ConnectionLostError unknown"  # there is nothing to receive from, as `subscribe` has said
         self._messages.append(self._subscription.receive())
         return "done"
 
     def _receipt(self) -> str:
-        receipt = self._conn.send(self._ways.outward, b"b", receipt=True)
+        receipt = self._conn.send_async(self._ways.outward, b"b")
         assert receipt is not None
 
         def wait() -> str:
-            receipt.wait()
+            receipt.result()
             return "done"
 
         ending = _ending_of(wait)
-        return ending if receipt.outcome == "confirmed" else f"{receipt.outcome}: {ending}"
+        return ending if outcome_of(receipt) == "confirmed" else f"{outcome_of(receipt)}: {ending}"
 
     def _ack(self) -> str:
         if not self._messages:
@@ -294,14 +294,14 @@ class _Talk:
         return "done"
 
     def _disconnect(self) -> str:
-        self._conn.disconnect()
+        self._conn.close()
         return "done"
 
 
 def _ending_of(call: Callable[[], str]) -> str:
     try:
         return call()
-    except stompy.ConnectionLost as error:
+    except stompy.SessionError as error:
         return f"{type(error).__name__} {error.outcome}"
     except stompy.StompError as error:
         return type(error).__name__

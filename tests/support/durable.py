@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stompy.testing.brokers.running import RunningBroker
-from stompy.testing.required import broker_or_skip
+from stompy.testing.containers import broker_or_skip
 
 LOGIN, PASSCODE = "scenario", "sesame"
 

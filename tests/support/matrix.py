@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from stompy.testing.required import REQUIRE_VARIABLE
+from stompy.testing.containers import REQUIRE_VARIABLE
 
 LEGEND = """\
 ok    as STOMP says, or as most brokers do

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from stompy.testing.brokers import images
-from stompy.testing.containers import PRODUCTS, chosen_sources
-from stompy.testing.required import required
+from stompy.testing.containers import PRODUCTS, chosen_sources, required
 from tests.support.process_brokers import INSTALLED, missing_process
 from tests.support.seed import SEED_SETTING
 
@@ -84,16 +83,18 @@ KNOWN: dict[str, Callable[[], str | None]] = {
     "installation": lambda: (
         None if any(distributions(name="stompy-client")) else "the tests run from the source tree; see `make dev`"
     ),
-    "load": lambda: _asked_for("STOMPY_LOAD", "`make test-load` has it"),
+    "load": lambda: "takes minutes; `make test-load` has it",
     "long": lambda: _asked_for("STOMPY_LONG", "`make test-long` has it"),
 }
 """Need to what tells whether it is met."""
 
 
 def needs_of(item: pytest.Item) -> list[str]:
-    """Return everything that a test needs."""
+    """Return everything that a test needs; `-m load` asks for the tests of that mark, and so meets their need."""
     named = [str(need) for mark in item.iter_markers("needs") for need in mark.args]
-    return named + [need for need in ("load", "long") if item.get_closest_marker(need)]
+    if item.get_closest_marker("load") and "load" not in item.config.getoption("markexpr"):
+        named.append("load")
+    return named + (["long"] if item.get_closest_marker("long") else [])
 
 
 class LeavingOut:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import GENERIC
 from stompy.dialects.dialect import Dialect
-from stompy.errors import ConnectionLost, StompTimeout
+from stompy.errors import ConnectionLostError, StompTimeoutError
 from stompy.frames.encoder import encode
 from stompy.frames.frame import Frame, Headers
 from stompy.frames.grammar import Version, grammar_of, handshake_grammar, parse_version
@@ -25,6 +25,7 @@ from stompy.link.link import Link
 from stompy.link.settings import LinkSettings
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.server import ServerProtocol
+from tests.support.stacks import gave_up
 
 if TYPE_CHECKING:
     from stompy.errors import StompError
@@ -41,7 +42,8 @@ def until(holds: Callable[[], object], what: str = "", *, within: float = WITHIN
     """Wait until `holds()` is true."""
     give_up = time.monotonic() + within
     while not holds():
-        assert time.monotonic() < give_up, f"did not come about in time: {what or holds}"
+        if time.monotonic() > give_up:
+            gave_up(f"did not come about in time: {what or holds}")
         time.sleep(0.001)
 
 
@@ -157,7 +159,7 @@ class Peer:
         """Return the client's next frame.
 
         Raises:
-            StompTimeout: none came in time.
+            StompTimeoutError: none came in time.
         """
         deadline = deadline or Deadline(WITHIN)
         while not self._frames:
@@ -195,20 +197,20 @@ class Peer:
         wanted = self.beats + count
         kept: list[Frame] = []
         while self.beats < wanted:
-            with contextlib.suppress(StompTimeout):
+            with contextlib.suppress(StompTimeoutError):
                 kept.append(self.frame(Deadline(0.05)))
         self._frames = kept + self._frames
 
     def quiet(self) -> bool:
         """Whether the client has sent no frame that was not taken, as far as one can see now."""
-        with contextlib.suppress(StompTimeout):
+        with contextlib.suppress(StompTimeoutError):
             self._frames.insert(0, self.frame(Deadline(0)))
         return not self._frames
 
     def rest(self) -> list[Frame]:
         """Return the frames up to the end of the client's stream."""
         deadline = Deadline(WITHIN)
-        with contextlib.suppress(ConnectionLost):
+        with contextlib.suppress(ConnectionLostError):
             while data := self.transport.recv(deadline):
                 self._frames += self._protocol.receive(data)
                 assert self._protocol.error is None, self._protocol.error
@@ -254,7 +256,7 @@ class Served(threading.Thread):
     def run(self) -> None:
         try:
             self._serve()
-        except (ConnectionLost, AssertionError) as error:
+        except (ConnectionLostError, AssertionError) as error:
             self.failure = error
 
     def _serve(self) -> None:

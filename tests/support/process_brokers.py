@@ -28,7 +28,7 @@ from stompy.testing.brokers.running import NetworkBroker
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable, Place
 
 if TYPE_CHECKING:
-    from stompy.testing.brokers.product import Product
+    from stompy.testing.brokers.settings import Product
 
 HOME_VARIABLE = "STOMPY_ACTIVEMQ_HOME"
 """The environment variable with the folder whose lib/ has ActiveMQ's jars."""

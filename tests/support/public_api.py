@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
-MODULES = ("stompy", "stompy.broker")
+from stompy.default import DEFAULT
+
+MODULES = ("stompy", "stompy.broker", "stompy.testing", "stompy.worker", "stompy.spark")
+"""The public modules; `stompy.compat` has the names and signatures of stomp.py."""
 _ASSIGNED = re.compile(r"^        self\.(\w+)\b.*? = ", re.MULTILINE)
 PINNED = Path(__file__).parents[1] / "public_api.txt"
 
@@ -22,15 +25,24 @@ PINNED = Path(__file__).parents[1] / "public_api.txt"
 def public_api() -> list[str]:
     """Return a line for each public name of `MODULES`, and for each public member of a class."""
     lines: list[str] = []
+    seen: dict[int, str] = {}
     for module in MODULES:
         exports = import_module(module)
         for name in sorted(exports.__all__):
-            lines += _lines(f"{module}.{name}", getattr(exports, name))
+            path = f"{module}.{name}"
+            if module == "stompy.spark":
+                lines.append(path)  # its options have tables of their own; pyspark may be missing
+                continue
+            value = getattr(exports, name)
+            before = seen.setdefault(id(value), path)
+            lines += _lines(path, value) if before == path else [f"{path} = {before}"]
     return lines
 
 
 def _lines(path: str, value: Any) -> Iterator[str]:
-    if isinstance(value, type) and issubclass(value, enum.Enum):
+    if get_origin(value) is not None:
+        yield path  # an alias of a generic type
+    elif isinstance(value, type) and issubclass(value, enum.Enum):
         yield path
         yield from (f"{path}.{name}" for name in value.__members__)
     elif isinstance(value, type):
@@ -67,7 +79,9 @@ def _member(path: str, owner: type, name: str) -> Iterator[str]:
 
 
 def _annotations(value: type) -> dict[str, str]:
-    return dict(vars(value).get("__annotations__", {}))
+    annotations = vars(value).get("__annotations__", {})
+    # Those of a TypedDict are references, of which releases of Python write more or less.
+    return {name: getattr(annotation, "__forward_arg__", annotation) for name, annotation in annotations.items()}
 
 
 def _signature(function: Any) -> str:
@@ -90,6 +104,8 @@ def _signature(function: Any) -> str:
 
 def _default(value: object) -> str:
     """Return a default as text that is the same on every Python."""
+    if value is DEFAULT:
+        return repr(value)
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, tuple):

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, StompTimeout
+from stompy.errors import ConnectionLostError, StompTimeoutError
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import grammar_of, handshake_grammar, parse_version
 from stompy.frames.parser import Parser
@@ -169,7 +169,7 @@ class RawClient:
         while True:
             try:
                 data = self.transport.recv(deadline)
-            except ConnectionLost:
+            except ConnectionLostError:
                 break
             if not data:
                 break
@@ -181,7 +181,7 @@ class RawClient:
         """Return the frames up to the first that `holds`, and whether that came before the end of what is readable.
 
         Raises:
-            StompTimeout: neither came in time; what came before stays to be read.
+            StompTimeoutError: neither came in time; what came before stays to be read.
         """
         deadline = Deadline(within)
         seen: list[Frame] = []
@@ -192,9 +192,9 @@ class RawClient:
                     return seen, True
             try:
                 data = self.transport.recv(deadline)
-            except ConnectionLost:
+            except ConnectionLostError:
                 data = b""
-            except StompTimeout:
+            except StompTimeoutError:
                 self._frames = seen
                 raise
             if not data:
@@ -205,7 +205,7 @@ class RawClient:
 
     def ask(self, data: bytes, holds: Callable[[Frame], bool], *, within: float = WITHIN) -> tuple[list[Frame], bool]:
         """Send bytes to a broker that may be gone, and read on as `until` does."""
-        with contextlib.suppress(ConnectionLost):
+        with contextlib.suppress(ConnectionLostError):
             self.raw(data)
         return self.until(holds, within=within)
 
@@ -218,7 +218,7 @@ class RawClient:
         """Return what comes next as it is; nothing if nothing comes within `seconds` or the stream ends."""
         try:
             return self.transport.recv(Deadline(seconds))
-        except StompTimeout:
+        except StompTimeoutError:
             return b""
 
     # The end

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from stompy.frames.grammar import DEFAULT_LIMITS, Leniency, Limits
+from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency
 
 PROFILES = ("1.0-draft", "1.0", "1.1", "1.2", "handshake")
 """The versions, and the rules of the first frame of each side, before a version is agreed."""
@@ -38,7 +38,7 @@ class Reference:
 
     profile: str
     leniency: Leniency = Leniency.NONE
-    limits: Limits = DEFAULT_LIMITS
+    limits: FrameLimits = DEFAULT_LIMITS
 
     def decode(self, stream: bytes) -> tuple[list[Decoded], str | None]:
         """Return the frames that `stream` hold, and the rule that what follows them breaks, or `None`."""

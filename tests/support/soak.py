@@ -12,14 +12,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import stompy
 from stompy.testing.proxied import ProxyLink
 from stompy.testing.proxy import FaultProxy
+from tests.support.receipts import outcome_of
 from tests.support.soak_plan import CUT, PAUSE, RESTART, Fault, Kind, Plan, Tally
 
-QUICK = stompy.Reconnect(first_delay=0.01, max_delay=0.5)
+QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.5))
 
 _ID = "soak-id"
 """The producer's own name for a message, in mode `producer`."""
@@ -154,7 +156,7 @@ class Soak:
     def _connect(self) -> stompy.Connection:
         options: dict[str, Any] = {"reconnect": QUICK, "heartbeat": (0, 0), **self.plan.options}
         if self.plan.resending == "connection":
-            options["resend_unconfirmed"] = True
+            options["reconnect"] = replace(QUICK, resend_unconfirmed=True)
         while True:
             try:
                 return stompy.connect(self._proxy.url, **options)
@@ -185,8 +187,8 @@ class Soak:
         while True:
             try:
                 body = b"%d %d" % (producer, number)
-                receipt = conn.send(self.plan.destination, body, headers=headers, receipt=True)
-            except stompy.ConnectionLost:
+                receipt = conn.send_async(self.plan.destination, body, headers=headers)
+            except stompy.SessionError:
                 if self.plan.resending == "connection" or self._stop.is_set():
                     raise
             else:
@@ -200,9 +202,9 @@ class Soak:
         while len(in_flight) > leave and not self._stop.is_set():
             number, receipt = in_flight.popleft()
             try:
-                receipt.wait(self.plan.timeout)
-            except stompy.ConnectionLost:
-                if self.plan.resending == "connection" or receipt.outcome != "unknown":
+                receipt.result(self.plan.timeout)
+            except stompy.SessionError:
+                if self.plan.resending == "connection" or outcome_of(receipt) != "unknown":
                     raise
                 in_flight.append((number, self._send(conn, producer, number)))
             else:
@@ -219,13 +221,13 @@ class Soak:
             subscription = self._subscribe(conn)
             while not self._stop.is_set():
                 try:
-                    message = subscription.receive(_SILENCE)
-                except stompy.ReceiveTimeout:
+                    message = subscription.receive(timeout=_SILENCE)
+                except stompy.ReceiveTimeoutError:
                     if self._all_consumed.is_set():
                         break
                     continue
                 self._take(message)
-                with contextlib.suppress(stompy.AckError, stompy.ConnectionLost):
+                with contextlib.suppress(stompy.AckError, stompy.ConnectionLostError):
                     message.ack()  # if it does not get through, the message comes again
             self._count("reconnects", conn.stats().reconnects)
 
@@ -233,7 +235,7 @@ class Soak:
         while True:
             try:
                 return conn.subscribe(self.plan.destination, ack="client-individual", prefetch=self.plan.prefetch)
-            except stompy.ConnectionLost:
+            except stompy.SessionError:
                 if self._stop.is_set():
                     raise
 

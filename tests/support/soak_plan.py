@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from stompy.testing.directions import Direction, Ending
+from stompy.testing.proxied import Direction, Ending
 from tests.support.seed import SEED
 
 Resending: TypeAlias = Literal["connection", "producer"]

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import tempfile
 from collections.abc import Generator
+from typing import NoReturn
 
 import pytest
 
 EARLIER = 0.9
 """Of the time that a test has, this much passes before the stacks are shown."""
+
+
+def gave_up(what: str) -> NoReturn:
+    """Fail a test that has waited long enough, and say where each thread is: later, they have gone on."""
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        raise AssertionError(f"{what}; meanwhile:\n{file.read()}")
 
 
 class Stacks:

@@ -138,11 +138,11 @@ def make_worker(telemetry: Telemetry) -> Iterator[Make]:
     made: list[stompy.Worker] = []
 
     def make(url: str, **options: Any) -> stompy.Worker:
-        defaults = {"concurrency": 2, "stop_timeout": WITHIN, "telemetry": telemetry.stompy}
+        defaults = {"concurrency": 2, "timeouts": stompy.Timeouts(close=WITHIN), "telemetry": telemetry.stompy}
         worker = stompy.Worker(url, **{**defaults, **options})
         made.append(worker)
         return worker
 
     yield make
     for worker in made:
-        worker.stop()
+        worker.close()

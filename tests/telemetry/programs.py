@@ -13,7 +13,7 @@ import stompy
 FOLDER = Path(os.environ.get("STOMPY_TEST_FOLDER", "."))
 
 # Without an SDK, which takes long to import.
-traced = stompy.Worker(concurrency=1, stop_timeout=10, telemetry=stompy.OpenTelemetry())
+traced = stompy.Worker(concurrency=1, timeouts=stompy.Timeouts(close=10), telemetry=stompy.OpenTelemetry())
 
 
 @traced.task("/queue/a", prefetch=1)

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from tests.telemetry.conftest import WITHIN, Spans, Telemetry, attributes, context_of, is_child, trace_of
 
 
@@ -30,7 +30,7 @@ def test_a_message_carries_the_context_of_its_send(
     subscription = plain.subscribe("/queue/a")
     with telemetry.tracer.start_as_current_span("work"):
         conn.send("/queue/a", "x", headers={"n": 1})
-    message = subscription.receive(WITHIN)
+    message = subscription.receive(timeout=WITHIN)
     send, work = spans.one("send /queue/a"), spans.one("work")
     context = context_of(send)
     assert message.headers["traceparent"].startswith(f"00-{context.trace_id:032x}-{context.span_id:016x}-")
@@ -94,7 +94,7 @@ def test_a_handler_that_raises_fails_its_span_without_the_text_of_the_error(
     def handle(message: stompy.Message) -> None:
         raise ValueError("part of the body")
 
-    conn.subscribe("/queue/a", handle, ack="client-individual", on_error="nack")
+    conn.subscribe("/queue/a", handle, ack="client-individual", on_exception="nack")
     conn.send("/queue/a", "x")
     process, nack = spans.wait("process /queue/a")[0], spans.wait("nack /queue/a")[0]
     assert process.status.status_code is StatusCode.ERROR
@@ -107,7 +107,7 @@ def test_messages_that_are_received_stay_in_the_trace_of_their_send(conn: stompy
     subscription = conn.subscribe("/queue/a", ack="client-individual")
     conn.send("/queue/a", "1")
     conn.send("/queue/a", "2")
-    subscription.receive(WITHIN).ack()
+    subscription.receive(timeout=WITHIN).ack()
     for message in subscription:
         message.ack()
         break
@@ -125,15 +125,15 @@ def test_in_a_span_a_receive_is_its_child_with_a_link_to_the_send(
     subscription = conn.subscribe("/queue/a")
     conn.send("/queue/a", "x")
     with telemetry.tracer.start_as_current_span("work"):
-        subscription.receive(WITHIN)
+        subscription.receive(timeout=WITHIN)
     receive, send, work = spans.one("receive /queue/a"), spans.one("send /queue/a"), spans.one("work")
     assert is_child(receive, work)
     assert [link.context.span_id for link in receive.links] == [context_of(send).span_id]
 
 
 def test_no_message_no_span(conn: stompy.Connection, spans: Spans) -> None:
-    with pytest.raises(stompy.ReceiveTimeout):
-        conn.subscribe("/queue/a").receive(0)
+    with pytest.raises(stompy.ReceiveTimeoutError):
+        conn.subscribe("/queue/a").receive(timeout=0)
     assert spans.all() == []
 
 
@@ -142,7 +142,7 @@ def test_what_is_done_with_a_received_message_can_be_a_process_span(
 ) -> None:
     subscription = conn.subscribe("/queue/a", ack="client-individual")
     conn.send("/queue/a", "x")
-    with telemetry.stompy.process(message := subscription.receive(WITHIN)):
+    with telemetry.stompy.process(message := subscription.receive(timeout=WITHIN)):
         conn.send("/queue/b", "y")
         message.ack()
     process = spans.one("process /queue/a")
@@ -159,7 +159,7 @@ def test_each_message_of_a_batch_has_its_span(
     with telemetry.tracer.start_as_current_span("work"), conn.batch():
         for number in range(3):
             conn.send("/queue/a", str(number))
-    parents = {subscription.receive(WITHIN).headers["traceparent"] for _ in range(3)}
+    parents = {subscription.receive(timeout=WITHIN).headers["traceparent"] for _ in range(3)}
     assert len(parents) == 3
     assert len(spans.wait("send /queue/a", 3)) == 3
     assert len(spans.traces()) == 1
@@ -170,11 +170,11 @@ def test_a_transaction_is_recorded_with_its_commit(
 ) -> None:
     incoming, outgoing = conn.subscribe("/queue/a", ack="client-individual"), plain.subscribe("/queue/b")
     conn.send("/queue/a", "x")
-    message = incoming.receive(WITHIN)
+    message = incoming.receive(timeout=WITHIN)
     with telemetry.stompy.process(message), conn.transaction() as transaction:
         transaction.send("/queue/b", "y")
         transaction.ack(message)
-    assert "traceparent" in outgoing.receive(WITHIN).headers
+    assert "traceparent" in outgoing.receive(timeout=WITHIN).headers
     process = spans.one("process /queue/a")
     for name in ("send /queue/b", "ack /queue/a", "commit"):
         assert is_child(spans.one(name), process)
@@ -212,7 +212,7 @@ def test_a_message_that_has_a_context_keeps_it(
     conn.send("/queue/a", "x", headers={"traceparent": parent})
     with telemetry.tracer.start_as_current_span("work"):
         conn.send("/queue/a", "x", headers={"traceparent": parent})
-    assert [subscription.receive(WITHIN).headers["traceparent"] for _ in range(2)] == [parent] * 2
+    assert [subscription.receive(timeout=WITHIN).headers["traceparent"] for _ in range(2)] == [parent] * 2
     first, second = spans.wait("send /queue/a", 2)
     assert trace_of(first) == 7
     assert is_child(second, spans.one("work"))
@@ -223,7 +223,7 @@ def test_errors_of_a_send_are_those_without_telemetry(conn: stompy.Connection, s
     with pytest.raises(stompy.LocalProtocolError):
         conn.send("", "x")
     with pytest.raises(stompy.LocalProtocolError):
-        conn.send("/queue/a", None)  # type: ignore[call-overload]
+        conn.send("/queue/a", None)  # type: ignore[arg-type]
     for name in ("send /queue/a", "send "):
         span = spans.wait(name)[0]
         assert span.status.status_code is StatusCode.ERROR
@@ -231,7 +231,10 @@ def test_errors_of_a_send_are_those_without_telemetry(conn: stompy.Connection, s
 
 
 def test_a_message_that_the_broker_refuses_fails_its_span(spans: Spans, telemetry: Telemetry) -> None:
-    with Broker(max_queue_messages=1) as broker, stompy.connect(broker.url, telemetry=telemetry.stompy) as conn:
+    with (
+        Broker(limits=BrokerLimits(max_queue_messages=1)) as broker,
+        stompy.connect(broker.url, telemetry=telemetry.stompy) as conn,
+    ):
         conn.send("/queue/a", "x", confirm=True)
         with pytest.raises(stompy.StompError) as raised:
             conn.send("/queue/a", "x", confirm=True)
@@ -244,24 +247,26 @@ def test_a_message_that_the_broker_refuses_fails_its_span(spans: Spans, telemetr
 def test_what_was_not_confirmed_is_sent_again_with_its_context(broker: Broker, telemetry: Telemetry) -> None:
     with (
         stompy.connect(broker.url) as plain,
-        stompy.connect(broker.url, reconnect=True, resend_unconfirmed=True, telemetry=telemetry.stompy) as conn,
+        stompy.connect(
+            broker.url, reconnect=stompy.Reconnect(resend_unconfirmed=True), telemetry=telemetry.stompy
+        ) as conn,
     ):
         subscription = plain.subscribe("/queue/a")
         conn.send("/queue/a", "x", confirm=True)
-        assert "traceparent" in subscription.receive(WITHIN).headers
+        assert "traceparent" in subscription.receive(timeout=WITHIN).headers
 
 
 def test_metrics_count_and_time_each_operation(conn: stompy.Connection, telemetry: Telemetry) -> None:
     subscription = conn.subscribe("/queue/a", ack="client-individual")
     conn.send("/queue/a", "x")
-    subscription.receive(WITHIN).ack()
+    subscription.receive(timeout=WITHIN).ack()
     done = threading.Event()
-    conn.subscribe("/queue/b", lambda message: done.set())
+    conn.subscribe("/queue/b", lambda message: done.set(), ack="auto")
     conn.send("/queue/b", "x")
     assert done.wait(WITHIN)
     telemetry.spans.one("process /queue/b")
     with pytest.raises(stompy.LocalProtocolError):
-        conn.send("/queue/a", None)  # type: ignore[call-overload]
+        conn.send("/queue/a", None)  # type: ignore[arg-type]
     assert telemetry.points("messaging.client.sent.messages") == {("send", ""): 2, ("send", "LocalProtocolError"): 1}
     assert telemetry.points("messaging.client.consumed.messages") == {("receive", ""): 1, ("process", ""): 1}
     assert telemetry.points("messaging.client.operation.duration") == {
@@ -283,7 +288,7 @@ def test_a_name_of_one_session_is_no_attribute_of_a_metric(conn: stompy.Connecti
 def test_a_wildcard_is_the_template_of_a_destination(conn: stompy.Connection, spans: Spans) -> None:
     subscription = conn.subscribe("/topic/orders.>")
     conn.send("/topic/orders.eu", "x")
-    subscription.receive(WITHIN)
+    subscription.receive(timeout=WITHIN)
     found = attributes(spans.one("receive /topic/orders.>"))
     assert found["messaging.destination.template"] == "/topic/orders.>"
     assert found["messaging.destination.name"] == "/topic/orders.eu"
@@ -297,8 +302,8 @@ def test_without_an_sdk_the_context_is_passed_on(
         conn.send("/queue/a", "outside")
         with telemetry.tracer.start_as_current_span("work"):
             conn.send("/queue/a", "inside")
-    assert "traceparent" not in subscription.receive(WITHIN).headers
-    assert "traceparent" in subscription.receive(WITHIN).headers
+    assert "traceparent" not in subscription.receive(timeout=WITHIN).headers
+    assert "traceparent" in subscription.receive(timeout=WITHIN).headers
 
 
 def test_a_propagator_of_ones_own_is_used(broker: Broker, plain: stompy.Connection) -> None:
@@ -315,7 +320,7 @@ def test_a_propagator_of_ones_own_is_used(broker: Broker, plain: stompy.Connecti
     observed = stompy.OpenTelemetry(tracer_provider=TracerProvider(shutdown_on_exit=False), propagator=Mine())
     with stompy.connect(broker.url, telemetry=observed) as conn:
         conn.send("/queue/a", "x")
-    assert subscription.receive(WITHIN).headers["mine"] == "yes"
+    assert subscription.receive(timeout=WITHIN).headers["mine"] == "yes"
 
 
 def test_a_message_of_an_outbox_keeps_the_context_of_put(
@@ -325,7 +330,7 @@ def test_a_message_of_an_outbox_keeps_the_context_of_put(
     with stompy.Outbox(tmp_path / "outbox", broker.url, telemetry=telemetry.stompy) as outbox:
         with telemetry.tracer.start_as_current_span("work") as work:
             outbox.put("/queue/a", "x")
-        message = subscription.receive(WITHIN)
+        message = subscription.receive(timeout=WITHIN)
     assert f"{work.get_span_context().trace_id:032x}" in message.headers["traceparent"]
     assert is_child(spans.one("send /queue/a"), spans.one("work"))
 

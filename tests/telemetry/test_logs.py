@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import stompy
+import stompy.worker
 from stompy.broker import Broker
 from tests.telemetry.conftest import WITHIN
 
@@ -24,8 +25,8 @@ def test_a_handler_that_raised(broker: Broker, caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.INFO, "stompy")
     failed = threading.Event()
 
-    class Failures(stompy.ConnectionListener):
-        def on_handler_error(self, message: stompy.Message, error: BaseException) -> None:
+    class Failures(stompy.Listener):
+        def on_handler_error(self, event: stompy.HandlerErrorEvent) -> None:
             failed.set()
 
     def handle(message: stompy.Message) -> None:
@@ -44,13 +45,13 @@ def test_a_session_that_was_lost(broker: Broker, caplog: pytest.LogCaptureFixtur
     caplog.set_level(logging.INFO, "stompy")
     lost = threading.Event()
 
-    class Losses(stompy.ConnectionListener):
-        def on_disconnected(self, reason: stompy.StompError | None) -> None:
+    class Losses(stompy.Listener):
+        def on_disconnected(self, event: stompy.DisconnectedEvent) -> None:
             lost.set()
 
     with stompy.connect(broker.url, listeners=[Losses()]) as conn:
         address = conn.address
-        broker.stop()
+        broker.close()
         assert lost.wait(WITHIN)
     assert fields_of(caplog, "session with") == {"stompy_address": address}
 
@@ -59,13 +60,13 @@ def test_a_worker_and_a_task_that_failed(broker: Broker, caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO, "stompy")
     done = threading.Event()
 
-    class Ends:
+    class Ends(stompy.worker.Middleware):
         def dead_lettered(self, task: object, message: stompy.Message) -> None:
             done.set()
 
     worker = stompy.Worker(broker.url, name="w", middleware=[Ends()])
 
-    @worker.task("/queue/a", retries=0)
+    @worker.task("/queue/a", attempts=1)
     def fail(message: stompy.Message) -> None:
         raise ValueError
 

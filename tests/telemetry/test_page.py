@@ -38,7 +38,9 @@ def test_the_metrics_are_those_of_the_page() -> None:
 
 
 def test_the_metrics_of_workers_are_those_of_the_page() -> None:
-    made = metric_families(WorkerHealth("running", tasks={"a": TaskHealth(0, 0, 0, {})}), "w")
+    made = metric_families(
+        WorkerHealth(state="running", tasks={"a": TaskHealth(running=0, queued=0, stuck=0, counts={})}), "w"
+    )
     assert [row[:3] for row in rows("Prometheus")] == [
         [each.name + "_total" * (each.kind == "counter"), each.kind, "`, `".join(each.labels)] for each in made
     ]

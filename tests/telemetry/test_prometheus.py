@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import stompy
+import stompy.worker
 from stompy.broker import Broker
 from stompy.worker.service import metrics
 from tests.telemetry.conftest import WITHIN
@@ -27,7 +28,7 @@ def samples(text: str) -> dict[str, float]:
 def test_the_registry_has_what_the_endpoint_has(broker: Broker) -> None:
     done = threading.Event()
 
-    class Last:
+    class Last(stompy.worker.Middleware):
         def after(self, task: object, message: stompy.Message) -> None:
             done.set()
 

@@ -12,12 +12,13 @@ import pytest
 from opentelemetry.trace import StatusCode, get_current_span
 
 import stompy
+import stompy.worker
 from stompy.broker import Broker
 from tests.telemetry.conftest import WITHIN, Make, Spans, Telemetry, attributes, context_of, is_child
 
 TOP = Path(__file__).parents[2]
 
-QUICK = (0.01, 0.01)
+QUICK = stompy.Backoff(first=0.01, longest=0.01)
 
 
 @pytest.mark.parametrize("like", [None, "activemq", "artemis", "rabbitmq"])
@@ -54,7 +55,7 @@ def test_each_attempt_and_the_dead_letter_are_in_the_trace(
     with Broker(like=like) as broker:  # type: ignore[arg-type]
         worker = make_worker(broker.url)
 
-        @worker.task("/queue/a", retries=1, retry_delay=QUICK)
+        @worker.task("/queue/a", attempts=2, backoff=QUICK)
         def fail(message: stompy.Message) -> None:
             raise ValueError("part of the body")
 
@@ -80,7 +81,7 @@ def test_the_attempts_of_an_ordered_task_are_spans_of_their_own(
 ) -> None:
     worker, tried = make_worker(broker.url), []
 
-    @worker.task("/queue/a", retries=1, key=lambda message: "k", retry_delay=QUICK)
+    @worker.task("/queue/a", attempts=2, key=lambda message: "k", backoff=QUICK)
     def fail_once(message: stompy.Message) -> None:
         tried.append(message)
         if len(tried) == 1:
@@ -134,7 +135,7 @@ def test_a_task_that_is_stuck_ends_its_span(
 ) -> None:
     worker, release = make_worker(broker.url), threading.Event()
 
-    @worker.task("/queue/a", retries=0, time_limit=0.05)
+    @worker.task("/queue/a", attempts=1, time_limit=0.05)
     def hang(message: stompy.Message) -> None:
         release.wait(WITHIN)
 
@@ -152,7 +153,7 @@ def test_middleware_runs_in_the_span_of_the_task(
 ) -> None:
     seen: list[int] = []
 
-    class Mine:
+    class Mine(stompy.worker.Middleware):
         def before(self, task: object, message: stompy.Message) -> None:
             seen.append(get_current_span().get_span_context().span_id)
 
@@ -177,7 +178,7 @@ def test_child_processes_continue_the_trace(
         with telemetry.tracer.start_as_current_span("work") as work:
             for _ in range(2):
                 conn.send("/queue/a", "x", headers={"reply-to": "/queue/replies"})
-        got = [replies.receive(2 * WITHIN) for _ in range(2)]
+        got = [replies.receive(timeout=2 * WITHIN) for _ in range(2)]
     finally:
         process.terminate()
         process.wait(WITHIN)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stacks import gave_up
+
 WITHIN = 20.0
 """Seconds after which a test that waits for something has failed."""
 
@@ -112,7 +114,8 @@ def until(holds: Callable[[], object]) -> None:
     """Wait until something is so."""
     give_up = time.monotonic() + WITHIN
     while not holds():
-        assert time.monotonic() < give_up, "it did not come about"
+        if time.monotonic() > give_up:
+            gave_up("it did not come about")
         time.sleep(0.001)
 
 

@@ -162,7 +162,7 @@ def test_the_kinds_and_their_images() -> None:
 
 @pytest.mark.broker
 def test_the_embedded_broker_is_one_of_them() -> None:
-    with start_broker("embedded", users={"ann": "secret"}, max_redeliveries=0) as broker:
+    with start_broker("embedded", users={"ann": "secret"}, attempts=1) as broker:
         assert (broker.kind, broker.flavour) == ("embedded", "embedded")
         with stompy.connect(broker.url(login="ann")) as conn:
             conn.send("/queue/a", "x", confirm=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.testing.directions import Direction, DirectionFaults, FaultControls, check_ending
+from stompy.testing.proxied import Direction, DirectionFaults, FaultControls, check_ending
 
 
 class Recorder(FaultControls):

@@ -9,8 +9,7 @@ import pytest
 
 from stompy.errors import ConfigurationError
 from stompy.testing import proxied
-from stompy.testing.directions import Direction, Ending
-from stompy.testing.proxied import ProxyLink
+from stompy.testing.proxied import Direction, Ending, ProxyLink
 from stompy.testing.proxy import FaultProxy
 from tests.testing.conftest import WITHIN, Upstream, fill, read, reset, rest, until
 

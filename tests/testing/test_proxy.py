@@ -12,15 +12,14 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.errors import ConfigurationError, ConnectError, NotConnected, StompTimeout
-from stompy.testing.directions import DIRECTIONS, Direction, Ending
+from stompy.errors import ConfigurationError, ConnectError, NotConnectedError, StompTimeoutError
 from stompy.testing.listener import RecordingListener
-from stompy.testing.proxied import ProxyLink
+from stompy.testing.proxied import DIRECTIONS, Direction, Ending, ProxyLink
 from stompy.testing.proxy import FaultProxy, ProxyStats
 from tests.testing.conftest import WITHIN, Upstream, descriptors, read, rest, until
 
 Dial = Callable[[int], socket.socket]
-POLICY = stompy.Reconnect(first_delay=0.001, max_delay=0.01)
+POLICY = stompy.Reconnect(backoff=stompy.Backoff(first=0.001, longest=0.01))
 
 
 @pytest.fixture
@@ -202,7 +201,7 @@ def test_closing_ends_connections_thread_and_port(upstream: Upstream, dial: Dial
     with pytest.raises(ConnectionRefusedError):
         dial(port)
     until(lambda: descriptors() <= before)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         proxy.stall()
     assert proxy.running == ()
     assert repr(proxy).endswith(" closed>")
@@ -212,7 +211,7 @@ def test_a_proxy_that_was_not_started_has_no_port() -> None:
     proxy = FaultProxy("stomp://user:secret@broker.example:7/vh")
     proxy.close()
     for ask in (lambda: proxy.port, lambda: proxy.url, proxy.refuse):
-        with pytest.raises(NotConnected):
+        with pytest.raises(NotConnectedError):
             ask()
     assert repr(proxy) == "<FaultProxy ? -> stomp://broker.example:7/vh new>"
 
@@ -241,7 +240,7 @@ def test_what_cannot_be_is_refused(upstream: Upstream) -> None:
 
 
 def test_a_wait_without_a_connection_ends_in_time(proxy: FaultProxy) -> None:
-    with pytest.raises(StompTimeout, match="FaultProxy"):
+    with pytest.raises(StompTimeoutError, match="FaultProxy"):
         proxy.await_that(lambda proxy: False, timeout=0.01)
 
 
@@ -308,7 +307,7 @@ def before(broker: Broker) -> Iterator[FaultProxy]:
 
 def test_a_client_does_its_work_byte_by_byte(before: FaultProxy) -> None:
     before.chop()
-    with stompy.connect(before.url, receipt_timeout=WITHIN) as conn:
+    with stompy.connect(before.url, timeouts=stompy.Timeouts(receipt=WITHIN)) as conn:
         sub = conn.subscribe("/queue/a", ack="client-individual")
         conn.send("/queue/a", "grüße", confirm=True)
         message = sub.receive(timeout=WITHIN)
@@ -323,32 +322,32 @@ def test_a_client_that_is_cut_off_is_told(before: FaultProxy, ending: Ending) ->
     listener = RecordingListener()
     with stompy.connect(before.url, listeners=[listener]):
         before.cut(ending)
-        assert isinstance(listener.wait_for("disconnected", timeout=WITHIN).reason, stompy.ConnectionLost)
+        assert isinstance(listener.wait_for("disconnected", timeout=WITHIN).reason, stompy.ConnectionLostError)
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_a_client_finds_a_stall_by_heart_beats(before: FaultProxy, direction: Direction) -> None:
     listener = RecordingListener()
-    with stompy.connect(before.url, heartbeat=(0.5, 0.5), close_timeout=0.2, listeners=[listener]):
+    with stompy.connect(before.url, heartbeat=(0.5, 0.5), timeouts=stompy.Timeouts(close=0.2), listeners=[listener]):
         before.stall(direction)
         # Downwards the client finds it; upwards the broker does, and says so.
         reason = listener.wait_for("disconnected", timeout=WITHIN).reason
-        assert isinstance(reason, stompy.HeartBeatTimeout if direction == "down" else stompy.ConnectionLost)
+        assert isinstance(reason, stompy.HeartbeatTimeoutError if direction == "down" else stompy.BrokerError)
 
 
 def test_a_client_whose_bytes_nobody_takes_times_out(before: FaultProxy) -> None:
-    conn = stompy.connect(before.url, heartbeat=(0, 0), send_timeout=0.2, close_timeout=0.2)
+    conn = stompy.connect(before.url, heartbeat=(0, 0), timeouts=stompy.Timeouts(send=0.2, close=0.2))
     before.stall("up")
     body = b"x" * (32 * 1024 * 1024)
-    with pytest.raises(stompy.SendTimeout):
+    with pytest.raises(stompy.SendTimeoutError):
         conn.send("/queue/a", body)
-    conn.disconnect()
+    conn.close()
 
 
 def test_a_client_gives_a_black_hole_up_in_time(before: FaultProxy) -> None:
     before.black_hole()
-    with pytest.raises(stompy.ConnectTimeout):
-        stompy.connect(before.url, connect_timeout=0.05)
+    with pytest.raises(stompy.ConnectTimeoutError):
+        stompy.connect(before.url, timeouts=stompy.Timeouts(connect=0.05))
 
 
 def test_a_client_that_is_refused_says_so(before: FaultProxy) -> None:
@@ -356,7 +355,7 @@ def test_a_client_that_is_refused_says_so(before: FaultProxy) -> None:
     with pytest.raises(stompy.ConnectError):
         stompy.connect(before.url)
     before.listen()
-    stompy.connect(before.url).disconnect()
+    stompy.connect(before.url).close()
 
 
 @pytest.mark.parametrize("size", range(0, 60, 7))
@@ -364,7 +363,7 @@ def test_a_client_cut_off_in_its_handshake_says_so(before: FaultProxy, size: int
     for direction in DIRECTIONS:
         before.upcoming.cut_after(size, direction=direction)
         with pytest.raises(stompy.ConnectError):
-            stompy.connect(before.url, connect_timeout=WITHIN)
+            stompy.connect(before.url, timeouts=stompy.Timeouts(connect=WITHIN))
         before.heal()
 
 
@@ -378,13 +377,13 @@ def test_a_client_that_reconnects_outlives_cuts_at_random_bytes(broker: Broker) 
 
     with FaultProxy(broker.url, on_connection=script) as proxy:
         confirmed: set[str] = set()
-        with stompy.connect(proxy.url, reconnect=POLICY, receipt_timeout=WITHIN) as conn:
+        with stompy.connect(proxy.url, reconnect=POLICY, timeouts=stompy.Timeouts(receipt=WITHIN)) as conn:
             while proxy.stats().accepted <= 15:
                 body = str(len(confirmed))
                 try:
                     conn.send("/queue/a", body, confirm=True)
                     confirmed.add(body)
-                except stompy.ConnectionLost:
+                except stompy.ConnectionLostError:
                     pass
         with stompy.connect(broker.url) as conn:
             sub = conn.subscribe("/queue/a")

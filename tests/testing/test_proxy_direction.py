@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stompy.testing.directions import HELD, DirectionFaults, ProxyDirection
+from stompy.testing.proxied import HELD, DirectionFaults, ProxyDirection
 
 
 class Ends:

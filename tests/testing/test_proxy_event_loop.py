@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import NotConnected
+from stompy.errors import NotConnectedError
 from stompy.testing.proxy_loop import READ, WRITE, ProxyEventLoop
 from tests.testing.conftest import WITHIN
 
@@ -118,7 +118,7 @@ def test_a_call_that_fails_raises_at_the_caller_and_the_loop_goes_on(served: Ser
 def test_a_stopped_loop_closes_its_members_and_takes_no_calls(served: Served) -> None:
     served.stop()
     assert served.sock.recv(1) == b""
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         served.loop.call(lambda: 7)
     served.loop.stop()
 
@@ -134,7 +134,7 @@ def test_calls_that_meet_the_end_are_answered_one_way_or_the_other() -> None:
             for _ in range(20):
                 try:
                     answers.append(loop.call(lambda: 7))
-                except NotConnected:
+                except NotConnectedError:
                     answers.append(None)
 
         threads = [threading.Thread(target=ask) for _ in range(3)]

@@ -25,7 +25,7 @@ def test_a_worker_runs_on_the_embedded_broker_until_it_is_idle(
 ) -> None:
     worker = stompy.Worker("stomp://production.invalid")
 
-    @worker.task("/queue/orders", retries=1, retry_delay=(3600, 3600))
+    @worker.task("/queue/orders", attempts=2, backoff=stompy.Backoff(first=3600, longest=3600))
     def handle(message: stompy.Message) -> None:
         if message.text == "bad":
             raise ValueError
@@ -43,10 +43,10 @@ def test_a_worker_runs_on_the_embedded_broker_until_it_is_idle(
 def test_a_worker_that_is_not_idle_in_time_is_reported(stomp_worker: Run, stomp_connection: stompy.Connection) -> None:
     worker = stompy.Worker()
     stop = stomp_connection.subscribe("/queue/stop")
-    worker.add(lambda message: stop.receive(10).text, "/queue/a", name="waits")
+    worker.add(lambda message: stop.receive(timeout=10).text, "/queue/a", name="waits")
     running = stomp_worker(worker)
     stomp_connection.send("/queue/a", confirm=True)
     with pytest.raises(TimeoutError, match="not idle"):
-        running.wait_idle(0.05)
+        running.wait_idle(timeout=0.05)
     stomp_connection.send("/queue/stop", confirm=True)
     running.wait_idle()

@@ -23,6 +23,7 @@ from stompy.transport.unix import UnixDialer, UnixListener
 from stompy.transport.websocket.endpoints import AcceptedTransport, WebSocketDialer, WebSocketListener
 from tests.support.certificates import Certificates
 from tests.support.ports import reserved_port
+from tests.support.stacks import gave_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +60,8 @@ class Call(threading.Thread):
     def result(self) -> Any:
         """Wait for the end; return what the function returned or raise what it raised."""
         self.join(GIVE_UP)
-        assert not self.is_alive(), "the call did not end"
+        if self.is_alive():
+            gave_up("the call did not end")
         if self._error is not None:
             raise self._error
         return self._value
@@ -76,7 +78,7 @@ class Call(threading.Thread):
                 return
             assert self.is_alive(), "the call ended instead of waiting"
             time.sleep(0.001)
-        pytest.fail("the call never came to wait")
+        gave_up("the call never came to wait")
 
 
 def _frame_of(thread: threading.Thread) -> FrameType | None:
@@ -106,7 +108,8 @@ def calling() -> Iterator[Calling]:
     yield start
     for call in calls:
         call.join(GIVE_UP)
-    assert not [call for call in calls if call.is_alive()]
+    if any(call.is_alive() for call in calls):
+        gave_up("a call did not end")
 
 
 @pytest.fixture

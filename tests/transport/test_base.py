@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
+from stompy.errors import ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.transport.base import RECV_SIZE, Dialer, DirectTransport, Listener, Transport
 from tests.transport.conftest import ample, meet, place
 
@@ -46,7 +46,7 @@ def fill(transport: Transport) -> None:
     for _ in range(200):
         try:
             transport.sendall(BIG, Deadline(0.02))
-        except SendTimeout as error:
+        except SendTimeoutError as error:
             if error.outcome == "not-sent":
                 return
     pytest.fail("the window never filled")
@@ -108,7 +108,7 @@ def test_recv_returns_what_is_there_even_if_the_deadline_has_passed(pair: Pair) 
 def test_recv_past_its_deadline_raises_and_the_stream_is_unharmed(pair: Pair) -> None:
     one, other = pair
     for seconds in (0, 0.01):
-        with pytest.raises(StompTimeout, match=r"no bytes from .* in time"):
+        with pytest.raises(StompTimeoutError, match=r"no bytes from .* in time"):
             other.recv(Deadline(seconds))
     one.sendall(b"late", ample())
     assert other.recv(ample()) == b"late"
@@ -151,7 +151,7 @@ def test_half_closed_stream_still_carries_the_other_direction(pair: Pair) -> Non
 def test_sendall_after_half_close_is_lost_with_nothing_sent(pair: Pair) -> None:
     one, _ = pair
     one.shutdown_write()
-    with pytest.raises(ConnectionLost) as caught:
+    with pytest.raises(ConnectionLostError) as caught:
         one.sendall(b"x", ample())
     assert caught.value.outcome == "not-sent"
 
@@ -179,10 +179,10 @@ def test_shutdown_wakes_a_blocked_sendall(pair: Pair, calling: Calling) -> None:
     writer = calling(lambda: one.sendall(BIG, ample()))
     writer.until_blocked()
     one.shutdown()
-    with pytest.raises(ConnectionLost, match="was shut down") as caught:
+    with pytest.raises(ConnectionLostError, match="was shut down") as caught:
         writer.result()
     assert caught.value.outcome == "unknown"
-    assert not isinstance(caught.value, SendTimeout)
+    assert not isinstance(caught.value, SendTimeoutError)
 
 
 @pytest.mark.usefixtures("switching")
@@ -196,9 +196,9 @@ def test_shutdown_wakes_writers_and_readers_while_both_windows_are_full(pair: Pa
     one.shutdown()
     one.close()
     for writer in writers:
-        with pytest.raises(ConnectionLost) as caught:
+        with pytest.raises(ConnectionLostError) as caught:
             writer.result()
-        assert not isinstance(caught.value, SendTimeout)
+        assert not isinstance(caught.value, SendTimeoutError)
     assert one.recv(ample()) == b""
 
 
@@ -214,7 +214,7 @@ def test_sendall_after_shutdown_is_lost_with_nothing_sent(pair: Pair) -> None:
     one, _ = pair
     for end_it in (one.shutdown, one.close):
         end_it()
-        with pytest.raises(ConnectionLost) as caught:
+        with pytest.raises(ConnectionLostError) as caught:
             one.sendall(b"x", ample())
         assert caught.value.outcome == "not-sent"
 
@@ -240,7 +240,7 @@ def test_what_cannot_be_written_now_comes_with_the_next_bytes(pair: Pair, callin
 
 def test_a_full_window_ends_sendall_by_its_deadline(pair: Pair) -> None:
     one, other = pair
-    with pytest.raises(SendTimeout, match="did not accept the bytes in time") as caught:
+    with pytest.raises(SendTimeoutError, match="did not accept the bytes in time") as caught:
         one.sendall(BIG, Deadline(0.02))
     assert caught.value.outcome == "unknown"
     fill(one)  # until the outcome is "not-sent"
@@ -250,7 +250,7 @@ def test_a_full_window_ends_sendall_by_its_deadline(pair: Pair) -> None:
 def test_a_peer_that_reads_a_little_does_not_stretch_the_deadline(pair: Pair, calling: Calling) -> None:
     one, other = pair
     reader = calling(partial(read_to_the_end, other))
-    with pytest.raises(SendTimeout) as caught:
+    with pytest.raises(SendTimeoutError) as caught:
         one.sendall(BIG, PassedMeanwhile(20))
     assert caught.value.outcome == "unknown"
     one.shutdown_write()  # over WebSocket the rest of a message that was begun goes before the end
@@ -261,7 +261,7 @@ def test_a_reader_and_a_writer_have_deadlines_of_their_own(pair: Pair, calling: 
     one, other = pair
     reader = calling(one.recv)
     reader.until_blocked()
-    with pytest.raises(SendTimeout):
+    with pytest.raises(SendTimeoutError):
         one.sendall(BIG, Deadline(0.02))
     other.sendall(b"still here", ample())
     assert reader.result() == b"still here"
@@ -275,9 +275,9 @@ def test_a_peer_that_is_gone_ends_sendall(pair: Pair) -> None:
         while True:  # a kernel takes the first bytes before it learns of the end
             one.sendall(b"x" * 65_536, ample())
 
-    with pytest.raises(ConnectionLost) as caught:
+    with pytest.raises(ConnectionLostError) as caught:
         send_on()
-    assert not isinstance(caught.value, SendTimeout)
+    assert not isinstance(caught.value, SendTimeoutError)
 
 
 def test_shutdown_and_close_may_be_repeated_in_any_order(pair: Pair) -> None:
@@ -314,10 +314,10 @@ def test_shutdown_in_the_middle_of_traffic_ends_everybody(pair: Pair, calling: C
     one.shutdown()
     reading_one.result()
     one.close()
-    with contextlib.suppress(ConnectionLost):  # bytes that came after the close were answered with a reset
+    with contextlib.suppress(ConnectionLostError):  # bytes that came after the close were answered with a reset
         reading_other.result()
     for writer in writers:
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLostError):
             writer.result()
 
 
@@ -386,6 +386,6 @@ class TestMeeting:
         listener, dialer = meeting
         dialed = dialer.dial(ample())
         listener.close()
-        with contextlib.suppress(ConnectionLost):  # TCP says it with a reset
+        with contextlib.suppress(ConnectionLostError):  # TCP says it with a reset
             assert dialed.recv(ample()) == b""
         dialed.close()

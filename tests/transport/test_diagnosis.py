@@ -51,7 +51,7 @@ def test_a_wrong_port_is_reported_by_the_protocol_that_answered(scheme: str, pro
         answering(answer) as url,
         pytest.raises(OSError, match=rf"speaks {protocol} on this port, not {wanted}") as caught,
     ):
-        stompy.connect(url.replace("stomp", scheme), connect_timeout=5)
+        stompy.connect(url.replace("stomp", scheme), timeouts=stompy.Timeouts(connect=5))
     assert isinstance(caught.value, stompy.ConnectError)
     assert caught.value.errno is None
 
@@ -73,14 +73,14 @@ def test_a_greeting_that_comes_byte_by_byte_is_known() -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(stompy.ConnectError, match="speaks HTTP on this port"):
-            stompy.connect(f"stomp://127.0.0.1:{server.getsockname()[1]}", connect_timeout=5)
+            stompy.connect(f"stomp://127.0.0.1:{server.getsockname()[1]}", timeouts=stompy.Timeouts(connect=5))
         thread.join()
 
 
 def test_a_tls_client_at_a_plain_broker_gets_the_reason() -> None:
     wanted = r"speaks STOMP on this port, not TLS \(stomp://"
     with Broker() as broker, pytest.raises(stompy.TlsError, match=wanted) as caught:
-        stompy.connect(broker.url.replace("stomp://", "stomp+ssl://"), connect_timeout=5)
+        stompy.connect(broker.url.replace("stomp://", "stomp+ssl://"), timeouts=stompy.Timeouts(connect=5))
     assert caught.value.reason == "not-tls"
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectError, ConnectionLost, ConnectTimeout, SendTimeout
+from stompy.errors import ConnectError, ConnectionLostError, ConnectTimeoutError, SendTimeoutError
 from stompy.transport.memory import MemoryDialer, MemoryListener, memory_pair
 from tests.transport.conftest import ample
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def test_a_direction_holds_exactly_its_capacity() -> None:
     one, other = memory_pair(capacity=4)
     one.sendall(b"1234", Deadline(0))
-    with pytest.raises(SendTimeout, match="0 of 1 written") as caught:
+    with pytest.raises(SendTimeoutError, match="0 of 1 written") as caught:
         one.sendall(b"5", Deadline(0))
     assert caught.value.outcome == "not-sent"
     other.sendall(b"abcd", Deadline(0))
@@ -26,7 +26,7 @@ def test_a_direction_holds_exactly_its_capacity() -> None:
 
 def test_a_cut_send_leaves_the_part_that_fitted() -> None:
     one, other = memory_pair(capacity=4)
-    with pytest.raises(SendTimeout, match="4 of 6 written") as caught:
+    with pytest.raises(SendTimeoutError, match="4 of 6 written") as caught:
         one.sendall(b"123456", Deadline(0))
     assert caught.value.outcome == "unknown"
     assert other.recv() == b"1234"
@@ -44,7 +44,7 @@ def test_the_peers_shutdown_ends_a_blocked_writer(calling: Calling) -> None:
     writer = calling(lambda: one.sendall(b"abc", ample()))
     writer.until_blocked()
     other.shutdown()
-    with pytest.raises(ConnectionLost, match="the peer accepts no more bytes") as caught:
+    with pytest.raises(ConnectionLostError, match="the peer accepts no more bytes") as caught:
         writer.result()
     assert caught.value.outcome == "unknown"
 
@@ -66,14 +66,14 @@ def test_a_closed_listener_refuses() -> None:
     with pytest.raises(ConnectError, match=r"^here: connection refused$") as caught:
         MemoryDialer(listener).dial(ample())
     assert caught.value.address == "here"
-    assert not isinstance(caught.value, ConnectTimeout)
+    assert not isinstance(caught.value, ConnectTimeoutError)
 
 
 def test_a_full_backlog_ends_dialing_by_the_deadline() -> None:
     listener = MemoryListener("here", backlog=1)
     dialer = MemoryDialer(listener)
     dialer.dial(ample())
-    with pytest.raises(ConnectTimeout, match=r"^here: no answer in time$"):
+    with pytest.raises(ConnectTimeoutError, match=r"^here: no answer in time$"):
         dialer.dial(Deadline(0.01))
 
 
@@ -105,7 +105,7 @@ def test_close_refuses_dialers_that_wait_for_a_place(calling: Calling) -> None:
 def test_the_pairs_of_a_listener_have_its_capacity() -> None:
     listener = MemoryListener(capacity=2)
     dialed = MemoryDialer(listener, host="b.example").dial(ample())
-    with pytest.raises(SendTimeout, match="2 of 3 written"):
+    with pytest.raises(SendTimeoutError, match="2 of 3 written"):
         dialed.sendall(b"123", Deadline(0))
 
 

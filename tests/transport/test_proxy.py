@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from stompy.deadline import Budget, Deadline
-from stompy.errors import ConfigurationError, ConnectionLost, ConnectTimeout, ProxyError, ProxyLoginRefused, TlsError
+from stompy.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    ConnectTimeoutError,
+    ProxyError,
+    ProxyLoginRefusedError,
+    TlsError,
+)
 from stompy.secret import Secret
 from stompy.transport.proxy import Proxy, ProxyDialer, parse_proxy
 from stompy.transport.tcp import TcpDialer, TcpListener, TcpOptions
@@ -144,18 +151,18 @@ class TestConnecting:
     def test_a_proxy_that_does_not_know_us_says_so(
         self, credentials: str, message: str, guarded: LittleProxy, target: TcpListener
     ) -> None:
-        with pytest.raises(ProxyLoginRefused, match=message) as caught:
+        with pytest.raises(ProxyLoginRefusedError, match=message) as caught:
             dialer(guarded.url.replace("://", f"://{credentials}"), target).dial(ample())
         assert caught.value.address == f"broker.test:{target.address[1]}"
         assert caught.value.proxy == guarded.url
         assert "guess" not in str(caught.value)
-        assert not caught.value.retryable
+        assert not caught.value.safe_to_retry
 
     def test_a_broker_that_the_proxy_cannot_reach_is_reported(self, proxy: LittleProxy, target: TcpListener) -> None:
         target.close()
         with pytest.raises(ProxyError, match=r"refused: 502 Bad Gateway|was refused by the broker") as caught:
             dialer(proxy.url, target).dial(ample())
-        assert caught.value.retryable
+        assert caught.value.safe_to_retry
         with pytest.raises(ProxyError, match=r"refused: 502 Bad Gateway|cannot reach the broker's host"):
             dialer(proxy.url, target, host="nowhere.invalid").dial(ample())
 
@@ -171,7 +178,7 @@ class TestConnecting:
         self, kind: str, raw_server: socket.socket, target: TcpListener
     ) -> None:
         port = raw_server.getsockname()[1]
-        with pytest.raises(ConnectTimeout, match="did not connect to the broker in time"):
+        with pytest.raises(ConnectTimeoutError, match="did not connect to the broker in time"):
             dialer(f"{kind}://127.0.0.1:{port}", target).dial(Deadline(0.05))
 
     @pytest.mark.parametrize("kind", ["http", "socks5"])
@@ -179,10 +186,12 @@ class TestConnecting:
         self, kind: str, target: TcpListener, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def late(self: TcpDialer, deadline: Deadline) -> None:
-            raise ConnectTimeout("no answer in time", address=self.address)
+            raise ConnectTimeoutError("no answer in time", address=self.address)
 
         monkeypatch.setattr(TcpDialer, "dial", late)
-        with pytest.raises(ConnectTimeout, match=rf"the proxy {kind}://p:1 cannot be reached: p:1: no answer in time"):
+        with pytest.raises(
+            ConnectTimeoutError, match=rf"the proxy {kind}://p:1 cannot be reached: p:1: no answer in time"
+        ):
             dialer(f"{kind}://p:1", target).dial(ample())
 
     @pytest.mark.parametrize("host", ["a..b", "x" * 300, "a b", ".".join(["x" * 60] * 5)])
@@ -195,7 +204,7 @@ class TestConnecting:
         with socket.create_server(("127.0.0.1", 0)) as server:
             way = parse_proxy(f"http://127.0.0.1:{server.getsockname()[1]}")
             client = ProxyDialer(way, "broker.test", 1, options=TcpOptions(source="127.0.0.7"))
-            with pytest.raises(ConnectTimeout):
+            with pytest.raises(ConnectTimeoutError):
                 client.dial(Deadline(0.05))
             accepted, address = server.accept()
             assert address[0] == "127.0.0.7"
@@ -212,7 +221,7 @@ class TestSecrets:
         parsed = parse_proxy(f"{kind}://ann:{SECRET}@127.0.0.1:1")
         with LittleProxy(kind, login="ann:other") as stranger:
             way = Proxy(parsed.kind, "127.0.0.1", int(stranger.place.rpartition(":")[2]), parsed.login, parsed.passcode)
-            with pytest.raises(ProxyLoginRefused) as caught:
+            with pytest.raises(ProxyLoginRefusedError) as caught:
                 ProxyDialer(way, "broker.test", 7).dial(ample())
         text = self.shown(caught.value)
         assert "ann" in text
@@ -228,7 +237,7 @@ class TestSecrets:
         class Going:
             def sendall(self, data: bytes, deadline: Budget) -> None:
                 if data != b"\x05\x02\x00\x02":
-                    raise ConnectionLost("gone")
+                    raise ConnectionLostError("gone")
 
             def recv(self, deadline: Deadline) -> bytes:
                 return b"\x05\x02"
@@ -278,7 +287,7 @@ class TestTls:
 def serve_one(listener: TlsListener) -> None:
     accepted = listener.accept()
     assert accepted is not None
-    with contextlib.suppress(ConnectionLost):
+    with contextlib.suppress(ConnectionLostError):
         while part := accepted.recv(ample()):
             accepted.sendall(part, ample())
     accepted.close()

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, ProxyError, ProxyLoginRefused, StompTimeout
+from stompy.errors import ConfigurationError, ProxyError, ProxyLoginRefusedError, StompTimeoutError
 from stompy.secret import Secret
 from stompy.transport.memory import memory_pair
 from stompy.transport.proxy_handshake import ProxyStream, ascii_host, http_connect, socks5_connect
@@ -28,7 +28,7 @@ def test_an_answer_in_pieces_is_read_as_one_in_a_row() -> None:
 
 def test_silence_costs_no_more_than_the_deadline() -> None:
     ours, _ = memory_pair()
-    with pytest.raises(StompTimeout):
+    with pytest.raises(StompTimeoutError):
         ProxyStream(ours, "http://p:1", "b:7", Deadline(0.01)).read(1)
 
 
@@ -38,7 +38,7 @@ def test_errors_name_the_proxy_and_the_broker() -> None:
     for error in (stream.error("sighed"), stream.login_refused("sighed")):
         assert str(error) == "b:7: the proxy http://p:1 sighed"
         assert (error.proxy, error.address) == ("http://p:1", "b:7")
-    assert isinstance(stream.login_refused("x"), ProxyLoginRefused)
+    assert isinstance(stream.login_refused("x"), ProxyLoginRefusedError)
 
 
 def asked_http(
@@ -100,14 +100,14 @@ def test_everything_else_is_reported(answer: bytes, message: str) -> None:
     with pytest.raises(ProxyError, match=message) as caught:
         asked_http(answer)
     assert (caught.value.proxy, caught.value.address) == ("http://p:1", "b.example:7")
-    assert not isinstance(caught.value, ProxyLoginRefused)
+    assert not isinstance(caught.value, ProxyLoginRefusedError)
 
 
 @pytest.mark.parametrize(
     ("login", "message"), [(None, "requires a login and a passcode"), ("ann", "rejected the login and passcode")]
 )
 def test_a_login_that_is_required_is_reported(login: str | None, message: str) -> None:
-    with pytest.raises(ProxyLoginRefused, match=message):
+    with pytest.raises(ProxyLoginRefusedError, match=message):
         asked_http(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", login=login)
 
 
@@ -195,7 +195,7 @@ def test_the_address_that_the_proxy_reports_is_ignored(bound: bytes) -> None:
 def test_everything_but_success_is_reported(answer: bytes, message: str) -> None:
     with pytest.raises(ProxyError, match=message) as caught:
         asked_socks(answer)
-    assert not isinstance(caught.value, ProxyLoginRefused)
+    assert not isinstance(caught.value, ProxyLoginRefusedError)
 
 
 @pytest.mark.parametrize(
@@ -207,5 +207,5 @@ def test_everything_but_success_is_reported(answer: bytes, message: str) -> None
     ],
 )
 def test_a_proxy_that_does_not_know_us_says_so(answer: bytes, login: str | None, message: str) -> None:
-    with pytest.raises(ProxyLoginRefused, match=message):
+    with pytest.raises(ProxyLoginRefusedError, match=message):
         asked_socks(answer, login=login, passcode="x")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, SendTimeout
+from stompy.errors import ConnectionLostError, SendTimeoutError
 from stompy.transport import sockets
 from stompy.transport.sockets import DescriptorUse, SocketTransport
 from stompy.transport.tcp import TcpDialer, TcpListener, TcpTransport
@@ -169,7 +169,7 @@ class TestTransport:
     def test_send_waits_for_room_until_its_deadline(self, paired: tuple[SocketTransport, socket.socket]) -> None:
         transport, _ = paired
         fill(transport)
-        with pytest.raises(SendTimeout) as caught:
+        with pytest.raises(SendTimeoutError) as caught:
             transport.send(b"x", Deadline(0.01))
         assert caught.value.outcome == "not-sent"
 
@@ -190,11 +190,11 @@ class TestTransport:
         writer = calling(lambda: transport.send(b"x", ample()))
         writer.until_blocked()
         transport.shutdown()
-        with pytest.raises(ConnectionLost, match="was shut down") as caught:
+        with pytest.raises(ConnectionLostError, match="was shut down") as caught:
             writer.result()
         assert caught.value.outcome == "not-sent"
         transport.close()
-        with pytest.raises(ConnectionLost, match="is closed"):
+        with pytest.raises(ConnectionLostError, match="is closed"):
             transport.send(b"x", ample())
 
     def test_a_reset_that_meets_our_own_shutdown_is_the_end(self) -> None:
@@ -214,7 +214,7 @@ class TestTransport:
                 raise BrokenPipeError(errno.EPIPE, "x")
 
         transport = SocketTransport(Racing(), peer="peer")
-        with pytest.raises(ConnectionLost, match="connection to peer was shut down"):
+        with pytest.raises(ConnectionLostError, match="connection to peer was shut down"):
             transport.sendall(b"x", ample())
         transport.close()
 
@@ -258,7 +258,7 @@ class TestTransport:
                     assert reader.result() == b""
                     for closer in closers:
                         closer.result()
-                    with pytest.raises(ConnectionLost):
+                    with pytest.raises(ConnectionLostError):
                         writer.result()
                     assert stranger.recv(100) == b"not yours"
                     stranger.sendall(b"fine")
@@ -270,7 +270,7 @@ class TestTransport:
         program = """
 import signal, socket
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost
+from stompy.errors import ConnectionLostError
 from stompy.transport.sockets import SocketTransport
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 ours, theirs = socket.socketpair()
@@ -278,7 +278,7 @@ theirs.close()
 transport = SocketTransport(ours, peer="peer")
 try:
     transport.sendall(b"x", Deadline(5))
-except ConnectionLost as error:
+except ConnectionLostError as error:
     print(error.outcome)
 transport.close()
 """
@@ -296,7 +296,7 @@ def fill(transport: SocketTransport) -> None:
     try:
         while True:
             transport.send(bytes(1 << 20), Deadline(0))
-    except SendTimeout:
+    except SendTimeoutError:
         return
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, ConnectError, ConnectionLost, ConnectTimeout
+from stompy.errors import ConfigurationError, ConnectError, ConnectionLostError, ConnectTimeoutError
 from stompy.transport import sockets, tcp
 from stompy.transport.tcp import TcpDialer, TcpTransport, resolve
 from tests.transport.conftest import ample
@@ -87,7 +87,7 @@ def test_a_lookup_that_hangs_ends_by_the_deadline(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     try:
-        with pytest.raises(ConnectTimeout, match=r"the lookup of the host name b\.example took longer"):
+        with pytest.raises(ConnectTimeoutError, match=r"the lookup of the host name b\.example took longer"):
             resolve("b.example", 61613, deadline=Deadline(0.02))
     finally:
         gate.set()
@@ -135,7 +135,7 @@ class TestTransport:
     def test_a_reset_ends_recv(self, dialed: tuple[TcpTransport, socket.socket]) -> None:
         transport, peer = dialed
         reset(peer)
-        with pytest.raises(ConnectionLost, match="connection reset by the peer") as caught:
+        with pytest.raises(ConnectionLostError, match="connection reset by the peer") as caught:
             transport.recv(ample())
         assert transport.peer in str(caught.value)
         assert isinstance(caught.value.__cause__, ConnectionResetError)
@@ -145,7 +145,7 @@ class TestTransport:
         reader = calling(transport.recv)
         reader.until_blocked()
         reset(peer)
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLostError):
             reader.result()
 
     def test_a_reset_wakes_a_blocked_sendall(
@@ -155,16 +155,16 @@ class TestTransport:
         writer = calling(lambda: transport.sendall(bytes(1 << 24), ample()))
         writer.until_blocked()
         reset(peer)
-        with pytest.raises(ConnectionLost) as caught:
+        with pytest.raises(ConnectionLostError) as caught:
             writer.result()
         assert caught.value.outcome == "unknown"
 
     def test_sendall_after_a_reset_sent_nothing(self, dialed: tuple[TcpTransport, socket.socket]) -> None:
         transport, peer = dialed
         reset(peer)
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLostError):
             transport.recv(ample())
-        with pytest.raises(ConnectionLost) as caught:
+        with pytest.raises(ConnectionLostError) as caught:
             transport.sendall(b"x", ample())
         assert caught.value.outcome == "not-sent"
 
@@ -190,7 +190,7 @@ class TestDialer:
             TcpDialer("127.0.0.1", free_port).dial(ample())
         assert caught.value.address == f"127.0.0.1:{free_port}"
         assert isinstance(caught.value.__cause__, ConnectionRefusedError)
-        assert not isinstance(caught.value, ConnectTimeout)
+        assert not isinstance(caught.value, ConnectTimeoutError)
 
     def test_a_name_that_cannot_be_found_is_a_connect_error(self) -> None:
         with pytest.raises(ConnectError, match=r"no-such-host\.invalid"):
@@ -236,7 +236,7 @@ class TestDialer:
     def test_silence_to_the_end_is_a_timeout(self, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         names(monkeypatch, "127.0.0.2", "127.0.0.1")
         black_hole(monkeypatch, "127.0.0.1")
-        with pytest.raises(ConnectTimeout) as caught:
+        with pytest.raises(ConnectTimeoutError) as caught:
             TcpDialer("b.example", free_port).dial(ample())
         assert str(caught.value) == (
             f"b.example:{free_port}: 127.0.0.2:{free_port} connection refused; 127.0.0.1:{free_port} no answer in time"
@@ -255,7 +255,7 @@ class TestDialer:
                     waiting.append(dialer.dial(Deadline(0.2)))
 
             try:
-                with pytest.raises(ConnectTimeout, match="no answer in time"):
+                with pytest.raises(ConnectTimeoutError, match="no answer in time"):
                     fill_the_queue()
             finally:
                 for transport in waiting:

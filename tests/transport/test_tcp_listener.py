@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, ConnectError, ConnectTimeout
+from stompy.errors import ConfigurationError, ConnectError, ConnectTimeoutError
 from stompy.transport import sockets
 from stompy.transport.tcp import TcpDialer, TcpListener
 
@@ -141,7 +141,7 @@ class TestDescriptors:
         with pytest.raises(ConnectError):
             TcpDialer("127.0.0.1", free_port).dial(ample())
         black_hole(monkeypatch, "127.0.0.1")
-        with pytest.raises(ConnectTimeout):
+        with pytest.raises(ConnectTimeoutError):
             TcpDialer("127.0.0.1", free_port).dial(ample())
         assert open_descriptors() == before
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, ConnectError, ConnectTimeout
+from stompy.errors import ConfigurationError, ConnectError, ConnectTimeoutError
 from stompy.transport.unix import UnixDialer, UnixListener
 from tests.transport.conftest import Calling, ample
 
@@ -59,7 +59,7 @@ class TestDialer:
                 UnixDialer(place).dial(ample())
 
     def test_a_full_queue_ends_by_the_deadline(self, busy: Path) -> None:
-        with pytest.raises(ConnectTimeout, match="queue of the listener is full"):
+        with pytest.raises(ConnectTimeoutError, match="queue of the listener is full"):
             UnixDialer(busy).dial(Deadline(0.05))
 
     def test_a_place_in_the_queue_is_waited_for(self, path: Path, calling: Calling) -> None:

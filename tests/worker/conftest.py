@@ -17,6 +17,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from tests.support.stacks import gave_up
 
 WITHIN = 20.0
 """Seconds after which a test has failed."""
@@ -28,7 +29,8 @@ def wait_until(condition: Callable[[], Any], within: float = WITHIN) -> None:
     """Wait until a condition is true."""
     end = time.monotonic() + within
     while not condition():
-        assert time.monotonic() < end, "not in time"
+        if time.monotonic() > end:
+            gave_up("not in time")
         time.sleep(0.01)
 
 
@@ -49,10 +51,15 @@ REFUSED = {
 def orders_to_refused(url: str, dialect: str, name: str) -> None:
     """Check that of orders, those whose output is refused become dead letters, and the others are processed."""
     refused = REFUSED[dialect]
-    worker = stompy.Worker(url, concurrency=4, stop_timeout=WITHIN, reconnect=stompy.Reconnect(first_delay=0.01))
+    worker = stompy.Worker(
+        url,
+        concurrency=4,
+        timeouts=stompy.Timeouts(close=WITHIN),
+        reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)),
+    )
     good, bad = [f"good-{number}" for number in range(8)], [f"bad-{number}" for number in range(2 * len(refused))]
 
-    @worker.task(f"/queue/{name}", transactional=True, retries=1, retry_delay=(0.01, 0.01))
+    @worker.task(f"/queue/{name}", transactional=True, attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         number = int(message.text.rpartition("-")[2])
         context.send(f"/queue/{name}.out" if message.text in good else refused[number % len(refused)], message.body)
@@ -66,19 +73,19 @@ def orders_to_refused(url: str, dialect: str, name: str) -> None:
             # What was interrupted on RabbitMQ may be sent once more, but is not lost.
             found: set[str] = set()
             while found != set(good):
-                text = outputs.receive(3 * WITHIN).text
+                text = outputs.receive(timeout=3 * WITHIN).text
                 assert dialect == "rabbitmq" or text not in found, "sent twice"
                 found.add(text)
-            dead = [letters.receive(3 * WITHIN) for _ in bad]
+            dead = [letters.receive(timeout=3 * WITHIN) for _ in bad]
             while {message.text for message in dead} != set(bad):
                 assert dialect == "rabbitmq", "a dead letter twice"
-                dead.append(letters.receive(3 * WITHIN))
+                dead.append(letters.receive(timeout=3 * WITHIN))
             wait_until(lambda: worker.health().tasks["handle"].running == 0)
         assert {message.headers["stompy-error"] for message in dead} == {"stompy.errors.BrokerError"}
         assert {message.headers["stompy-attempts"] for message in dead} == {"2"}
         rest = conn.subscribe(f"/queue/{name}", ack="client-individual")
-        with pytest.raises(stompy.ReceiveTimeout):
-            rest.receive(0.5)
+        with pytest.raises(stompy.ReceiveTimeoutError):
+            rest.receive(timeout=0.5)
 
 
 @pytest.fixture
@@ -99,13 +106,15 @@ def make_worker(broker: Broker) -> Iterator[Callable[..., stompy.Worker]]:
     made: list[stompy.Worker] = []
 
     def make(url: str | None = None, **options: Any) -> stompy.Worker:
-        worker = stompy.Worker(url or broker.url, **{"concurrency": 2, "stop_timeout": WITHIN, **options})
+        worker = stompy.Worker(
+            url or broker.url, **{"concurrency": 2, "timeouts": stompy.Timeouts(close=WITHIN), **options}
+        )
         made.append(worker)
         return worker
 
     yield make
     for worker in made:
-        worker.stop()
+        worker.close()
 
 
 class Seen:

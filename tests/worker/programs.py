@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import stompy
+import stompy.worker
 
 FOLDER = Path(os.environ.get("STOMPY_TEST_FOLDER", "."))
 
@@ -21,8 +22,8 @@ def note(text: str) -> None:
         file.write(text + "\n")
 
 
-slow = stompy.Worker(concurrency=8, stop_timeout=30)
-impatient = stompy.Worker(concurrency=1, stop_timeout=0.1)
+slow = stompy.Worker(concurrency=8, timeouts=stompy.Timeouts(close=30))
+impatient = stompy.Worker(concurrency=1, timeouts=stompy.Timeouts(close=0.1))
 
 
 @slow.task("/queue/a", name="slow")
@@ -35,7 +36,7 @@ def until_released(message: stompy.Message) -> None:
     note(f"end {message.text}")
 
 
-class Waiting:
+class Waiting(stompy.worker.Middleware):
     """Middleware that keeps a worker from completing its start until the test makes the file `go`."""
 
     def started(self) -> None:
@@ -43,12 +44,12 @@ class Waiting:
             time.sleep(0.01)
 
 
-starting = stompy.Worker(concurrency=1, stop_timeout=30, middleware=[Waiting()])
+starting = stompy.Worker(concurrency=1, timeouts=stompy.Timeouts(close=30), middleware=[Waiting()])
 starting.add(until_released, "/queue/a", name="slow")
-children = stompy.Worker(concurrency=2, stop_timeout=20)
+children = stompy.Worker(concurrency=2, timeouts=stompy.Timeouts(close=20))
 
 
-@children.task("/queue/a", retries=1, retry_delay=(0.01, 0.01))
+@children.task("/queue/a", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
 def die(message: stompy.Message) -> None:
     """Die of some messages."""
     note(f"{os.getpid()} {message.text}")
@@ -89,7 +90,7 @@ def make_threads_and_garbage() -> None:
         time.sleep(0.004)
 
 
-class Garbage:
+class Garbage(stompy.worker.Middleware):
     """Middleware that has the garbage collector run all the time."""
 
     def started(self) -> None:
@@ -98,10 +99,10 @@ class Garbage:
         gc.set_threshold(10)
 
 
-littering = stompy.Worker(concurrency=20, stop_timeout=0.1, middleware=[Garbage()])
+littering = stompy.Worker(concurrency=20, timeouts=stompy.Timeouts(close=0.1), middleware=[Garbage()])
 
 
-@littering.task("/queue/a", prefetch=20, time_limit=0.01, retries=0)
+@littering.task("/queue/a", prefetch=20, time_limit=0.01, attempts=1)
 def stick(message: stompy.Message) -> None:
     """Be stuck for as long as the process runs."""
     note(f"begin {message.text}")
@@ -109,10 +110,14 @@ def stick(message: stompy.Message) -> None:
         time.sleep(1)
 
 
-chaos = stompy.Worker(concurrency=8, stop_timeout=10, reconnect=stompy.Reconnect(first_delay=0.05, max_delay=0.2))
+chaos = stompy.Worker(
+    concurrency=8,
+    timeouts=stompy.Timeouts(close=10),
+    reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.05, longest=0.2)),
+)
 
 
-@chaos.task("/queue/a", decode="json", retries=2, retry_delay=(0.01, 0.05))
+@chaos.task("/queue/a", decode="json", attempts=3, backoff=stompy.Backoff(first=0.01, longest=0.05))
 def unordered(body: dict[str, object], context: stompy.TaskContext) -> None:
     """Fail always for poison, once for what is flaky."""
     if body["kind"] == "poison" or (body["kind"] == "flaky" and context.attempt == 1):
@@ -121,7 +126,11 @@ def unordered(body: dict[str, object], context: stompy.TaskContext) -> None:
 
 
 @chaos.task(
-    "/queue/k", decode="json", key=lambda message: message.headers["customer"], retries=2, retry_delay=(0.01, 0.05)
+    "/queue/k",
+    decode="json",
+    key=lambda message: message.headers["customer"],
+    attempts=3,
+    backoff=stompy.Backoff(first=0.01, longest=0.05),
 )
 def ordered(body: dict[str, object], context: stompy.TaskContext) -> None:
     """The same, in order for each customer."""
@@ -165,11 +174,11 @@ def lines() -> list[str]:
     return (FOLDER / "noted").read_text().splitlines()
 
 
-alone = stompy.Worker(concurrency=1, stop_timeout=20)
-alone.add(run_task, "/queue/a", retries=0)
-supervised = stompy.Worker(concurrency=8, stop_timeout=20)
-supervised.add(run_task, "/queue/a", retries=0)
-keyed = stompy.Worker(concurrency=8, stop_timeout=20)
-keyed.add(run_task, "/queue/a", key=lambda message: "", retries=1, retry_delay=(0.01, 0.01))
-limited = stompy.Worker(concurrency=2, stop_timeout=20, max_messages=3)
+alone = stompy.Worker(concurrency=1, timeouts=stompy.Timeouts(close=20))
+alone.add(run_task, "/queue/a", attempts=1)
+supervised = stompy.Worker(concurrency=8, timeouts=stompy.Timeouts(close=20))
+supervised.add(run_task, "/queue/a", attempts=1)
+keyed = stompy.Worker(concurrency=8, timeouts=stompy.Timeouts(close=20))
+keyed.add(run_task, "/queue/a", key=lambda message: "", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
+limited = stompy.Worker(concurrency=2, timeouts=stompy.Timeouts(close=20), max_messages=3)
 limited.add(run_task, "/queue/a")

@@ -19,6 +19,6 @@ supervisor = Supervisor("worker", 1, 20.0, note_ready, hung=3.0)
 
 if __name__ == "__main__":
     if "STOMPY_WORKER_CHILD" in os.environ:
-        supervised._override(processes=1)
+        supervised.override(processes=1)
         sys.exit(supervised.run())
     sys.exit(supervisor.run())

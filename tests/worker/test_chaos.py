@@ -16,16 +16,15 @@ import pytest
 
 import stompy
 from stompy.testing.brokers.running import RunningBroker
-from stompy.testing.containers import KINDS
+from stompy.testing.containers import KINDS, broker_or_skip
 from stompy.testing.proxy import FaultProxy
-from stompy.testing.required import broker_or_skip
 from tests.support.needs import each
 
 TOP = Path(__file__).parents[2]
 EMBEDDED = [kind for kind in KINDS if kind.startswith(("embedded", "like-"))]
 CUSTOMERS = 7
 QUEUES = ("/queue/a", "/queue/k")
-LARGE = int(os.environ.get("STOMPY_CHAOS_MESSAGES", "100000"))
+LARGE = 100_000
 """Messages of the large form, over both queues."""
 
 
@@ -39,7 +38,7 @@ def fill(url: str, count: int) -> None:
             body = {"n": number, "kind": kind_of(number)}
             headers = {"customer": f"c{number % CUSTOMERS}"}
             for queue in QUEUES:
-                conn.send(queue, body, headers=headers, persistent=True, receipt=True)
+                conn.send_async(queue, body, headers=headers, persistent=True)
         conn.flush(timeout=300)
 
 
@@ -127,8 +126,8 @@ def take(url: str, queue: str, count: int, within: float) -> list[stompy.Message
         subscription = conn.subscribe(queue, ack="client-individual")
         while len(taken) < count:
             try:
-                message = subscription.receive(within)
-            except stompy.ReceiveTimeout:
+                message = subscription.receive(timeout=within)
+            except stompy.ReceiveTimeoutError:
                 break
             message.ack()
             taken.append(message)

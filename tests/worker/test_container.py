@@ -31,7 +31,7 @@ WORKER = """\
 import time
 import stompy
 
-worker = stompy.Worker(stop_timeout=30)
+worker = stompy.Worker(timeouts=stompy.Timeouts(close=30))
 
 @worker.task("/queue/orders")
 def book(message, context):

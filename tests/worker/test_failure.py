@@ -10,8 +10,9 @@ import pytest
 import tenacity
 
 import stompy
-from stompy.broker import Broker
-from stompy.broker.faults import Drop, FaultPlan
+from stompy.broker import Broker, BrokerLimits
+from stompy.testing.faults import Drop, FaultPlan
+from stompy.testing.proxy import FaultProxy
 from stompy.worker.failure import decide, queue_named
 from stompy.worker.task import Task
 from tests.worker.conftest import WITHIN, Seen, left, wait_until
@@ -27,9 +28,9 @@ def send(broker: Broker, *bodies: Any, **arguments: Any) -> None:
 
 def receive(broker: Broker, queue: str) -> stompy.Message:
     with stompy.connect(broker.url) as conn:
-        message = conn.subscribe(queue, ack="client-individual").receive(WITHIN)
+        message = conn.subscribe(queue, ack="client-individual").receive(timeout=WITHIN)
         message.ack()
-        conn.disconnect()
+        conn.close()
         return message
 
 
@@ -38,7 +39,9 @@ def test_poison_is_tried_and_then_a_dead_letter_on_each_broker(
 ) -> None:
     worker = make_worker(each_broker.url)
 
-    @worker.task("/queue/a", retries=2, retry_delay=(0.02, 0.02), dead_letter="/queue/orders.dead")
+    @worker.task(
+        "/queue/a", attempts=3, backoff=stompy.Backoff(first=0.02, longest=0.02), dead_letter="/queue/orders.dead"
+    )
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         seen.add((message.text, context.attempt))
         if message.text == "poison":
@@ -87,7 +90,7 @@ def test_a_deferred_message_comes_again_and_counts_no_attempt(
 ) -> None:
     worker = make_worker(each_broker.url)
 
-    @worker.task("/queue/a", retries=0)
+    @worker.task("/queue/a", attempts=1)
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         seen.add(context.attempt)
         if len(seen.items) < 3:
@@ -103,7 +106,7 @@ def test_a_deferred_message_comes_again_and_counts_no_attempt(
 def test_the_task_chooses_the_delay_of_a_retry(broker: Broker, make_worker: Make, seen: Seen) -> None:
     worker = make_worker()
 
-    @worker.task("/queue/a", retry_delay=(3600, 3600))
+    @worker.task("/queue/a", backoff=stompy.Backoff(first=3600, longest=3600))
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         seen.add(context.attempt)
         if context.attempt == 1:
@@ -118,7 +121,7 @@ def test_retries_in_place_are_one_attempt(broker: Broker, make_worker: Make, see
     worker = make_worker()
     policy = tenacity.Retrying(stop=tenacity.stop_after_attempt(3))
 
-    @worker.task("/queue/a", retry_in_place=policy, retries=1, retry_delay=(0.01, 0.01))
+    @worker.task("/queue/a", retry_in_place=policy, attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         seen.add(context.attempt)
         raise OSError("down")
@@ -135,7 +138,7 @@ def test_retries_in_place_are_one_attempt(broker: Broker, make_worker: Make, see
 def test_what_is_no_exception_is_a_failure_too(broker: Broker, make_worker: Make, raised: type[BaseException]) -> None:
     worker = make_worker()
 
-    @worker.task("/queue/a", retries=0)
+    @worker.task("/queue/a", attempts=1)
     def handle(message: stompy.Message) -> None:
         raise raised
 
@@ -146,14 +149,14 @@ def test_what_is_no_exception_is_a_failure_too(broker: Broker, make_worker: Make
 
 def test_a_reply_that_cannot_be_sent_is_a_failure_of_the_task(broker: Broker, make_worker: Make) -> None:
     worker = make_worker()
-    worker.add(lambda message: object(), "/queue/a", name="t", retries=0)
+    worker.add(lambda message: object(), "/queue/a", name="t", attempts=1)
     with worker:
         send(broker, "x", headers={"reply-to": "/queue/answers"})
         wait_until(lambda: broker.depth("/queue/a.dead") == 1)
 
 
 def test_a_refused_reply_is_left_out_of_one_message_and_not_of_equal_ones(make_worker: Make) -> None:
-    with Broker(max_queues=2) as broker:
+    with Broker(limits=BrokerLimits(max_queues=2)) as broker:
         worker = make_worker(broker.url)
         worker.add(lambda message: "yes", "/queue/a", name="t")
         with stompy.connect(broker.url) as conn:
@@ -169,10 +172,10 @@ def test_a_refused_reply_is_left_out_of_one_message_and_not_of_equal_ones(make_w
 def test_a_dead_letter_that_the_broker_refuses_is_tried_again(
     make_worker: Make, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Broker(max_queues=2) as broker:
+    with Broker(limits=BrokerLimits(max_queues=2)) as broker:
         worker = make_worker(broker.url)
 
-        @worker.task("/queue/a", retries=0)
+        @worker.task("/queue/a", attempts=1)
         def handle(message: stompy.Message) -> None:
             seen.add(message.text)
             raise ValueError
@@ -200,10 +203,14 @@ def test_a_dead_letter_that_the_broker_refuses_is_tried_again(
 def test_what_the_broker_never_confirms_is_repeated_in_a_new_session(
     like: Any, lost: Drop, options: dict[str, Any], make_worker: Make
 ) -> None:
-    with Broker(like=like, faults=FaultPlan(lost)) as broker:
-        worker = make_worker(broker.url, receipt_timeout=0.3, reconnect=stompy.Reconnect(first_delay=0.01))
+    with Broker(like=like) as broker, FaultProxy(broker.url, faults=FaultPlan(lost)) as proxy:
+        worker = make_worker(
+            proxy.url,
+            timeouts=stompy.Timeouts(receipt=0.3),
+            reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)),
+        )
 
-        @worker.task("/queue/a", retries=1, retry_delay=(0.01, 0.01), **options)
+        @worker.task("/queue/a", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01), **options)
         def handle(message: stompy.Message) -> None:
             if not options:
                 raise ValueError
@@ -219,14 +226,20 @@ def a_task(**options: Any) -> Task:
 
 
 def test_delays_double_up_to_the_largest() -> None:
-    task = a_task(retries=9, retry_delay=(1, 5))
-    longest = [decide(task, attempt, ValueError(), lambda: 1.0).delay for attempt in range(1, 6)]
-    assert longest == [1, 2, 4, 5, 5]
-    assert decide(task, 1, ValueError(), lambda: 0.0).delay == 0.5
+    task = a_task(attempts=10, backoff=stompy.Backoff(first=1, longest=5))
+    for attempt, bound in enumerate((1, 2, 4, 5, 5), 1):
+        delays = [decide(task, attempt, ValueError()).delay for _ in range(200)]
+        assert bound / 2 < max(delays) <= bound
+
+
+def test_attempts_count_the_first_and_none_is_no_limit() -> None:
+    once, always = a_task(attempts=1), a_task(attempts=None)
+    assert decide(once, 1, ValueError()).action == "dead-letter"
+    assert decide(always, 10**6, ValueError()).action == "retry"
 
 
 def test_a_function_chooses_the_delay() -> None:
-    task = a_task(retry_delay=lambda attempt: attempt * 10)
+    task = a_task(backoff=lambda attempt: attempt * 10)
     assert [decide(task, attempt, ValueError()).delay for attempt in (1, 2)] == [10, 20]
 
 
@@ -247,7 +260,7 @@ def test_each_destination_has_a_queue_of_its_name(destination: str, queue: str) 
 def test_a_broker_of_an_unknown_kind_parks_retries_too(broker: Broker, make_worker: Make, seen: Seen) -> None:
     worker = make_worker(dialect="generic", concurrency=1)
 
-    @worker.task("/queue/a", retries=1, retry_delay=(0.02, 0.02))
+    @worker.task("/queue/a", attempts=2, backoff=stompy.Backoff(first=0.02, longest=0.02))
     def handle(message: stompy.Message) -> None:
         seen.add(message.text)
         if message.text == "bad":
@@ -264,7 +277,7 @@ def test_a_broker_of_an_unknown_kind_parks_retries_too(broker: Broker, make_work
 def test_older_versions_can_express_a_dead_letter(broker: Broker, make_worker: Make, version: str) -> None:
     worker = make_worker(versions=version)
 
-    @worker.task("/queue/a", retries=1, retry_delay=(0.01, 0.01))
+    @worker.task("/queue/a", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message) -> None:
         raise ValueError("a: b\r\nc")
 
@@ -279,7 +292,7 @@ def test_parked_messages_outlive_their_worker(make_worker: Make, seen: Seen) -> 
         for attempt in (1, 2):
             worker = make_worker(broker.url)
 
-            @worker.task("/queue/a", retries=1, retry_delay=(0.5, 0.5))
+            @worker.task("/queue/a", attempts=2, backoff=stompy.Backoff(first=0.5, longest=0.5))
             def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
                 seen.add(context.attempt)
                 if context.attempt == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from tests.worker.conftest import WITHIN, Start, get, left, send, wait_until
 
 
@@ -20,8 +21,16 @@ def redelivered(url: str, count: int) -> dict[str, bool]:
     """Receive messages, and return whether each says that it is redelivered."""
     with stompy.connect(url) as conn:
         subscription = conn.subscribe("/queue/a", ack="client-individual")
-        messages = [subscription.receive(WITHIN) for _ in range(count)]
+        messages = [subscription.receive(timeout=WITHIN) for _ in range(count)]
         return {message.text: message.redelivered for message in messages}
+
+
+def line_of(process: subprocess.Popen[bytes]) -> bytes:
+    """Return the next line that a worker logs; it is alive."""
+    assert process.stderr is not None
+    line: bytes = process.stderr.readline()
+    assert line, "the worker has ended"
+    return line
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -98,8 +107,8 @@ def test_a_second_signal_ends_at_once(broker: Broker, start: Start, noted: Calla
     process.terminate()
     assert process.stderr is not None
     wait_until(lambda: b"received SIG" in (process.stderr.readline() if process.stderr else b""))
-    process.terminate()
-    assert process.wait(WITHIN) == 128 + signal.SIGTERM
+    process.send_signal(signal.SIGINT)  # the same one so soon would count as the first
+    assert process.wait(WITHIN) == 128 + signal.SIGINT
     assert redelivered(broker.url, 1) == {"x": True}
 
 
@@ -109,7 +118,7 @@ def test_a_worker_starts_before_its_broker(start: Start, noted: Callable[[], lis
         port = listening.getsockname()[1]
     process = start("slow", url=f"stomp://127.0.0.1:{port}")
     assert process.stderr is not None
-    wait_until(lambda: b"no broker yet" in (process.stderr.readline() if process.stderr else b""))
+    wait_until(lambda: b"connection refused; attempt" in (process.stderr.readline() if process.stderr else b""))
     with Broker(port=port) as broker:
         send(broker.url, "x")
         wait_until(lambda: noted() == ["begin x", "end x"])
@@ -121,7 +130,7 @@ def test_a_worker_starts_before_its_broker(start: Start, noted: Callable[[], lis
 def test_a_signal_ends_the_wait_for_the_broker(start: Start) -> None:
     process = start("slow", url="stomp://127.0.0.1:1")
     assert process.stderr is not None
-    wait_until(lambda: b"no broker yet" in (process.stderr.readline() if process.stderr else b""))
+    wait_until(lambda: b"connection refused; attempt" in (process.stderr.readline() if process.stderr else b""))
     process.terminate()
     assert process.wait(WITHIN) == 0
 
@@ -145,13 +154,13 @@ def test_a_refused_subscription_ends_the_worker(broker: Broker, start: Start) ->
 
 
 def test_a_wrong_login_ends_the_worker(start: Start) -> None:
-    with Broker(users={"ann": "right"}, login_delay=0.0) as broker:
+    with Broker(users={"ann": "right"}, limits=BrokerLimits(login_delay=0.0)) as broker:
         url = broker.url.replace("stomp://", "stomp://ann:wrong@")
         assert start("slow", url=url).wait(WITHIN) == stompy.WorkerExit.BROKER
 
 
 def test_a_lost_login_ends_the_parent_of_children_too(start: Start) -> None:
-    with Broker(users={"ann": "right"}, login_delay=0.0) as broker:
+    with Broker(users={"ann": "right"}, limits=BrokerLimits(login_delay=0.0)) as broker:
         url = broker.url.replace("stomp://", "stomp://ann:wrong@")
         assert start("children", "--processes", "2", url=url).wait(WITHIN) == stompy.WorkerExit.BROKER
 
@@ -239,7 +248,7 @@ def test_probes_and_metrics_are_served(
     health: dict[str, Any] = json.loads(get(port, "/ready")[1])
     assert health["state"] == "running"
     assert get(port, "/other")[0] == 404
-    broker.stop()
+    broker.close()
     wait_until(lambda: get(port, "/ready")[0] == 503)
     assert get(port, "/live")[0] == 200
     process.terminate()
@@ -259,3 +268,52 @@ def test_systemd_is_told(broker: Broker, start: Start, tmp_path: Path) -> None:
         while notices[-1] != "STOPPING=1":
             notices.append(unix.recv(100).decode())
         assert process.wait(WITHIN) == 0
+
+
+@pytest.mark.parametrize("processes", [[], ["--processes", "2"]])
+def test_a_signal_that_is_sent_twice_is_one(
+    broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path, processes: list[str]
+) -> None:
+    """GNU timeout signals the process, then its group, in which it is."""
+    process = start("slow", *processes, url=broker.url)
+    send(broker.url, "x")
+    wait_until(lambda: noted() == ["begin x"])
+    process.terminate()
+    if not processes:
+        wait_until(lambda: b"received SIG" in line_of(process))
+    process.terminate()
+    (tmp_path / "release").touch()
+    assert process.wait(WITHIN) == 0
+    assert noted() == ["begin x", "end x"]
+
+
+def test_a_terminal_that_hangs_up_stops_it_in_order(
+    broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    process = start("slow", url=broker.url)
+    send(broker.url, "x")
+    wait_until(lambda: noted() == ["begin x"])
+    process.send_signal(signal.SIGHUP)
+    wait_until(lambda: b"received SIGHUP" in line_of(process))
+    (tmp_path / "release").touch()
+    assert process.wait(WITHIN) == 0
+    assert noted() == ["begin x", "end x"]
+
+
+@pytest.mark.parametrize("processes", [[], ["--processes", "2"]])
+def test_it_writes_the_stacks_of_all_threads_when_asked(
+    broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path, processes: list[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    process = start("slow", "--http", str(port), *processes, url=broker.url)
+    send(broker.url, "x")
+    wait_until(lambda: get(port, "/ready")[0] == 200 and noted() == ["begin x"])
+    process.send_signal(signal.SIGUSR1)
+    lines: list[bytes] = []
+    while not lines or b"in until_released" not in lines[-1]:
+        lines.append(line_of(process))
+    assert any(b"File" in line and b"in run" in line for line in lines)
+    (tmp_path / "release").touch()
+    process.terminate()
+    assert process.wait(WITHIN) == 0

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import stompy
+import stompy.worker
 from stompy.broker import Broker
 from stompy.broker.profiles import known
 from stompy.broker.profiles.rabbitmq import RABBITMQ
@@ -34,7 +35,7 @@ def test_a_stuck_task_is_reported_and_its_place_freed(
     worker = make_worker(concurrency=1)
     release = threading.Event()
 
-    @worker.task("/queue/a", retries=0, time_limit=0.2)
+    @worker.task("/queue/a", attempts=1, time_limit=0.2)
     def handle(message: stompy.Message) -> None:
         if message.text == "stuck":
             release.wait(WITHIN)
@@ -55,10 +56,10 @@ def test_a_stuck_task_is_reported_and_its_place_freed(
 
 
 def test_too_many_stuck_tasks_end_the_worker(broker: Broker, make_worker: Make) -> None:
-    worker = make_worker(concurrency=1, max_stuck=1, stop_timeout=WITHIN)
+    worker = make_worker(concurrency=1, max_stuck=1, timeouts=stompy.Timeouts(close=WITHIN))
     release = threading.Event()
 
-    @worker.task("/queue/a", retries=0, time_limit=0.1)
+    @worker.task("/queue/a", attempts=1, time_limit=0.1)
     def handle(message: stompy.Message) -> None:
         release.wait(WITHIN)
 
@@ -74,11 +75,28 @@ def test_too_many_stuck_tasks_end_the_worker(broker: Broker, make_worker: Make) 
     assert dead + left(broker) == 3
 
 
+def test_without_a_limit_any_number_of_tasks_may_be_stuck(broker: Broker, make_worker: Make) -> None:
+    worker = make_worker(concurrency=1, max_stuck=None)
+    release = threading.Event()
+
+    @worker.task("/queue/a", attempts=1, time_limit=0.1)
+    def handle(message: stompy.Message) -> None:
+        release.wait(WITHIN)
+
+    with worker:
+        send(broker, *(str(number) for number in range(5)))
+        wait_until(lambda: worker.health().tasks["handle"].stuck == 5)
+        wait_until(lambda: broker.depth("/queue/a.dead") == 5)
+        assert worker.health().state == "running"
+        release.set()
+        wait_until(lambda: worker.health().tasks["handle"].stuck == 0)
+
+
 def test_a_task_that_gets_stuck_while_the_worker_stops_does_not_hold_it_up(broker: Broker, make_worker: Make) -> None:
-    worker = make_worker(concurrency=1, stop_timeout=WITHIN)
+    worker = make_worker(concurrency=1, timeouts=stompy.Timeouts(close=WITHIN))
     began, release = threading.Event(), threading.Event()
 
-    @worker.task("/queue/a", retries=0, time_limit=0.5)
+    @worker.task("/queue/a", attempts=1, time_limit=0.5)
     def handle(message: stompy.Message) -> None:
         began.set()
         release.wait(2 * WITHIN)
@@ -86,7 +104,7 @@ def test_a_task_that_gets_stuck_while_the_worker_stops_does_not_hold_it_up(broke
     with worker:
         send(broker, "1")
         assert began.wait(WITHIN)
-        assert worker.stop() is stompy.WorkerExit.OK
+        assert worker.close() is stompy.WorkerExit.OK
     release.set()
     assert broker.depth("/queue/a.dead") == 1
 
@@ -125,7 +143,7 @@ def test_a_task_with_a_rate_runs(broker: Broker, make_worker: Make, seen: Seen) 
 def test_a_transaction_sends_all_or_nothing(broker: Broker, make_worker: Make, seen: Seen) -> None:
     worker = make_worker()
 
-    @worker.task("/queue/a", transactional=True, retries=1, retry_delay=(0.01, 0.01))
+    @worker.task("/queue/a", transactional=True, attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message, context: stompy.TaskContext) -> str:
         context.send("/queue/b", message.body)
         seen.add(context.attempt)
@@ -151,10 +169,10 @@ def test_an_order_whose_output_is_refused_becomes_a_dead_letter(like: Any) -> No
 def test_a_message_beside_one_that_is_refused_does_not_share_its_end(
     broker: Broker, make_worker: Make, seen: Seen, early: bytes
 ) -> None:
-    worker = make_worker(concurrency=2, reconnect=stompy.Reconnect(first_delay=0.01))
+    worker = make_worker(concurrency=2, reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)))
     rounds = itertools.count(1)
 
-    @worker.task("/queue/a", transactional=True, retries=0)
+    @worker.task("/queue/a", transactional=True, attempts=1)
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         if message.text == "bad":
             seen.wait(next(rounds))
@@ -188,7 +206,7 @@ def test_a_stuck_transaction_sends_nothing(broker: Broker, make_worker: Make) ->
     worker = make_worker(concurrency=1)
     release, ended = threading.Event(), threading.Event()
 
-    @worker.task("/queue/a", transactional=True, retries=0, time_limit=0.2)
+    @worker.task("/queue/a", transactional=True, attempts=1, time_limit=0.2)
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         context.send("/queue/b", message.body)
         release.wait(WITHIN)
@@ -221,7 +239,11 @@ def test_a_message_seen_before_is_acknowledged_and_not_run(
     worker = make_worker(concurrency=1)
 
     @worker.task(
-        "/queue/a", seen=store, identity=lambda message: message.headers["order"], retries=1, retry_delay=(0, 0)
+        "/queue/a",
+        seen=store,
+        identity=lambda message: message.headers["order"],
+        attempts=2,
+        backoff=lambda attempt: 0.0,
     )
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         seen.add(message.text)
@@ -253,17 +275,18 @@ def test_forgotten_ids_are_removed(tmp_path: Path) -> None:
 def test_middleware_is_called_and_cannot_do_harm(broker: Broker, make_worker: Make) -> None:
     called = Seen()
 
-    class Middleware:
-        def __getattr__(self, name: str) -> Callable[..., None]:
-            def call(*arguments: Any) -> None:
-                called.add(name)
-                raise ValueError
+    def noting(name: str) -> Callable[..., None]:
+        def call(self: object, *arguments: Any) -> None:
+            called.add(name)
+            raise ValueError
 
-            return call
+        return call
 
-    worker = make_worker(middleware=[Middleware()])
+    names = [name for name in vars(stompy.worker.Middleware) if not name.startswith("_")]
+    harmful = type("Harmful", (stompy.worker.Middleware,), {name: noting(name) for name in names})
+    worker = make_worker(middleware=[harmful()])
 
-    @worker.task("/queue/a", retries=1, retry_delay=(0.01, 0.01))
+    @worker.task("/queue/a", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message) -> None:
         if message.text == "bad":
             raise ValueError
@@ -294,7 +317,7 @@ def test_health_tells_the_state(broker: Broker, make_worker: Make) -> None:
 def test_a_record_of_the_log_has_fields(broker: Broker, make_worker: Make, caplog: pytest.LogCaptureFixture) -> None:
     worker = make_worker()
 
-    @worker.task("/queue/a", retries=0)
+    @worker.task("/queue/a", attempts=1)
     def handle(message: stompy.Message) -> None:
         raise ValueError("no")
 
@@ -316,7 +339,7 @@ def test_a_task_past_its_time_limit_is_settled_once(
     worker = make_worker(each_broker.url, concurrency=2, max_stuck=100)
     release = threading.Event()
 
-    @worker.task("/queue/a", transactional=transactional, retries=0, time_limit=0.1)
+    @worker.task("/queue/a", transactional=transactional, attempts=1, time_limit=0.1)
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         release.wait(WITHIN)
         if end == "raise":

@@ -39,7 +39,7 @@ def test_nothing_grows_with_the_number_of_messages(rounds: int, count: int, capl
     with broker_process() as broker, stompy.connect(broker.url) as conn:
         worker = stompy.Worker(broker.url)
 
-        @worker.task("/queue/a", retries=1, retry_delay=(0.001, 0.001))
+        @worker.task("/queue/a", attempts=2, backoff=stompy.Backoff(first=0.001, longest=0.001))
         def plain(message: stompy.Message) -> None:
             if message.text.endswith("99"):
                 raise stompy.Retry if message.text.endswith("199") else stompy.Reject

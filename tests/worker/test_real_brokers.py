@@ -12,7 +12,7 @@ import pytest
 
 import stompy
 from stompy.testing.brokers.running import RunningBroker
-from stompy.testing.required import broker_or_skip
+from stompy.testing.containers import broker_or_skip
 from tests.support.needs import each
 from tests.worker.conftest import WITHIN, Seen, Start, orders_to_refused, send, wait_until
 
@@ -27,8 +27,8 @@ def real(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
 
 def receive(url: str, queue: str, within: float = WITHIN) -> stompy.Message:
     with stompy.connect(url) as conn:
-        message = conn.subscribe(queue, ack="client-individual").receive(within)
-        message.ack(receipt=True).wait()
+        message = conn.subscribe(queue, ack="client-individual").receive(timeout=within)
+        message.ack_async().result()
         return message
 
 
@@ -36,14 +36,14 @@ def assert_empty(url: str, *queues: str) -> None:
     with stompy.connect(url) as conn:
         subscriptions = [conn.subscribe(queue, ack="client-individual") for queue in queues]
         for subscription in subscriptions:
-            with pytest.raises(stompy.ReceiveTimeout):
-                subscription.receive(0.5)
+            with pytest.raises(stompy.ReceiveTimeoutError):
+                subscription.receive(timeout=0.5)
 
 
 def test_each_failure_ends_as_it_should(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), concurrency=4, stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), concurrency=4, timeouts=stompy.Timeouts(close=WITHIN))
 
-    @worker.task("/queue/orders", decode="json", retries=2, retry_delay=(0.1, 0.2))
+    @worker.task("/queue/orders", decode="json", attempts=3, backoff=stompy.Backoff(first=0.1, longest=0.2))
     def handle(order: dict[str, str], context: stompy.TaskContext) -> None:
         kind = order["kind"]
         seen.add((kind, context.attempt))
@@ -76,7 +76,11 @@ def test_each_failure_ends_as_it_should(real: RunningBroker, seen: Seen) -> None
 
 
 def test_a_request_is_answered_and_one_without_a_requester_ends(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN, reconnect=stompy.Reconnect(first_delay=0.1, max_delay=0.2))
+    worker = stompy.Worker(
+        real.url(),
+        timeouts=stompy.Timeouts(close=WITHIN),
+        reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.1, longest=0.2)),
+    )
 
     @worker.task("/queue/double", decode="json")
     def double(number: int) -> int:
@@ -86,9 +90,9 @@ def test_a_request_is_answered_and_one_without_a_requester_ends(real: RunningBro
     with worker:
         with stompy.connect(real.url()) as gone, ThreadPoolExecutor(1) as caller:
             unanswered = caller.submit(gone.request, "/queue/nobody", 1, timeout=WITHIN)
-            request = gone.subscribe("/queue/nobody").receive(WITHIN)
-            gone.disconnect()
-            assert isinstance(unanswered.exception(WITHIN), stompy.NotConnected)
+            request = gone.subscribe("/queue/nobody").receive(timeout=WITHIN)
+            gone.close()
+            assert isinstance(unanswered.exception(WITHIN), stompy.NotConnectedError)
         with stompy.connect(real.url()) as conn:
             conn.send("/queue/double", 7, headers={"reply-to": request.headers["reply-to"]}, confirm=True)
             assert conn.request("/queue/double", 21, timeout=WITHIN).json() == 42
@@ -98,10 +102,18 @@ def test_a_request_is_answered_and_one_without_a_requester_ends(real: RunningBro
 
 def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: Seen) -> None:
     worker = stompy.Worker(
-        real.url(), concurrency=4, stop_timeout=WITHIN, reconnect=stompy.Reconnect(first_delay=0.1, max_delay=0.5)
+        real.url(),
+        concurrency=4,
+        timeouts=stompy.Timeouts(close=WITHIN),
+        reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.1, longest=0.5)),
     )
 
-    @worker.task("/queue/keyed", decode="json", key=lambda message: message.headers["key"], retry_delay=(0.01, 0.01))
+    @worker.task(
+        "/queue/keyed",
+        decode="json",
+        key=lambda message: message.headers["key"],
+        backoff=stompy.Backoff(first=0.01, longest=0.01),
+    )
     def handle(number: int, context: stompy.TaskContext) -> None:
         if number % 20 == 10 and context.attempt == 1:
             raise ValueError
@@ -110,7 +122,7 @@ def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: 
 
     with stompy.connect(real.url()) as conn:
         for number in range(300):
-            conn.send("/queue/keyed", number, headers={"key": f"k{number % 3}"}, persistent=True, receipt=True)
+            conn.send_async("/queue/keyed", number, headers={"key": f"k{number % 3}"}, persistent=True)
         conn.flush()
     with worker:
         seen.wait(100)
@@ -124,15 +136,15 @@ def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: 
 
 
 def test_dead_letters_outlive_a_crash_of_the_broker(real: RunningBroker) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
 
-    @worker.task("/queue/crash", retries=0)
+    @worker.task("/queue/crash", attempts=1)
     def handle(message: stompy.Message) -> None:
         raise ValueError
 
     with stompy.connect(real.url()) as conn:
         for number in range(100):
-            conn.send("/queue/crash", number, persistent=True, receipt=True)
+            conn.send_async("/queue/crash", number, persistent=True)
         conn.flush()
     with worker:
         wait_until(lambda: worker.health().tasks["handle"].counts.get("dead_lettered") == 100)
@@ -142,7 +154,7 @@ def test_dead_letters_outlive_a_crash_of_the_broker(real: RunningBroker) -> None
         subscription = conn.subscribe("/queue/crash.dead", ack="client-individual")
         found = set()
         for _ in range(100):
-            message = subscription.receive(WITHIN)
+            message = subscription.receive(timeout=WITHIN)
             found.add(message.json())
             message.ack()
         conn.flush()
@@ -159,9 +171,9 @@ def test_an_order_whose_output_is_refused_becomes_a_dead_letter(real: RunningBro
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_a_transactional_task_does_all_or_nothing(real: RunningBroker, outcome: str) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
 
-    @worker.task(f"/queue/tx-{outcome}", transactional=True, retries=0)
+    @worker.task(f"/queue/tx-{outcome}", transactional=True, attempts=1)
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         context.send(f"/queue/tx-{outcome}.out", message.body)
         if outcome == "abort":
@@ -180,7 +192,7 @@ def test_a_transactional_task_does_all_or_nothing(real: RunningBroker, outcome: 
 
 
 def test_a_retry_comes_in_time_though_1_200_wait_for_longer(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
 
     @worker.task("/queue/waits")
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
@@ -192,7 +204,7 @@ def test_a_retry_comes_in_time_though_1_200_wait_for_longer(real: RunningBroker,
 
     with worker, stompy.connect(real.url()) as conn:
         for _ in range(1_200):
-            conn.send("/queue/waits", "long", persistent=True, receipt=True)
+            conn.send_async("/queue/waits", "long", persistent=True)
         conn.flush()
         wait_until(lambda: worker.health().tasks["handle"].counts.get("deferred") == 1_200, within=90)
         for number in range(20):
@@ -203,7 +215,7 @@ def test_a_retry_comes_in_time_though_1_200_wait_for_longer(real: RunningBroker,
 
 @pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
 def test_what_a_task_makes_of_persistent_messages_survives_a_restart(real: RunningBroker, transactional: bool) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
     queue = f"/queue/forward-{transactional}"
 
     @worker.task(queue, transactional=transactional)
@@ -215,7 +227,7 @@ def test_what_a_task_makes_of_persistent_messages_survives_a_restart(real: Runni
         if transactional and conn.dialect == "artemis":
             return
         for number in range(300):
-            conn.send(queue, number, headers={"reply-to": f"{queue}.replies"}, persistent=True, receipt=True)
+            conn.send_async(queue, number, headers={"reply-to": f"{queue}.replies"}, persistent=True)
         conn.flush()
     with worker:
         wait_until(lambda: worker.health().tasks["handle"].counts.get("processed") == 300, within=60)
@@ -225,18 +237,18 @@ def test_what_a_task_makes_of_persistent_messages_survives_a_restart(real: Runni
             subscription = conn.subscribe(f"{queue}.{end}", ack="client-individual")
             found = set()
             for _ in range(300):
-                message = subscription.receive(WITHIN)
+                message = subscription.receive(timeout=WITHIN)
                 found.add(message.json())
                 message.ack()
             assert found == set(range(300))
-        conn.disconnect()
+        conn.close()
 
 
 def test_a_transactional_task_past_its_time_limit_is_settled_once(real: RunningBroker) -> None:
-    worker = stompy.Worker(real.url(), concurrency=2, max_stuck=100, stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), concurrency=2, max_stuck=100, timeouts=stompy.Timeouts(close=WITHIN))
     release = threading.Event()
 
-    @worker.task("/queue/overdue", transactional=True, retries=0, time_limit=0.3)
+    @worker.task("/queue/overdue", transactional=True, attempts=1, time_limit=0.3)
     def handle(message: stompy.Message) -> None:
         release.wait(2 * WITHIN)
 
@@ -275,7 +287,7 @@ def test_of_several_messages_one_crashes(
 
 
 def test_a_delay_waits_behind_no_longer_one_of_its_parking_queue(real: RunningBroker, seen: Seen) -> None:
-    worker = stompy.Worker(real.url(), stop_timeout=WITHIN)
+    worker = stompy.Worker(real.url(), timeouts=stompy.Timeouts(close=WITHIN))
     begun: set[str] = set()
 
     @worker.task("/queue/behind")
@@ -288,7 +300,7 @@ def test_a_delay_waits_behind_no_longer_one_of_its_parking_queue(real: RunningBr
     with worker, stompy.connect(real.url()) as conn:
         for kind, count in (("long", 600), ("short", 20)):
             for number in range(count):
-                conn.send("/queue/behind", f"{kind} {number}", persistent=True, receipt=True)
+                conn.send_async("/queue/behind", f"{kind} {number}", persistent=True)
             conn.flush()
         wait_until(lambda: len(seen.items) >= 20, within=70)
     assert all(text.startswith("short") for text in seen.items[:20])

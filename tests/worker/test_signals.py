@@ -8,13 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 import stompy
+from stompy import threads
 from stompy.broker import Broker
-from stompy.worker import worker
+from stompy.worker import signals, worker
 from tests.support.seed import SEED_SETTING, chance
 from tests.support.strikes import Strike
 
 SAMPLE = 40
-WITHIN = (worker.__file__,)
+WITHIN = (worker.__file__, signals.__file__)
 
 
 @pytest.fixture
@@ -29,7 +30,10 @@ def outside() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_worker_returns_its_code_wherever_a_signal_comes(broker: Broker, outside: object, times: int) -> None:
+def test_a_worker_returns_its_code_wherever_a_signal_comes(
+    broker: Broker, outside: object, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "SAME_WITHIN", 0.0)
     codes = []
 
     def run() -> None:

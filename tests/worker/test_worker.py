@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +12,9 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.sending import MessageArguments
+from stompy.dialects.options import SEND_OPTIONS
 from stompy.testing.proxy import FaultProxy
+from tests.support.ports import reserved_port
 from tests.transport.conftest import GIVE_UP, Calling
 from tests.transport.conftest import calling as calling
 from tests.worker.conftest import WITHIN, Seen, left, wait_until
@@ -46,7 +47,7 @@ def test_a_listener_class_is_a_task(broker: Broker, make_worker: Make) -> None:
 
     class Orders(stompy.TaskListener):
         destination = ("/queue/a", "/queue/b")
-        retries = 0
+        attempts = 1
         decode = "json"
 
         def __init__(self) -> None:
@@ -109,7 +110,7 @@ def test_the_argument_is_what_decode_makes_of_the_message(
 @pytest.mark.parametrize("decode", ["json", "arguments"])
 def test_a_body_that_does_not_decode_is_a_failure_of_the_task(broker: Broker, make_worker: Make, decode: Any) -> None:
     worker = make_worker()
-    worker.add(lambda n: None, "/queue/a", name="t", decode=decode, retries=0)
+    worker.add(lambda n: None, "/queue/a", name="t", decode=decode, attempts=1)
     with worker:
         send(broker, "/queue/a", "[no")
         wait_until(lambda: broker.depth("/queue/a.dead") == 1)
@@ -120,7 +121,7 @@ def test_a_body_that_does_not_decode_is_a_failure_of_the_task(broker: Broker, ma
 def test_arguments_that_do_not_fit_are_a_failure_of_the_task(broker: Broker, make_worker: Make) -> None:
     worker = make_worker()
 
-    @worker.task("/queue/a", decode="arguments", retries=0)
+    @worker.task("/queue/a", decode="arguments", attempts=1)
     def ship(order: int, *, express: bool = False) -> None: ...
 
     with worker:
@@ -132,7 +133,7 @@ def test_arguments_that_do_not_fit_are_a_failure_of_the_task(broker: Broker, mak
 def test_the_context_says_which_attempt_it_is(broker: Broker, make_worker: Make, seen: Seen) -> None:
     worker = make_worker()
 
-    @worker.task("/queue/a", retry_delay=(0.01, 0.01))
+    @worker.task("/queue/a", backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         seen.add((context.task, context.attempt))
         if context.attempt < 3:
@@ -148,7 +149,7 @@ def test_the_context_says_which_attempt_it_is(broker: Broker, make_worker: Make,
 def test_threads_run_messages_side_by_side(broker: Broker, make_worker: Make) -> None:
     worker = make_worker()
     together = threading.Barrier(3, timeout=WITHIN)
-    worker.add(lambda message: together.wait(), "/queue/a", name="meet", concurrency=3, retries=0)
+    worker.add(lambda message: together.wait(), "/queue/a", name="meet", concurrency=3, attempts=1)
     with worker:
         send(broker, "/queue/a", *"123")
         wait_until(lambda: left(broker) == 0)
@@ -178,7 +179,9 @@ def test_messages_of_a_key_run_one_at_a_time_and_in_order(broker: Broker, make_w
     worker = make_worker(concurrency=4)
     busy: dict[str, int] = {}
 
-    @worker.task("/queue/a", key=lambda message: message.headers["customer"], retry_delay=(0.01, 0.01))
+    @worker.task(
+        "/queue/a", key=lambda message: message.headers["customer"], backoff=stompy.Backoff(first=0.01, longest=0.01)
+    )
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         customer, number = message.headers["customer"], message.json()
         assert busy.setdefault(customer, 0) == 0
@@ -216,13 +219,13 @@ def test_one_worker_at_a_time_has_an_ordered_queue(like: Any, make_worker: Make,
                 assert set(seen.wait(20)) == {"first"}
             conn.send("/queue/a", 20, confirm=True)
             assert seen.wait(21)[20] == "second"
-            second.stop()
+            second.close()
 
 
 def test_attempts_of_an_ordered_task_begin_anew_in_a_new_session(broker: Broker, make_worker: Make, seen: Seen) -> None:
-    worker = make_worker(reconnect=stompy.Reconnect(first_delay=0.01))
+    worker = make_worker(reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)))
 
-    @worker.task("/queue/a", key=lambda message: 1, retries=1, retry_delay=(0.01, 0.01))
+    @worker.task("/queue/a", key=lambda message: 1, attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         seen.add(context.attempt)
         if len(seen.items) == 1:
@@ -238,12 +241,34 @@ def test_attempts_of_an_ordered_task_begin_anew_in_a_new_session(broker: Broker,
     assert seen.items == [1, 1, 2]
 
 
-def test_a_key_function_that_raises_loses_nothing(broker: Broker, make_worker: Make, seen: Seen) -> None:
-    worker = make_worker()
-    worker.add(lambda message: seen.add(message.text), "/queue/a", key=lambda message: message.headers["absent"])
+KEYS: dict[str, Any] = {
+    "header": "customer",
+    "function": lambda message: message.headers["customer"],
+    "unhashable": lambda message: message.headers.get("customer") or [],
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_message_without_its_key_is_a_dead_letter_and_the_others_stay_in_order(
+    broker: Broker, make_worker: Make, seen: Seen, kind: str
+) -> None:
+    worker = make_worker(concurrency=4)
+    worker.add(lambda message: seen.add(message.text), "/queue/a", key=KEYS[kind], attempts=5)
     with worker:
-        send(broker, "/queue/a", *"123")
-        assert seen.wait(3) == ["1", "2", "3"]
+        for number in range(20):
+            headers = {} if number % 5 == 4 else {"customer": "c"}
+            send(broker, "/queue/a", str(number), headers=headers)
+        wait_until(lambda: broker.depth("/queue/a.dead") == 4)
+        assert seen.wait(16) == [str(number) for number in range(20) if number % 5 != 4]
+    (dead, *_) = broker.browse("/queue/a.dead")
+    assert "its key failed" in dead.headers["stompy-error-message"]
+    assert worker.run_once("/queue/a", "x").outcome == "dead-letter"
+
+
+@pytest.mark.parametrize("key", [3, ("customer",), b"customer"])
+def test_a_key_that_is_neither_a_name_nor_a_function_is_refused(make_worker: Make, key: Any) -> None:
+    with pytest.raises(stompy.ConfigurationError, match="key must be the name of a header or a function"):
+        make_worker().add(print, "/queue/a", key=key)
 
 
 def test_a_topic_task_retries_without_sending_to_other_subscribers(
@@ -251,7 +276,7 @@ def test_a_topic_task_retries_without_sending_to_other_subscribers(
 ) -> None:
     worker = make_worker()
 
-    @worker.task("/topic/news", retries=1, retry_delay=(0.01, 0.01))
+    @worker.task("/topic/news", attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01))
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         seen.add(context.attempt)
         raise ValueError
@@ -261,9 +286,9 @@ def test_a_topic_task_retries_without_sending_to_other_subscribers(
         conn.send("/topic/news", "x", confirm=True)
         assert seen.wait(2) == [1, 2]
         wait_until(lambda: broker.depth("/queue/news.dead") == 1)
-        others.receive(WITHIN)
-        with pytest.raises(stompy.ReceiveTimeout):
-            others.receive(0)
+        others.receive(timeout=WITHIN)
+        with pytest.raises(stompy.ReceiveTimeoutError):
+            others.receive(timeout=0)
     (dead,) = broker.browse("/queue/news.dead")
     assert dead.headers["stompy-original-destination"] == "/topic/news"
 
@@ -271,17 +296,27 @@ def test_a_topic_task_retries_without_sending_to_other_subscribers(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"retries": -1}, "retries"),
+        ({"attempts": 0}, "attempts"),
         ({"concurrency": 0}, "concurrency"),
         ({"time_limit": 0}, "time_limit"),
-        ({"retry_delay": (-1, 2)}, "retry_delay"),
+        ({"backoff": (1, 2)}, "backoff"),
         ({"decode": "xml"}, "decode"),
         ({"retry_in_place": 3}, "tenacity"),
+        ({"atempts": 3}, "no option 'atempts'; did you mean 'attempts'"),
     ],
 )
 def test_an_invalid_option_is_refused_at_once(make_worker: Make, options: dict[str, Any], message: str) -> None:
     with pytest.raises(stompy.ConfigurationError, match=message):
         make_worker().add(print, "/queue/a", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("recieve", ""), ("heartbeet", "heartbeat"), ("concurency", "concurrency"), ("listeners", "")]
+)
+def test_an_unknown_option_of_a_worker_is_refused_where_it_is_written(name: str, meant: str) -> None:
+    hint = f"; did you mean {meant!r}" if meant else ""
+    with pytest.raises(stompy.ConfigurationError, match=re.escape(f"a worker has no option {name!r}{hint}")):
+        stompy.Worker("stomp://127.0.0.1:1", **{name: 3})  # type: ignore[arg-type]
 
 
 def test_invalid_tasks_are_refused_at_once(make_worker: Make) -> None:
@@ -317,10 +352,30 @@ def test_a_worker_starts_once(make_worker: Make) -> None:
 
 
 def test_an_unknown_broker_is_waited_for(make_worker: Make, seen: Seen) -> None:
-    worker = make_worker("stomp://127.0.0.1:1", startup_timeout=0.1)
+    worker = make_worker("stomp://127.0.0.1:1", timeouts=stompy.Timeouts(start=0.1))
     worker.add(print, "/queue/a")
     with pytest.raises(stompy.ConnectError):
         worker.start()
+
+
+def test_a_worker_may_make_one_attempt(make_worker: Make, caplog: pytest.LogCaptureFixture) -> None:
+    worker = make_worker("stomp://127.0.0.1:1", timeouts=stompy.Timeouts(start=0))
+    worker.add(print, "/queue/a")
+    with caplog.at_level("WARNING", "stompy.worker"), pytest.raises(stompy.ConnectError):
+        worker.start()
+    assert "attempt" not in caplog.text
+
+
+def test_a_worker_with_timeouts_of_its_own_still_waits_for_its_broker(make_worker: Make, calling: Calling) -> None:
+    with reserved_port() as port:
+        worker = make_worker(f"stomp://127.0.0.1:{port}", timeouts=stompy.Timeouts(send=5, close=WITHIN))
+        worker.add(print, "/queue/a")
+        starting = calling(worker.start)
+        starting.until_blocked()
+        with Broker(port=port):
+            starting.result()
+            worker.close()
+    assert worker.closed
 
 
 def test_tasks_go_on_while_acknowledgements_wait_to_be_written(
@@ -352,7 +407,12 @@ def test_messages_whose_acknowledgements_were_not_written_in_time_are_delivered_
     broker: Broker, make_worker: Make, seen: Seen, calling: Calling
 ) -> None:
     with FaultProxy(broker.url) as proxy:
-        worker = make_worker(proxy.url, concurrency=3, send_timeout=0.1, reconnect=stompy.Reconnect(first_delay=0.01))
+        worker = make_worker(
+            proxy.url,
+            concurrency=3,
+            timeouts=stompy.Timeouts(send=0.1),
+            reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.01)),
+        )
 
         @worker.task("/queue/a", prefetch=20)
         def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
@@ -369,7 +429,7 @@ def test_messages_whose_acknowledgements_were_not_written_in_time_are_delivered_
             wait_until(lambda: "unsettled" in worker.health().tasks["handle"].counts)
             proxy.resume("up")
             wait_until(lambda: left(broker) == 0)
-            with contextlib.suppress(stompy.ConnectionLost):
+            with contextlib.suppress(stompy.ConnectionLostError):
                 stuck.result()
 
 
@@ -390,10 +450,10 @@ OF_EACH = (
 def test_a_task_sends_with_every_option_of_a_connection(
     each_broker: Broker, make_worker: Make, transactional: bool
 ) -> None:
-    assert set(OPTIONS) == set(MessageArguments.__annotations__)
+    assert set(OPTIONS) == set(SEND_OPTIONS)
     worker = make_worker(each_broker.url)
 
-    @worker.task("/queue/a", transactional=transactional, retries=0)
+    @worker.task("/queue/a", transactional=transactional, attempts=1)
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         context.send("/queue/b", "x", **{message.text: OPTIONS[message.text]})
 
@@ -408,7 +468,7 @@ def test_a_task_sends_with_every_option_of_a_connection(
                 with contextlib.suppress(stompy.ConfigurationError):  # this broker does not support it
                     conn.send("/queue/c", "x", **{name: value}, confirm=True)
                     conn.send("/queue/a", name, confirm=True)
-                    expected, found = direct.receive(WITHIN), by_task.receive(WITHIN)
+                    expected, found = direct.receive(timeout=WITHIN), by_task.receive(timeout=WITHIN)
                     assert {key: value for key, value in found.headers.items() if key not in OF_EACH} == {
                         key: value for key, value in expected.headers.items() if key not in OF_EACH
                     }
@@ -423,7 +483,7 @@ def test_what_a_task_sends_is_as_persistent_as_its_message(
 ) -> None:
     worker = make_worker(each_broker.url)
 
-    @worker.task("/queue/a", transactional=transactional, retries=0)
+    @worker.task("/queue/a", transactional=transactional, attempts=1)
     def handle(message: stompy.Message, context: stompy.TaskContext) -> str:
         context.send("/queue/b", "x")
         if message.text == "bad":
@@ -437,7 +497,7 @@ def test_what_a_task_sends_is_as_persistent_as_its_message(
             for text in ("good", "bad"):
                 conn.send("/queue/a", text, headers={"reply-to": "/queue/replies"}, persistent=persistent, confirm=True)
             for queue, expected in (("/queue/b", persistent), ("/queue/replies", persistent), ("/queue/a.dead", True)):
-                received = conn.subscribe(queue, ack="client-individual").receive(WITHIN)
+                received = conn.subscribe(queue, ack="client-individual").receive(timeout=WITHIN)
                 assert (received.headers.get("persistent") == "true") is bool(expected), queue
 
 
@@ -452,8 +512,3 @@ def test_a_task_can_wait_until_what_it_sent_is_confirmed(broker: Broker, make_wo
     with worker:
         send(broker, "/queue/a", "1")
         assert seen.wait(1) == [1]
-
-
-def test_a_transaction_takes_every_option_of_a_message() -> None:
-    parameters = inspect.signature(stompy.Transaction.send).parameters
-    assert set(parameters) - {"self", "destination", "body"} == set(MessageArguments.__annotations__)

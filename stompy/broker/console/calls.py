@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,11 @@ from stompy.broker.console.watching import SHOWN, Seen, Watches, masked
 from stompy.broker.destinations import is_topic, targets_of
 from stompy.broker.publisher import origin_of
 from stompy.errors import ConfigurationError, StompError
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.broker.management import Management, QueuedMessage
-    from stompy.broker.router import Router
+    from stompy.broker.router import BrokerRouter
 
 _LOG = logging.getLogger("stompy.broker")
 
@@ -44,7 +44,7 @@ class Calls:
         server: what the broker calls itself.
     """
 
-    def __init__(self, management: Management, router: Router, *, own: str, server: str) -> None:
+    def __init__(self, management: Management, router: BrokerRouter, *, own: str, server: str) -> None:
         self._management = management
         self._router = router
         self._own = own

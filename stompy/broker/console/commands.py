@@ -13,7 +13,7 @@ from stompy.frames.encoder import encode
 
 if TYPE_CHECKING:
     from stompy.broker.console.calls import Calls
-    from stompy.broker.router import Router
+    from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
     from stompy.frames.frame import Frame
@@ -30,7 +30,7 @@ class ConsoleCommands(Commands):
         calls: answers requests.
     """
 
-    def __init__(self, router: Router, settings: Settings, calls: Calls) -> None:
+    def __init__(self, router: BrokerRouter, settings: Settings, calls: Calls) -> None:
         super().__init__(router, settings)
         self._calls = calls
         self._numbers = itertools.count(1)

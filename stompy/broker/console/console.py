@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,17 +10,18 @@ from stompy.broker.console.calls import Calls
 from stompy.broker.console.commands import ConsoleCommands
 from stompy.broker.console.site import Site
 from stompy.broker.profile import OWN
-from stompy.errors import NotConnected
+from stompy.errors import NotConnectedError
 from stompy.frames.grammar import NEGOTIABLE, Leniency
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.subprotocols import subprotocols
 from stompy.transport.address import host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.websocket.endpoints import WebSocketListener
+from stompy.world import secrets
 
 if TYPE_CHECKING:
     from stompy.broker.management import Management
-    from stompy.broker.router import Router
+    from stompy.broker.router import BrokerRouter
     from stompy.broker.settings import Settings
     from stompy.deadline import Deadline
 
@@ -43,7 +43,9 @@ class Console:
         instance: the first part of the broker's session ids.
     """
 
-    def __init__(self, management: Management, router: Router, settings: Settings, *, port: int, instance: str) -> None:
+    def __init__(
+        self, management: Management, router: BrokerRouter, settings: Settings, *, port: int, instance: str
+    ) -> None:
         own = replace(
             settings,
             users=None,
@@ -88,8 +90,8 @@ class Console:
         """Its address.
 
         Raises:
-            NotConnected: it was never started.
+            NotConnectedError: it was never started.
         """
         if self._listener is None:
-            raise NotConnected("the broker was not started yet")
+            raise NotConnectedError("the broker was not started yet")
         return f"http://{host_port(_LOOPBACK, self._port)}/{self._token}/"

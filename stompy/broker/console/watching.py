@@ -12,22 +12,20 @@ Locks: the router's guards the taps; the deque of a frame watch is filled by the
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from stompy.broker.options import subscribe_options
-from stompy.broker.queues import Queue
-from stompy.broker.ready import View
+from stompy.broker.queues import Queue, View
 from stompy.broker.topology import Feed
 from stompy.frames.frame import is_secret
+from stompy.world import threading, time
 
 if TYPE_CHECKING:
     from stompy.broker.destinations import Target
     from stompy.broker.message import Item, MessageHead
-    from stompy.broker.router import Router
+    from stompy.broker.router import BrokerRouter
     from stompy.broker.selector import Selector
     from stompy.broker.session_state import SessionState
     from stompy.frames.frame import Frame, Headers
@@ -154,7 +152,7 @@ class Watches:
         unread: seconds after which a watch that nobody reads ends.
     """
 
-    def __init__(self, router: Router, *, unread: float = UNREAD) -> None:
+    def __init__(self, router: BrokerRouter, *, unread: float = UNREAD) -> None:
         self._router = router
         self._unread = unread
         self._timer: threading.Timer | None = None

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.broker.conditions import Evaluation
 from stompy.broker.destinations import Names, below_queue
 from stompy.broker.profile import Profile, Refusal, exact_versions
-from stompy.frames.grammar import NEGOTIABLE, SERVER_COMMANDS, Leniency, Limits
+from stompy.broker.selector import Evaluation
+from stompy.frames.grammar import NEGOTIABLE, SERVER_COMMANDS, FrameLimits, Leniency
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, fault_of
 
 if TYPE_CHECKING:
-    from stompy.broker.options import SendOptions
+    from stompy.broker.options import SendRequest
     from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Version
 
@@ -73,7 +73,7 @@ def takes(error: Exception, frame: Frame) -> bool:
     return fault_of(error) in (Fault.UNKNOWN_ACK_MODE, Fault.SUBSCRIPTION_EXISTS)
 
 
-def added(options: SendOptions, now: float) -> tuple[tuple[str, str], ...]:
+def added(options: SendRequest, now: float) -> tuple[tuple[str, str], ...]:
     """Return the headers that ActiveMQ adds to each message."""
     expires = str(round(options.expires * 1000)) if options.expires else "0"
     pairs = [("expires", expires), ("priority", str(options.priority)), ("timestamp", str(round(now * 1000)))]
@@ -82,7 +82,7 @@ def added(options: SendOptions, now: float) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def letter(pairs: Pairs, options: SendOptions, queue: str) -> Pairs:
+def letter(pairs: Pairs, options: SendRequest, queue: str) -> Pairs:
     """Return the headers of a dead letter."""
     return (*pairs, ("originalExpiration", str(round(options.expires * 1000)) if options.expires else "0"))
 
@@ -105,7 +105,7 @@ ACTIVEMQ = Profile(
     | Leniency.UNDEFINED_ESCAPES
     | Leniency.UNEXPECTED_BODY
     | Leniency.LINES_WITHOUT_COLON,
-    limits=Limits(max_body=100 * 1024 * 1024),
+    limits=FrameLimits(max_body=100 * 1024 * 1024),
     offered=exact_versions,
     names=Names(rest=(">",), read=below_queue),
     heartbeat=mirrored,
@@ -120,8 +120,6 @@ ACTIVEMQ = Profile(
     selectors=Evaluation(activemq=True),
     nack="dead letter",
     nack_alone=True,
-    ack_after_unsubscribe=False,
-    unsubscribe_returns=True,
     refuses_transacted={"NACK": "Poison ack cannot be transacted: {id}"},
     rollback_only=True,
     prioritized=False,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompy.broker.conditions import Evaluation
 from stompy.broker.destinations import Names
 from stompy.broker.profile import Profile, Refusal, exact_versions
-from stompy.frames.grammar import Leniency, Limits, Version
+from stompy.broker.selector import Evaluation
+from stompy.frames.grammar import FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, fault_of
 
 if TYPE_CHECKING:
-    from stompy.broker.options import SendOptions
+    from stompy.broker.options import SendRequest
     from stompy.frames.frame import Frame
     from stompy.protocol.rules import Lookup
 
@@ -83,7 +83,7 @@ def least(asked: HeartbeatOffer) -> HeartbeatOffer:
     return HeartbeatOffer(send, receive)
 
 
-def added(options: SendOptions, now: float) -> tuple[tuple[str, str], ...]:
+def added(options: SendRequest, now: float) -> tuple[tuple[str, str], ...]:
     """Return the headers that Artemis adds to each message."""
     return (
         ("persistent", "true" if options.persistent else "false"),
@@ -102,7 +102,7 @@ ARTEMIS = Profile(
     name="artemis",
     server="ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine",
     leniency=Leniency.CR_ESCAPE_IN_1_1 | Leniency.UNEXPECTED_BODY | Leniency.LINES_WITHOUT_COLON,
-    limits=Limits(max_body=1024 * 1024 * 1024),
+    limits=FrameLimits(max_body=1024 * 1024 * 1024),
     offered=exact_versions,
     names=Names(rest=("#",), composite=False, nameless=True, temporary="shared"),
     heartbeat=least,
@@ -120,8 +120,6 @@ ARTEMIS = Profile(
         named=False,
     ),
     nack="discarded",
-    ack_after_unsubscribe=False,
-    unsubscribe_returns=True,
     returns_as_new=True,
     first_as_redelivered=True,
     transacted=frozenset(),

@@ -11,12 +11,12 @@ from stompy.broker.destinations import REMOTE, Names
 from stompy.broker.options import DURABLE, EXCLUSIVE, NO_LOCAL
 from stompy.broker.profile import TOO_LONG, Declaration, Profile, Refusal, exact_versions
 from stompy.errors import RemoteProtocolError
-from stompy.frames.grammar import Leniency, Limits
+from stompy.frames.grammar import FrameLimits, Leniency
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
 
 if TYPE_CHECKING:
-    from stompy.broker.options import SendOptions
+    from stompy.broker.options import SendRequest
     from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Version
     from stompy.protocol.rules import Lookup
@@ -169,7 +169,7 @@ def _number(header: Lookup, name: str, *, least: int = 0) -> int | None:
     return int(value)
 
 
-def letter(pairs: Pairs, options: SendOptions, queue: str) -> Pairs:
+def letter(pairs: Pairs, options: SendRequest, queue: str) -> Pairs:
     """Return the headers of a dead letter."""
     reason = _REASONS.get(dict(pairs)["dead-letter-reason"], "rejected")
     queue = queue.removeprefix("/queue/")
@@ -210,7 +210,7 @@ RABBITMQ = Profile(
     | Leniency.CRLF_IN_1_1
     | Leniency.INVALID_UTF8
     | Leniency.UNEXPECTED_BODY,
-    limits=Limits(max_body=4 * 1024 * 1024),
+    limits=FrameLimits(max_body=4 * 1024 * 1024),
     offered=exact_versions,
     names=Names(
         rest=("#",),
@@ -247,7 +247,7 @@ RABBITMQ = Profile(
     keeps_letter=lambda options: False,
     nack="requeued",
     ack_reaches_connection=True,
-    ack_after_unsubscribe=False,
+    unsubscribe_returns=False,
     found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE}),
     late_receipts=True,
     prioritized=False,

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stompy.compat import log as log
-from stompy.compat.connect import BaseConnection, StompConnection12
+from stompy.compat.connect import ARGUMENTS, StompConnection12, signature
+from stompy.compat.connect import BaseConnection as BaseConnection
 from stompy.compat.exception import *  # noqa: F403 - programs import them from here
-from stompy.compat.protocol import Protocol12
+from stompy.compat.protocol import Protocol12 as Protocol12
 from stompy.compat.transport import BaseTransport as BaseTransport
 from stompy.compat.transport import HostAndPort, Transport
 from stompy.compat.utils import *  # noqa: F403 - programs import them from here
-from stompy.compat.utils import is_eol_default
 from stompy.frames.grammar import Version
 from stompy.protocol.subprotocols import subprotocols
 from stompy.transport.address import host_port, parse_addresses
 from stompy.transport.base import Dialer
 from stompy.transport.websocket.endpoints import WebSocketDialer
 from stompy.transport.websocket.options import WebSocketOptions
+
+_SIGNATURE = inspect.Signature(
+    [
+        *inspect.signature(Transport.__init__).parameters.values(),
+        *(
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+            for name, default in (("ws_path", None), ("header", None), ("binary_mode", False))
+        ),
+    ]
+)
 
 
 class WSTransport(Transport):
@@ -30,49 +41,14 @@ class WSTransport(Transport):
         binary_mode: whether to send binary messages instead of text.
     """
 
-    def __init__(
-        self,
-        host_and_ports: list[HostAndPort] | None = None,
-        prefer_localhost: bool = True,
-        try_loopback_connect: bool = True,
-        reconnect_sleep_initial: float = 0.1,
-        reconnect_sleep_increase: float = 0.5,
-        reconnect_sleep_jitter: float = 0.1,
-        reconnect_sleep_max: float = 60.0,
-        reconnect_attempts_max: int = 3,
-        timeout: float | None = None,
-        keepalive: Any = None,
-        vhost: str | None = None,
-        auto_decode: bool = True,
-        encoding: str = "utf-8",
-        recv_bytes: int = 1024,
-        is_eol_fc: Callable[[bytes], bool] = is_eol_default,
-        bind_host_port: HostAndPort | None = None,
-        ws_path: str | None = None,
-        header: Mapping[str, str] | Sequence[str] | None = None,
-        binary_mode: bool = False,
-    ) -> None:
-        super().__init__(
-            host_and_ports,
-            prefer_localhost,
-            try_loopback_connect,
-            reconnect_sleep_initial,
-            reconnect_sleep_increase,
-            reconnect_sleep_jitter,
-            reconnect_sleep_max,
-            reconnect_attempts_max,
-            timeout,
-            keepalive,
-            vhost,
-            auto_decode,
-            encoding,
-            recv_bytes,
-            is_eol_fc,
-            bind_host_port,
-        )
-        self.ws_path = ws_path
-        self.header = header
-        self.binary_mode = binary_mode
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        given = _SIGNATURE.bind(self, *args, **kwargs).arguments
+        self.ws_path: str | None = given.pop("ws_path", None)
+        self.header: Mapping[str, str] | Sequence[str] | None = given.pop("header", None)
+        self.binary_mode: bool = given.pop("binary_mode", False)
+        Transport.__init__(**given)
+
+    __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
 
     def _dialer(self, host_and_port: HostAndPort) -> Dialer:
         scheme = "ws" if self.get_ssl(host_and_port) is None else "wss"
@@ -94,6 +70,9 @@ def _mapping(header: Mapping[str, str] | Sequence[str] | None) -> Mapping[str, s
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
+_CONNECTION_SIGNATURE = signature(WSTransport, f"{ARGUMENTS} ws ws_path header binary_mode")
+
+
 class WSStompConnection(StompConnection12):
     """A STOMP 1.2 connection over WebSocket; the arguments are those of `WSTransport` and `Protocol11`.
 
@@ -101,48 +80,7 @@ class WSStompConnection(StompConnection12):
         ws: ignored.
     """
 
-    def __init__(
-        self,
-        host_and_ports: list[HostAndPort] | None = None,
-        prefer_localhost: bool = True,
-        try_loopback_connect: bool = True,
-        reconnect_sleep_initial: float = 0.1,
-        reconnect_sleep_increase: float = 0.5,
-        reconnect_sleep_jitter: float = 0.1,
-        reconnect_sleep_max: float = 60.0,
-        reconnect_attempts_max: int = 3,
-        timeout: float | None = None,
-        heartbeats: tuple[int, int] = (0, 0),
-        keepalive: Any = None,
-        vhost: str | None = None,
-        auto_decode: bool = True,
-        encoding: str = "utf-8",
-        auto_content_length: bool = True,
-        heart_beat_receive_scale: float = 1.5,
-        bind_host_port: HostAndPort | None = None,
-        ws: Any = None,
-        ws_path: str | None = None,
-        header: Mapping[str, str] | Sequence[str] | None = None,
-        binary_mode: bool = False,
-    ) -> None:
-        transport = WSTransport(
-            host_and_ports,
-            prefer_localhost,
-            try_loopback_connect,
-            reconnect_sleep_initial,
-            reconnect_sleep_increase,
-            reconnect_sleep_jitter,
-            reconnect_sleep_max,
-            reconnect_attempts_max,
-            timeout,
-            keepalive,
-            vhost,
-            auto_decode,
-            encoding,
-            bind_host_port=bind_host_port,
-            ws_path=ws_path,
-            header=header,
-            binary_mode=binary_mode,
-        )
-        BaseConnection.__init__(self, transport)
-        Protocol12.__init__(self, transport, heartbeats, auto_content_length, heart_beat_receive_scale)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._initialize(WSTransport, _CONNECTION_SIGNATURE.bind(self, *args, **kwargs))
+
+    __init__.__signature__ = _CONNECTION_SIGNATURE  # type: ignore[attr-defined]

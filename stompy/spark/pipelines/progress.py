@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from stompy.spark.causes import pipeline_errors
+from stompy.world import time
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery

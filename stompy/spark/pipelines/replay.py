@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from stompy.spark.sink.columns import Columns, Outgoing
 from stompy.spark.sink_options import SinkOptions
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.spool import open_files
+from stompy.world import uuid
 
 MESSAGES, BAD = "messages", "bad"
 """The folders of an archive: valid and invalid messages."""

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
-import time
 from collections.abc import Callable
 
-from stompy.errors import ConnectTimeout, StompError
+from stompy.errors import ConnectTimeoutError, StompError
 from stompy.locks import Rank, make_lock
+from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -129,7 +128,7 @@ class Health:
             broker_timeout: seconds without a session that are tolerated.
 
         Raises:
-            ConnectTimeout: there was no session for longer.
+            ConnectTimeoutError: there was no session for longer.
             StompError: the receiver has ended with this error.
         """
         with self._lock:
@@ -137,13 +136,13 @@ class Health:
         if error is not None:
             raise error.with_traceback(None)
         if since is not None and time.monotonic() - since > broker_timeout:
-            raise ConnectTimeout(
+            raise ConnectTimeoutError(
                 f"{self._name} had no connection to a broker for more than {broker_timeout:g} s "
                 f"(option brokerTimeout): {reason}"
             )
 
     def patience(self, broker_timeout: float) -> float:
-        """Return the seconds after which `check` may raise `ConnectTimeout`; infinity while there is a session."""
+        """Return the seconds after which `check` may raise `ConnectTimeoutError`; infinity while there is a session."""
         with self._lock:
             since = self._lost_since
         return math.inf if since is None else max(0.0, broker_timeout - (time.monotonic() - since))

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 from collections.abc import Callable
 from typing import Protocol
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectTimeout, StompError
+from stompy.errors import ConnectTimeoutError, StompError
 from stompy.forks import Owner
 from stompy.spark.receiver.health import Health, Wakeup
 from stompy.spark.receiver.receiver import Receiver
@@ -25,6 +24,7 @@ from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.threads import DaemonThread
+from stompy.world import threading
 
 _STOP_TIMEOUT = 5.0
 """Seconds to wait for receivers to end."""
@@ -196,10 +196,10 @@ class NoReceivers:
         """Raise if no process fills the spool.
 
         Raises:
-            ConnectTimeout: there was no heartbeat for `patience` seconds.
+            ConnectTimeoutError: there was no heartbeat for `patience` seconds.
         """
         if self._view.silent_for() > self._patience:
-            raise ConnectTimeout(
+            raise ConnectTimeoutError(
                 f"no process has filled the spool for more than {self._patience:g} s (option brokerTimeout). "
                 "With receivers=0, `stompy spool` must fill it while the query runs, except with "
                 "Trigger.AvailableNow"

@@ -15,22 +15,20 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import pickle
-import select
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import IO, Any
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLost, ConnectTimeout, SpoolError, StompError
+from stompy.errors import ConnectionLostError, ConnectTimeoutError, SpoolError, StompError
 from stompy.forks import Owner, when_forked
 from stompy.spark.receiver.health import Wakeup
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source_options import SpoolOptions
 from stompy.spark.spool.spool import make_spool, open_files
 from stompy.threads import DaemonThread
+from stompy.world import os, select, subprocess
 
 _STATUS_INTERVAL = 0.2
 """Seconds between two status lines of the child."""
@@ -85,7 +83,7 @@ class ReceiverProcess(DaemonThread):
         code = self._process.wait()
         if self._status["error"] is None and not self._stopping:
             reason = f"its process ended with code {code}"
-            self._status = {**self._status, "quiet": 0.0, "error": ["ConnectionLost", reason]}
+            self._status = {**self._status, "quiet": 0.0, "error": ["ConnectionLostError", reason]}
         self._wakeup.wake()
 
     def check(self) -> None:
@@ -97,7 +95,7 @@ class ReceiverProcess(DaemonThread):
         text = f"the receivers: {kind}: {reason}"
         if kind.startswith("Spool"):
             raise SpoolError(reason, path=self._spool_dir)
-        raise ConnectTimeout(text) if kind == "ConnectTimeout" else ConnectionLost(text)
+        raise ConnectTimeoutError(text) if kind == "ConnectTimeoutError" else ConnectionLostError(text)
 
     def quiet_for(self) -> float:
         """Return the seconds since any receiver got a message; 0 unless all of them are subscribed."""

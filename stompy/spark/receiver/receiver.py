@@ -16,10 +16,7 @@ a round trip from time to time, so that other receivers' ids are no longer neede
 from __future__ import annotations
 
 import logging
-import random
 import sys
-import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 
@@ -32,13 +29,13 @@ from stompy.errors import (
     AckError,
     BrokerError,
     ConfigurationError,
-    ConnectionLost,
-    ConnectRefused,
-    ReceiptTimeout,
+    ConnectionLostError,
+    ConnectRefusedError,
+    ReceiptTimeoutError,
     RemoteProtocolError,
     SpoolError,
     StompError,
-    VersionMismatch,
+    VersionMismatchError,
 )
 from stompy.link.receipts import Receipt
 from stompy.spark.receiver.health import Health
@@ -48,6 +45,7 @@ from stompy.spark.spool.record import Record, now_us, record_of
 from stompy.spark.spool.redelivery import Identity, StoredRange
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.threads import DaemonThread
+from stompy.world import random, threading, time
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -106,7 +104,7 @@ class Receiver(DaemonThread):
         except StompError as error:
             self._health.fail(error)
         except BaseException as error:  # without a report, the queue would look empty
-            self._health.fail(ConnectionLost(f"the receiver has a bug: {error!r}"))
+            self._health.fail(ConnectionLostError(f"the receiver has a bug: {error!r}"))
             if isinstance(error, Exception):  # others, such as SystemExit, only end this thread
                 raise
         finally:
@@ -117,7 +115,7 @@ class Receiver(DaemonThread):
         never_connected = self._health.links == 0
         if isinstance(error, (SpoolError, ConfigurationError)):
             raise error
-        if never_connected and isinstance(error, (BrokerError, ConnectRefused, VersionMismatch)):
+        if never_connected and isinstance(error, (BrokerError, ConnectRefusedError, VersionMismatchError)):
             raise error
         if self._unreadable >= _MAX_UNREADABLE:
             raise RemoteProtocolError(
@@ -139,7 +137,7 @@ class Receiver(DaemonThread):
             subscriptions = self._subscribe(connection)
             self._health.subscribed()
             self._pump(connection, subscriptions)
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             self._unreadable += isinstance(error.__cause__, RemoteProtocolError)
             raise
         finally:
@@ -182,7 +180,7 @@ class Receiver(DaemonThread):
             if self._writer.is_full(options.max_spool_messages, options.max_spool_bytes):
                 # Nothing is received, so that the broker stops at the prefetch; the link may end meanwhile.
                 if not connection.connected:
-                    raise ConnectionLost("the connection was lost while the spool was full")
+                    raise ConnectionLostError("the connection was lost while the spool was full")
                 self._round_trip(connection)
                 self._closing.wait(_POLL_INTERVAL)
                 continue
@@ -204,7 +202,7 @@ class Receiver(DaemonThread):
         size = 0
         while waiting and len(taken) < most and size < self._options.segment_max_bytes:
             subscription = waiting.popleft()
-            message = subscription.receive(0)  # raises why the link ended
+            message = subscription.receive(timeout=0)  # raises why the link ended
             taken.append((message, subscription))
             size += len(message.body)
             if subscription.queued:
@@ -221,10 +219,10 @@ class Receiver(DaemonThread):
             for message, subscription in taken:
                 if subscription.ack == "client-individual" and message is not last[subscription]:
                     message.ack()
-            receipts = [message.ack(receipt=True) for message in last.values()]
+            receipts = [message.ack_async() for message in last.values()]
         except AckError as error:
-            taken[0][1].receive(_POLL_INTERVAL)  # raises why the link ended
-            raise ConnectionLost(f"the connection was lost before the ACK: {error}") from error
+            taken[0][1].receive(timeout=_POLL_INTERVAL)  # raises why the link ended
+            raise ConnectionLostError(f"the connection was lost before the ACK: {error}") from error
         self._acks.append((receipts, delivery, Deadline(self._options.broker.receipt_timeout)))
 
     def _round_trip(self, connection: Connection) -> None:
@@ -236,8 +234,8 @@ class Receiver(DaemonThread):
         try:
             with connection.transaction():
                 pass
-        except ReceiptTimeout as error:
-            raise ConnectionLost(f"the broker does not answer: {error}") from error
+        except ReceiptTimeoutError as error:
+            raise ConnectionLostError(f"the broker does not answer: {error}") from error
         self._writer.note_receipt(self._number, turn)
         self._round_trip_at = time.monotonic()
 
@@ -246,13 +244,13 @@ class Receiver(DaemonThread):
         while self._acks:
             receipts, delivery, deadline = self._acks[0]
             few = len(self._acks) < _MAX_PENDING_ACKS and not deadline.expired
-            if few and not all(receipt.done for receipt in receipts):
+            if few and not all(receipt.done() for receipt in receipts):
                 return
             for receipt in receipts:
                 try:
-                    receipt.wait(deadline.remaining())
-                except ReceiptTimeout as error:
-                    raise ConnectionLost(f"the broker does not confirm an ACK: {error}") from error
+                    receipt.result(deadline.remaining())
+                except ReceiptTimeoutError as error:
+                    raise ConnectionLostError(f"the broker does not confirm an ACK: {error}") from error
             self._acks.popleft()
             self._writer.confirm(delivery)
             self._failures = self._unreadable = 0
@@ -265,10 +263,10 @@ class Receiver(DaemonThread):
 
     def _leave(self, connection: Connection) -> None:
         """Disconnect, and store the ids of messages that the broker may redeliver."""
-        connection.disconnect(timeout=_DISCONNECT_TIMEOUT)
+        connection.close(timeout=_DISCONNECT_TIMEOUT)
         try:
             # DISCONNECT is confirmed after all ACKs.
-            while self._acks and all(receipt.done and receipt.error is None for receipt in self._acks[0][0]):
+            while self._acks and all(receipt.done() and receipt.exception(0) is None for receipt in self._acks[0][0]):
                 self._writer.confirm(self._acks.popleft()[1])
         finally:
             self._acks.clear()

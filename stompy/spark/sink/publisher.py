@@ -10,25 +10,28 @@ duplicate like the original.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal
 
 from stompy.connection.connection import Connection
+from stompy.default import DEFAULT, Default
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import DEDUPE_HEADER, Dialect
+from stompy.dialects.options import SendOptions
 from stompy.errors import (
     BrokerError,
     ConnectError,
-    ConnectionLost,
+    ConnectionLostError,
     PublishError,
-    ReceiptTimeout,
-    SendTimeout,
+    ReceiptTimeoutError,
+    SendTimeoutError,
     StompError,
+    is_passing,
 )
 from stompy.spark.sink.columns import Outgoing
 from stompy.spark.sink.identity import Identify
+from stompy.world import time
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -192,7 +195,7 @@ class Publisher:
         )
         try:
             attempts(self._attempt, chunk)
-        except (SendTimeout, ReceiptTimeout) as stalled:
+        except (SendTimeoutError, ReceiptTimeoutError) as stalled:
             raise PublishError(
                 f"the broker has stopped reading or confirming ({stalled}): most likely its store or memory is "
                 "full and it blocks producers; free some space there, or raise sendTimeout and receiptTimeout",
@@ -200,7 +203,7 @@ class Publisher:
             ) from stalled
         except BrokerError as refused:
             raise PublishError(f"the broker rejected a message: {refused}", confirmed=self.confirmed) from refused
-        except (ConnectError, ConnectionLost) as error:
+        except (ConnectError, ConnectionLostError) as error:
             raise PublishError(
                 f"no broker was reachable for {self._retry_timeout:g} s: {error}", confirmed=self.confirmed
             ) from error
@@ -229,43 +232,38 @@ class Publisher:
             self._connection = self._connect()
         return self._connection
 
-    def _drop(self, timeout: float | None = None) -> None:
+    def _drop(self, timeout: float | Default = DEFAULT) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.disconnect(timeout=timeout)
+            connection.close(timeout=timeout)
 
 
 class _Frames:
     """Makes the arguments of a send, for one broker."""
 
     def __init__(self, dialect: Dialect, *, persistent: Persistence) -> None:
+        self._dialect = dialect
         self._drops = dialect.supports("dedupe_id")
         # Explicit if possible, as some brokers lose messages without the option at a restart.
         self._persistent = {"auto": True if dialect.supports("persistent") else None, "true": True, "false": False}[
             persistent
         ]
 
-    def options(self, message: Outgoing, identity: str | None, *, alone: bool) -> _Options:
-        headers: dict[str, object] = dict(message.headers)
-        if identity is not None:
-            headers[DEDUPE_HEADER] = identity
-        return {
+    def options(self, message: Outgoing, identity: str | None, *, alone: bool) -> SendOptions:
+        options: SendOptions = {
             "content_type": message.content_type,
-            "headers": headers,
             "persistent": self._persistent if message.persistent is None else message.persistent,
             "priority": message.priority,
             "expires": _remaining(message.expires),
             "dedupe_id": identity if alone and self._drops else None,
         }
-
-
-class _Options(TypedDict):
-    content_type: str | None
-    headers: dict[str, object]
-    persistent: bool | None
-    priority: int | None
-    expires: float | None
-    dedupe_id: str | None
+        # A row of the source has the headers of its message, which columns and options of the sink replace.
+        replaced = frozenset(self._dialect.headers_of(options).values())
+        headers: dict[str, object] = {name: value for name, value in message.headers.items() if name not in replaced}
+        if identity is not None:
+            headers[DEDUPE_HEADER] = identity
+        options["headers"] = headers
+        return options
 
 
 def _send_as_one(connection: Connection, frames: _Frames, chunk: list[Item]) -> None:
@@ -277,16 +275,11 @@ def _send_as_one(connection: Connection, frames: _Frames, chunk: list[Item]) -> 
 def _send_each(connection: Connection, frames: _Frames, chunk: list[Item]) -> None:
     with connection.batch():
         receipts = [
-            connection.send(
-                message.destination,
-                message.body,
-                **frames.options(message, identity, alone=True),
-                receipt=True,
-            )
+            connection.send_async(message.destination, message.body, **frames.options(message, identity, alone=True))
             for message, identity in chunk
         ]
     for receipt in receipts:
-        receipt.wait()
+        receipt.result()
 
 
 def _remaining(moment: int | None) -> float | None:
@@ -295,6 +288,6 @@ def _remaining(moment: int | None) -> float | None:
 
 
 def _may_come_back(error: BaseException) -> bool:
-    if isinstance(error, (SendTimeout, ReceiptTimeout)):
+    if isinstance(error, (SendTimeoutError, ReceiptTimeoutError)):
         return False
-    return isinstance(error, (ConnectError, ConnectionLost)) and error.retryable
+    return isinstance(error, (ConnectError, ConnectionLostError)) and is_passing(error)

@@ -7,7 +7,6 @@ Delivery is at least once: what a task committed before it failed is sent again 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -19,6 +18,7 @@ from stompy.errors import ConfigurationError
 from stompy.spark.sink.columns import Columns
 from stompy.spark.sink.identity import Part, identifier
 from stompy.spark.sink_options import SinkOptions
+from stompy.world import uuid
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -8,12 +8,13 @@ continues where a previous process stopped. Of two concurrent reads, one waits f
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import replace
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
-from stompy.errors import NotConnected, ReceiveTimeout, SpoolBusy, SpoolError
+from stompy.errors import ReceiveTimeoutError, SpoolBusyError, SpoolError
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source.reading import split
 from stompy.spark.source_options import BatchOptions
@@ -66,7 +67,7 @@ def _taken(options: BatchOptions, spool: Spool) -> int:
     while True:
         try:
             end = _browse(options, spool) if options.browse else _receive(options, spool)
-        except SpoolBusy:
+        except SpoolBusyError:
             if deadline.expired:
                 raise
         else:
@@ -104,7 +105,7 @@ def _browse(options: BatchOptions, spool: Spool) -> int:
         return writer.next
     finally:
         if connection is not None:
-            connection.disconnect()
+            connection.close()
         writer.close()
 
 
@@ -112,13 +113,16 @@ def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) ->
     asked = options.spool
     waiting: list[Message] = []
     for destination in asked.destination:
-        subscription = connection.subscribe(
-            destination, browse=True, selector=asked.selector, headers=asked.subscribe_headers
+        browsed = connection.browse(
+            destination,
+            selector=asked.selector,
+            headers=asked.subscribe_headers,
+            timeout=options.idle_timeout,
         )
+        left = None if options.max_messages is None else options.max_messages - len(waiting)
         # The broker marks the end of the queue; the timeout is for one that does not.
-        with contextlib.suppress(ReceiveTimeout, NotConnected):
-            while options.max_messages is None or len(waiting) < options.max_messages:
-                waiting.append(subscription.receive(options.idle_timeout))
+        with contextlib.suppress(ReceiveTimeoutError):
+            waiting.extend(itertools.islice(browsed, left))
     now = now_us()
     rows = [(record_of(message, broker=connection.address, received_at=now), None) for message in waiting]
     writer.begin(0)

@@ -19,14 +19,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stompy.deadline import Deadline
-from stompy.errors import SpoolBusy, SpoolDamaged, SpoolMismatch, StompError
+from stompy.errors import SpoolBusyError, SpoolDamagedError, SpoolMismatchError, StompError
 from stompy.spark.receiver.pool import NoReceivers, ReceiverPool, Receivers
 from stompy.spark.receiver.process import ReceiverProcess
 from stompy.spark.source.reading import split
@@ -38,6 +36,7 @@ from stompy.spark.spool.spool import Spool, check_identity, make_spool, open_fil
 from stompy.spark.spool.state import read_counts
 from stompy.spark.spool.view import SpoolView
 from stompy.threads import DaemonThread
+from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -83,10 +82,10 @@ class Offset:
             path: of the spool, for the error.
 
         Raises:
-            SpoolMismatch: it is an offset of another source, or of another version.
+            SpoolMismatchError: it is an offset of another source, or of another version.
         """
         if stored.get("v") != _VERSION or not isinstance(stored.get("next"), int) or "spool" not in stored:
-            raise SpoolMismatch(
+            raise SpoolMismatchError(
                 f"the checkpoint contains an offset of an unknown format ({sorted(stored)}): it belongs to "
                 "another source or another version. Give the query its own checkpointLocation",
                 path=path,
@@ -146,8 +145,8 @@ class StreamEngine:
 
         Raises:
             StompError: no messages can arrive; the error says why.
-            SpoolMismatch: the start offset is not one of this spool, or of a newer one of which this is a copy.
-            SpoolBusy, SpoolFenced: another query reads the spool.
+            SpoolMismatchError: the start offset is not one of this spool, or of a newer one of which this is a copy.
+            SpoolBusyError, SpoolFencedError: another query reads the spool.
         """
         spool, view = self._claimed()
         if self._available_now:
@@ -187,9 +186,9 @@ class StreamEngine:
         """Return the pieces that each task of a micro-batch reads.
 
         Raises:
-            SpoolMismatch: the checkpoint belongs to another spool, or to a newer one of which this is a copy.
-            SpoolDataLoss: messages are missing (option failOnDataLoss).
-            SpoolBusy, SpoolFenced: another query reads the spool.
+            SpoolMismatchError: the checkpoint belongs to another spool, or to a newer one of which this is a copy.
+            SpoolDataLossError: messages are missing (option failOnDataLoss).
+            SpoolBusyError, SpoolFencedError: another query reads the spool.
         """
         spool, view = self._claimed()
         self._refresh(view)
@@ -270,14 +269,14 @@ class StreamEngine:
         """Refresh the view; wait for an owner that is about to begin.
 
         Raises:
-            SpoolBusy: the owner did not begin in time.
+            SpoolBusyError: the owner did not begin in time.
         """
         deadline = Deadline(self._options.spool.lock_timeout)
         while not view.refresh():
             # An owner that has died is replaced by ours, before anything can be compared.
             self._started(view).check()
             if deadline.expired:
-                raise SpoolBusy("a process has claimed it and does not start to fill it", path=self.url)
+                raise SpoolBusyError("a process has claimed it and does not start to fill it", path=self.url)
             time.sleep(_POLL_INTERVAL)
 
     def _receive_available(self, view: SpoolView, receivers: Receivers) -> bool:
@@ -313,7 +312,7 @@ class StreamEngine:
         """Return an offset of the checkpoint, if the spool is the one that it was made with.
 
         Raises:
-            SpoolMismatch: it is another one, or an older copy, which may have been filled since.
+            SpoolMismatchError: it is another one, or an older copy, which may have been filled since.
         """
         offset = Offset.from_json(stored, path=self.url)
         check_identity(spool, offset.spool)
@@ -328,7 +327,7 @@ class StreamEngine:
             damaged = not self._fail and not self._is_valid(segment)
             known = damaged or spool.merged_from(segment, offset.digest)
         if not known:
-            raise SpoolMismatch(
+            raise SpoolMismatchError(
                 f"the checkpoint says that the messages before {offset.next} were given to Spark, and the spool, which "
                 f"ends at {view.next}, does not have the last of them: it is an older copy, or lags, or segments are "
                 "missing. Use the original spoolDir. If it is lost, start with a new checkpoint: it begins with the "
@@ -358,7 +357,7 @@ class StreamEngine:
         if segment not in self._valid:
             try:
                 self._open()[0].read(segment)
-            except SpoolDamaged as error:
+            except SpoolDamagedError as error:
                 _LOG.warning("the messages %d to %d are skipped: %s", segment.first, segment.end - 1, error)
                 self._valid[segment] = False
             else:
@@ -381,7 +380,7 @@ class _QueryClaim(DaemonThread):
         try:
             self._claim.begin(0)
         except BaseException:
-            self._claim.release()
+            self._claim.withdraw()
             raise
         self.check = self._claim.check
         self.start()

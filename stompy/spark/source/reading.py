@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from stompy.spark.schema import arrow_schema
 from stompy.spark.source_options import ColumnOptions
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import check_identity, find_spool, open_files
+from stompy.world import socket
 
 ROWS_PER_TASK = 10_000
 BYTES_PER_TASK = 32 << 20
@@ -72,7 +72,7 @@ def read_pieces(
 
     Raises:
         SpoolError: the spool is not visible on this machine.
-        SpoolDamaged, SpoolMismatch: a segment is corrupt, missing, or of another spool.
+        SpoolDamagedError, SpoolMismatchError: a segment is corrupt, missing, or of another spool.
         BodyDecodeError: a body is not UTF-8, with the option invalidText=fail.
     """
     files = open_files(url)

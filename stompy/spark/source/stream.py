@@ -8,9 +8,7 @@ first call that needs it.
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
@@ -22,6 +20,7 @@ from stompy.spark.source.engine import BatchLimits, StreamEngine
 from stompy.spark.source.reading import read_pieces, shaped
 from stompy.spark.source_options import ColumnOptions, StreamOptions
 from stompy.spark.spool.index import Piece
+from stompy.world import signal, threading
 
 try:
     from pyspark.sql.streaming.datasource import (

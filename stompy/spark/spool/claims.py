@@ -16,19 +16,15 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import secrets
-import socket
-import threading
-import time
 from dataclasses import dataclass
 
 from stompy.deadline import Deadline
-from stompy.errors import SpoolBusy, SpoolFenced
+from stompy.errors import SpoolBusyError, SpoolFencedError
 from stompy.forks import Owner
 from stompy.spark.spool.files import Files, HeldLock
 from stompy.spark.spool.names import ClaimName, claim_of
 from stompy.spark.spool.state import dump, read_document
+from stompy.world import os, secrets, socket, threading, time
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -66,7 +62,7 @@ class ClaimTimeouts:
     """How long to wait for a predecessor; durations in seconds.
 
     Attributes:
-        wait: for a predecessor that is alive, before `SpoolBusy`. The process of a stopped query lives for some
+        wait: for a predecessor that is alive, before `SpoolBusyError`. The process of a stopped query lives for some
             seconds more.
         frozen: time since a predecessor that keeps its lock last touched its claim, after which it is taken over from.
     """
@@ -98,7 +94,7 @@ class Claim:
         role: what the spool is claimed for.
 
     Raises:
-        SpoolBusy: another process has claimed the spool, and is alive.
+        SpoolBusyError: another process has claimed the spool, and is alive.
     """
 
     def __init__(self, files: Files, *, patience: ClaimTimeouts, closing: threading.Event, role: Role = FILLER) -> None:
@@ -130,14 +126,14 @@ class Claim:
         """Look for a newer claim (W4): if there is none, everything written before this call may be acknowledged.
 
         Raises:
-            SpoolFenced: there is one, or this claim was removed, which only the owner of a newer one does.
+            SpoolFencedError: there is one, or this claim was removed, which only the owner of a newer one does.
         """
         self.owner.check()
         found = claims(self._files, self._role)
         newest = found[-1] if found else None
         if newest != self._name:
             owner = _describe(self._files, self._role, newest) if newest else "it is gone"
-            raise SpoolFenced(
+            raise SpoolFencedError(
                 f"another {self._role.owner} has taken it over ({owner}). Here nothing more is acknowledged or "
                 "removed. If this is unexpected, two queries or receivers use one spool: give each its own",
                 path=self._files.url,
@@ -186,7 +182,7 @@ def active_claim(files: Files, *, before: int | None = None) -> ActiveClaim | No
         before: only consider claims with a smaller number, and ignore those that never began.
 
     Raises:
-        SpoolDamaged: a claim is corrupt.
+        SpoolDamagedError: a claim is corrupt.
     """
     for claim in reversed(claims(files)):
         if before is not None and claim.epoch >= before:
@@ -217,7 +213,7 @@ def _wait_for_lock(files: Files, role: Role, patience: ClaimTimeouts, closing: t
     """Return the lock, or `None` if its holder is frozen.
 
     Raises:
-        SpoolBusy: its holder is alive.
+        SpoolBusyError: its holder is alive.
     """
     deadline = Deadline(patience.wait)
     seen, since = last_heartbeat(files, role), time.monotonic()
@@ -235,7 +231,7 @@ def _wait_for_lock(files: Files, role: Role, patience: ClaimTimeouts, closing: t
         if time.monotonic() - since >= patience.frozen:
             return None
         if deadline.expired or closing.is_set():
-            raise SpoolBusy(
+            raise SpoolBusyError(
                 f"another {role.owner} {role.does} it ({owner_of(files, role) or 'unknown'}). Stop that one, or give "
                 "this one a spool of its own: two queries on one queue share its messages",
                 path=files.url,

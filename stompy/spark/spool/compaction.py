@@ -8,7 +8,6 @@ as their ids are no longer needed; a reader that misses a segment reads the one 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 from stompy.errors import SpoolError
@@ -17,6 +16,7 @@ from stompy.spark.spool.claims import Claim
 from stompy.spark.spool.index import BLOCK, SegmentIndex
 from stompy.spark.spool.segment import join
 from stompy.spark.spool.spool import Spool
+from stompy.world import time
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -52,7 +52,7 @@ class Compaction:
             stopped: returns whether to give up.
 
         Raises:
-            SpoolFenced: a successor has taken over the spool.
+            SpoolFencedError: a successor has taken over the spool.
         """
         if time.monotonic() - self._checked_at >= _MERGE_DELAY:
             self._checked_at = time.monotonic()

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from stompy.errors import SpoolError, SpoolFull
+from stompy.errors import SpoolError, SpoolFullError
 from stompy.forks import when_forked
+from stompy.world import os, secrets
 
 TEMPORARY = ".tmp-"
 """Prefix of the names of unfinished files."""
@@ -55,7 +54,7 @@ class HeldLock(Protocol):
 class Files(Protocol):
     """A folder on some file system; names are relative to it, with `/` between their parts.
 
-    Every method raises `SpoolError`, and `SpoolFull` if there is no space left.
+    Every method raises `SpoolError`, and `SpoolFullError` if there is no space left.
     """
 
     @property
@@ -259,7 +258,7 @@ class FileLock:
     def take(cls, path: str) -> FileLock | None:
         """Take the lock, or return `None` if another process holds it."""
         try:
-            import fcntl
+            from stompy.world import fcntl
         except ImportError:
             raise SpoolError("this platform has no file locks that stompy knows how to use", path=path) from None
         with _os_errors(path):
@@ -291,7 +290,7 @@ def _os_errors(path: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno in _NO_ROOM:
-            raise SpoolFull(
+            raise SpoolFullError(
                 f"no space left on the disk ({reason}). Nothing of it was acknowledged: free some space and restart",
                 path=path,
             ) from error

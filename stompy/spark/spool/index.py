@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from stompy.errors import SpoolDataLoss, SpoolMismatch
+from stompy.errors import SpoolDataLossError, SpoolMismatchError
 from stompy.spark.spool.names import Segment
 
 BLOCK = 1000
@@ -141,7 +141,7 @@ class SegmentIndex:
             fail: whether to raise for a gap; otherwise it is ignored.
 
         Raises:
-            SpoolDataLoss: there is a gap.
+            SpoolDataLossError: there is a gap.
         """
         return list(self._pieces(start, end, fail=fail))
 
@@ -173,18 +173,18 @@ class SegmentIndex:
         return at
 
 
-def lost(path: str, start: int, end: int) -> SpoolDataLoss:
+def lost(path: str, start: int, end: int) -> SpoolDataLossError:
     """Return the error for lost messages."""
-    return SpoolDataLoss(
+    return SpoolDataLossError(
         f"the segments with the messages {start} to {end - 1} ({end - start} in all) are missing. They were "
         f"acknowledged to the broker, which will not send them again. {_ADVICE}",
         path=path,
     )
 
 
-def stale_claims(path: str) -> SpoolMismatch:
+def stale_claims(path: str) -> SpoolMismatchError:
     """Return the error for segments of a process that came after the newest claim."""
-    return SpoolMismatch(
+    return SpoolMismatchError(
         "the claims below `epoch` are older than the segments: a part of the folder was put back from a copy. Put back "
         "all of it, from one copy",
         path=path,

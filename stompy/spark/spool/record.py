@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
 
 from stompy.frames.frame import Headers
+from stompy.world import time
 
 _LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, the latest timestamp of Spark."""

@@ -8,15 +8,13 @@ Tested on an S3 server (moto), with pyarrow (`s3://`) and with fsspec (`s3a://`)
 concurrently, take over, and kill a writer. The tests also passed once on MinIO. A store over a network, and one that
 fails, were not tested.
 
-There is no lock: a second receiver takes the spool over by its claim, and the first one stops with `SpoolFenced`.
+There is no lock: a second receiver takes the spool over by its claim, and the first one stops with `SpoolFencedError`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import posixpath
-import secrets
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -27,6 +25,7 @@ from pyarrow import fs
 from stompy.deadline import Deadline
 from stompy.errors import SpoolError
 from stompy.spark.spool.files import TEMPORARY, Entry, HeldLock
+from stompy.world import secrets, time
 
 _WITH_RENAME = frozenset({"hdfs", "local", "mock"})
 """pyarrow's names of file systems on which unfinished files are visible and a rename is atomic."""

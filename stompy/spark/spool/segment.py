@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 import pyarrow as pa
 
-from stompy.errors import SpoolDamaged, SpoolMismatch
+from stompy.errors import SpoolDamagedError, SpoolMismatchError
 from stompy.spark.schema import stored_schema
 from stompy.spark.spool.names import Segment
 from stompy.spark.spool.record import Record
@@ -72,21 +72,21 @@ def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa
         path: of the file, for errors.
 
     Raises:
-        SpoolDamaged: the file is missing, truncated or corrupt.
-        SpoolMismatch: the file is valid, but belongs to another spool or has another name.
+        SpoolDamagedError: the file is missing, truncated or corrupt.
+        SpoolMismatchError: the file is valid, but belongs to another spool or has another name.
     """
     if data is None:
-        raise SpoolDamaged(f"the segment is missing. {_ADVICE}", path=path)
+        raise SpoolDamagedError(f"the segment is missing. {_ADVICE}", path=path)
     if digest_of(data) != segment.digest:
-        raise SpoolDamaged(f"the segment is damaged or truncated ({len(data)} bytes). {_ADVICE}", path=path)
+        raise SpoolDamagedError(f"the segment is damaged or truncated ({len(data)} bytes). {_ADVICE}", path=path)
     try:
         with pa.ipc.open_file(pa.BufferReader(data)) as reader:
             _check_origin(reader.schema.metadata or {}, segment, spool, path)
             table = reader.read_all()
     except pa.ArrowInvalid as error:
-        raise SpoolDamaged(f"the segment is not an Arrow file: {error}. {_ADVICE}", path=path) from error
+        raise SpoolDamagedError(f"the segment is not an Arrow file: {error}. {_ADVICE}", path=path) from error
     if table.num_rows != segment.count or not table.schema.equals(_SCHEMA):
-        raise SpoolDamaged(f"the rows of the segment do not match its name. {_ADVICE}", path=path)
+        raise SpoolDamagedError(f"the rows of the segment do not match its name. {_ADVICE}", path=path)
     (batch,) = table.combine_chunks().to_batches()
     return batch.replace_schema_metadata(None)
 
@@ -109,13 +109,13 @@ def digest_of(data: bytes) -> str:
 def _check_origin(metadata: dict[bytes, bytes], segment: Segment, spool: str, path: str) -> None:
     fields = {name: metadata.get(f"stompy.{name}".encode(), b"").decode() for name in ("version", "spool", "first")}
     if fields["version"] != _VERSION.decode():
-        raise SpoolMismatch(
+        raise SpoolMismatchError(
             f"the segment is of version {fields['version'] or '?'}, this program knows {_VERSION.decode()}", path=path
         )
     if fields["spool"] != spool:
-        raise SpoolMismatch(
+        raise SpoolMismatchError(
             f"the segment belongs to spool {fields['spool']}, not to spool {spool}; move it out of the folder",
             path=path,
         )
     if fields["first"] != str(segment.first):
-        raise SpoolMismatch("the segment was renamed: its sequence numbers do not match its name", path=path)
+        raise SpoolMismatchError("the segment was renamed: its sequence numbers do not match its name", path=path)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from stompy.errors import SpoolError, SpoolMismatch
+from stompy.errors import SpoolError, SpoolMismatchError
 from stompy.spark.spool.claims import FILLER, READER
 from stompy.spark.spool.files import Files, LocalFiles
 from stompy.spark.spool.names import IDENTITY, Segment, segment_of
 from stompy.spark.spool.segment import decode, merged_digests
 from stompy.spark.spool.state import COUNTS, LOW, PLANNED, SETTLED, damaged, dump, path_of, read_document, read_mark
 from stompy.spark.spool.suspects import FOLDER
+from stompy.world import secrets, uuid
 
 FORMAT = "stompy spool"
 VERSION = 2
@@ -68,7 +67,7 @@ class Spool:
         """Return the mark below which everything was processed.
 
         Raises:
-            SpoolDamaged: the file of the mark is missing or corrupt.
+            SpoolDamagedError: the file of the mark is missing or corrupt.
         """
         low = read_mark(self.files, LOW)
         if low is None:
@@ -89,8 +88,8 @@ def make_spool(files: Files, destination: str) -> Spool:
     """Return the spool in a folder; create one if the folder is empty or does not exist.
 
     Raises:
-        SpoolMismatch: it is filled from another destination.
-        SpoolDamaged: there are files of a spool, but `spool.json` is missing or corrupt.
+        SpoolMismatchError: it is filled from another destination.
+        SpoolDamagedError: there are files of a spool, but `spool.json` is missing or corrupt.
         SpoolError: the folder contains other files.
     """
     found = find_spool(files)
@@ -103,7 +102,7 @@ def make_spool(files: Files, destination: str) -> Spool:
         found = find_spool(files)
         assert found is not None, "it was just created"
     if found.destination != destination:
-        raise SpoolMismatch(
+        raise SpoolMismatchError(
             f"it is filled from {found.destination!r}, not from {destination!r}. Each query needs a spool of its own: "
             "choose another spoolDir",
             path=files.url,
@@ -115,8 +114,8 @@ def find_spool(files: Files) -> Spool | None:
     """Return the spool in a folder, or `None` if the folder is empty or does not exist.
 
     Raises:
-        SpoolDamaged: there are files of a spool, but `spool.json` is missing or corrupt.
-        SpoolMismatch: it has another version of the format.
+        SpoolDamagedError: there are files of a spool, but `spool.json` is missing or corrupt.
+        SpoolMismatchError: it has another version of the format.
         SpoolError: the folder contains other files.
     """
     path = path_of(files, IDENTITY)
@@ -131,7 +130,9 @@ def find_spool(files: Files) -> Spool | None:
     if document.get("format") != FORMAT or not {"id", "destination", "version"} <= document.keys():
         raise damaged(path, "the file does not belong to a spool")
     if document["version"] != VERSION:
-        raise SpoolMismatch(f"it is of version {document['version']}, this program knows {VERSION}", path=files.url)
+        raise SpoolMismatchError(
+            f"it is of version {document['version']}, this program knows {VERSION}", path=files.url
+        )
     return Spool(files, document["id"], document["destination"])
 
 
@@ -151,10 +152,10 @@ def check_identity(spool: Spool, identity: str) -> None:
     """Check that offsets belong to this spool.
 
     Raises:
-        SpoolMismatch: they belong to another one.
+        SpoolMismatchError: they belong to another one.
     """
     if spool.identity != identity:
-        raise SpoolMismatch(
+        raise SpoolMismatchError(
             f"the checkpoint was made with spool {identity}, this one is {spool.identity}. Use the original "
             "spoolDir; or, if that spool is lost, start with a new checkpoint: it then begins with the oldest "
             "message in this one",

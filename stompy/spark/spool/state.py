@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any
 
-from stompy.errors import SpoolDamaged
+from stompy.errors import SpoolDamagedError
 from stompy.spark.spool.files import Files
 
 LOW = "low"
@@ -40,7 +40,7 @@ def load(data: bytes, path: str) -> dict[str, Any]:
         path: of the file, for the error.
 
     Raises:
-        SpoolDamaged: it is corrupt.
+        SpoolDamagedError: it is corrupt.
     """
     content, _, check = data.removesuffix(b"\n").rpartition(b"\n")
     if _check(content) != check:
@@ -50,16 +50,16 @@ def load(data: bytes, path: str) -> dict[str, Any]:
     return document
 
 
-def damaged(path: str, what: str) -> SpoolDamaged:
+def damaged(path: str, what: str) -> SpoolDamagedError:
     """Return the error for a corrupt file, with what to do."""
-    return SpoolDamaged(f"{what}. {_ADVICE}", path=path)
+    return SpoolDamagedError(f"{what}. {_ADVICE}", path=path)
 
 
 def read_document(files: Files, name: str) -> dict[str, Any] | None:
     """Return a document, or `None` if it does not exist.
 
     Raises:
-        SpoolDamaged: it is corrupt.
+        SpoolDamagedError: it is corrupt.
     """
     data = files.read(name)
     return None if data is None else load(data, path_of(files, name))
@@ -74,7 +74,7 @@ def read_mark(files: Files, name: str) -> int | None:
     """Return a mark, or `None` if it was never written.
 
     Raises:
-        SpoolDamaged: it is corrupt.
+        SpoolDamagedError: it is corrupt.
     """
     document = read_document(files, name)
     if document is None:
@@ -114,7 +114,7 @@ def read_counts(files: Files) -> list[Counts]:
     """
     try:
         document = read_document(files, COUNTS)
-    except SpoolDamaged:
+    except SpoolDamagedError:
         return []
     return [] if document is None else [Counts(**receiver) for receiver in document[COUNTS]]
 

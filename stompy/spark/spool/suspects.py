@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Iterable
 
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.redelivery import Identity
 from stompy.spark.spool.state import damaged, dump, path_of, read_document
+from stompy.world import secrets, time
 
 FOLDER = "suspects"
 KEPT_FOR = 24 * 3600.0
@@ -22,7 +21,7 @@ class Suspects:
         files: of the spool.
 
     Raises:
-        SpoolDamaged: a file with ids is corrupt.
+        SpoolDamagedError: a file with ids is corrupt.
     """
 
     def __init__(self, files: Files) -> None:

@@ -8,7 +8,6 @@ reader only writes the marks `low` and `planned`.
 from __future__ import annotations
 
 import logging
-import time
 
 from stompy.spark.spool.claims import ActiveClaim, active_claim, last_heartbeat
 from stompy.spark.spool.files import Entry
@@ -16,6 +15,7 @@ from stompy.spark.spool.index import SegmentIndex, lost, sound, stale_claims
 from stompy.spark.spool.names import Segment, segment_of
 from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.state import LOW, PLANNED, read_mark, write_mark
+from stompy.world import time
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -28,8 +28,8 @@ class SpoolView:
         fail_on_loss: whether to raise if segments are missing; otherwise they are ignored.
 
     Raises:
-        SpoolDamaged: a file is corrupt.
-        SpoolMismatch: the claims are those of an older copy.
+        SpoolDamagedError: a file is corrupt.
+        SpoolMismatchError: the claims are those of an older copy.
     """
 
     def __init__(self, spool: Spool, *, fail_on_loss: bool = True) -> None:
@@ -67,7 +67,7 @@ class SpoolView:
         """Read the folder again; return `False`, without new messages, while an owner is about to begin.
 
         Raises:
-            SpoolDataLoss: a segment that was not processed has disappeared.
+            SpoolDataLossError: a segment that was not processed has disappeared.
         """
         low = self._spool.low()
         new, gone = self._list()

@@ -20,13 +20,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from stompy.errors import SpoolDamaged, SpoolError, SpoolFenced
+from stompy.errors import SpoolDamagedError, SpoolError, SpoolFencedError
 from stompy.locks import Rank, make_lock
 from stompy.spark.spool.claims import ActiveClaim, Claim, ClaimTimeouts, active_claim
 from stompy.spark.spool.compaction import Compaction
@@ -39,6 +37,7 @@ from stompy.spark.spool.segment import encode
 from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.state import COUNTS, PLANNED, SETTLED, Counts, read_mark, write_counts, write_mark
 from stompy.spark.spool.suspects import Suspects
+from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -57,8 +56,8 @@ class SpoolWriter:
         closing: ends the wait for a predecessor.
 
     Raises:
-        SpoolBusy: another process fills the spool.
-        SpoolDamaged, SpoolMismatch, SpoolDataLoss: its files are corrupt, those of another spool, or missing.
+        SpoolBusyError: another process fills the spool.
+        SpoolDamagedError, SpoolMismatchError, SpoolDataLossError: files corrupt, of another spool, or missing.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class SpoolWriter:
         for segment in segments:
             try:
                 found |= identifier.of_batch(self._spool.read(segment))
-            except SpoolDamaged as error:
+            except SpoolDamagedError as error:
                 if fail_on_loss:
                     raise
                 _LOG.warning("messages %d to %d are skipped: %s", segment.first, segment.end - 1, error)
@@ -211,8 +210,8 @@ class SpoolWriter:
             messages: in order, each with its identity.
 
         Raises:
-            SpoolFull: there is no space left.
-            SpoolFenced: a successor has taken over the spool; the messages must not be acknowledged.
+            SpoolFullError: there is no space left.
+            SpoolFencedError: a successor has taken over the spool; the messages must not be acknowledged.
         """
         with self._write_lock:
             if self._broken is not None:
@@ -280,7 +279,7 @@ class SpoolWriter:
         """Record that a session has ended: unconfirmed messages may be redelivered, to any receiver.
 
         Raises:
-            SpoolFenced: a successor has taken over the spool, and knows these messages from the segments.
+            SpoolFencedError: a successor has taken over the spool, and knows these messages from the segments.
         """
         self._claim.check()
         with self._lock:
@@ -302,7 +301,7 @@ class SpoolWriter:
         """Touch the claim, write and read the marks, and remove processed segments; called about every second.
 
         Raises:
-            SpoolFenced: a successor has taken over the spool.
+            SpoolFencedError: a successor has taken over the spool.
         """
         self._claim.check()
         self._claim.heartbeat()
@@ -325,7 +324,7 @@ class SpoolWriter:
             stopped: returns whether to give up.
 
         Raises:
-            SpoolFenced: a successor has taken over the spool.
+            SpoolFencedError: a successor has taken over the spool.
         """
         self._compaction.run(self._settled, stopped)
 
@@ -348,7 +347,7 @@ class SpoolWriter:
             return
         try:
             self.maintain()
-        except SpoolFenced:
+        except SpoolFencedError:
             pass
         finally:
             self._claim.release()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import ssl
-import tempfile
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stompy.errors import ConfigurationError
 from stompy.forks import Owner
+from stompy.world import shutil, tempfile
 
 if TYPE_CHECKING:
     import trustme

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import random
-import socket
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +12,12 @@ from stompy.testing.brokers import images
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.running import NetworkBroker
 from stompy.testing.brokers.settings import BrokerSettings
+from stompy.world import random, socket
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-    from stompy.testing.brokers.product import Product, Recipe
+    from stompy.testing.brokers.settings import Product, Recipe
 
 _STOP_TIMEOUT = 20
 _ATTEMPTS = 5

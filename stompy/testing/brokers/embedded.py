@@ -9,15 +9,15 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from stompy.broker.broker import Broker
+from stompy.broker.settings import BrokerLimits
 from stompy.deadline import Budget, Deadline, deadline_of
-from stompy.errors import ConfigurationError, ConnectionLost, SendTimeout, StompTimeout
-from stompy.forks import free_when_forked
+from stompy.errors import ConfigurationError, ConnectionLostError, SendTimeoutError, StompTimeoutError
+from stompy.locks import make_condition
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.running import RunningBroker, tls_sibling, user_info
 from stompy.testing.brokers.settings import BrokerSettings
@@ -33,7 +33,7 @@ class EmbeddedBroker(RunningBroker):
     Args:
         settings: what is asked of it; it has no limit of memory. With TLS it speaks nothing else.
         options: more arguments of `stompy.broker.Broker`; with `unix` it listens on that socket and nowhere else. A
-            wrong login is answered at once, unless `login_delay` says otherwise.
+            wrong login is answered at once, unless `limits` are given.
 
     Raises:
         ConfigurationError: the setting is another broker's.
@@ -49,7 +49,7 @@ class EmbeddedBroker(RunningBroker):
                 raise ConfigurationError(f"the embedded broker has no setting {name!r}")
         self.settings = settings
         self.freezer = Freezer()
-        options.setdefault("login_delay", 0.0)
+        options.setdefault("limits", BrokerLimits(login_delay=0.0))
         users = None if settings.users is None else dict(settings.users)
         options["ws"] = settings.ws
         self._connector = "stomp+unix" if options.get("unix") is not None else "ws" if settings.ws else "stomp"
@@ -96,7 +96,7 @@ class EmbeddedBroker(RunningBroker):
         if self._runs:
             self._runs = False
             self.freezer.thaw()
-            self.broker.stop()
+            self.broker.close()
 
     def kill(self) -> None:
         """See `RunningBroker`; what was not yet written to a connection does not get there any more."""
@@ -104,7 +104,7 @@ class EmbeddedBroker(RunningBroker):
             self._runs = False
             self.freezer.end_all()
             self.freezer.thaw()
-            self.broker.stop()
+            self.broker.close()
 
     def pause(self) -> None:
         """See `RunningBroker`."""
@@ -123,8 +123,7 @@ class Freezer:
     """Suspends and resumes reading and writing of its transports; from any thread."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        free_when_forked(self._changed)
+        self._changed = make_condition("embedded broker", None)
         self._frozen = False
         self._transports: weakref.WeakSet[FreezableTransport] = weakref.WeakSet()
 
@@ -195,7 +194,7 @@ class FreezableTransport:
         if not self._received:
             self._received = self._transport.recv(deadline)
         if not self._freezer.wait(self._is_shut, deadline):
-            raise StompTimeout(f"no bytes from {self.peer} in time")
+            raise StompTimeoutError(f"no bytes from {self.peer} in time")
         data, self._received = self._received, b""
         return b"" if self._shut else data
 
@@ -217,9 +216,11 @@ class FreezableTransport:
 
     def _wait_to_send(self, deadline: Deadline) -> None:
         if not self._freezer.wait(self._is_shut, deadline):
-            raise SendTimeout(f"{self.peer} did not accept the bytes in time: the broker is paused", outcome="not-sent")
+            raise SendTimeoutError(
+                f"{self.peer} did not accept the bytes in time: the broker is paused", outcome="not-sent"
+            )
         if self._shut:
-            raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
+            raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
 
     def shutdown(self) -> None:
         """End both directions, and wake waiting threads."""

@@ -7,11 +7,11 @@ round.
 from __future__ import annotations
 
 import contextlib
-import socket
 import ssl
 from dataclasses import dataclass
 
 from stompy.deadline import Deadline
+from stompy.world import socket
 
 _PATIENCE = 2.0
 """Seconds for one answer, as a proxy in front of the broker may accept connections before the broker is ready."""

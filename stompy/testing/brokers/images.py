@@ -8,17 +8,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
-import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from stompy.deadline import Deadline
+from stompy.world import os, socket
 
 if TYPE_CHECKING:
-    from stompy.testing.brokers.product import Product
+    from stompy.testing.brokers.settings import Product
 
 _LOG = logging.getLogger("stompy.testing")
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stompy.testing.brokers.product import Product, Recipe
-from stompy.testing.brokers.settings import BrokerSettings, Place
+from stompy.testing.brokers.settings import BrokerSettings, Place, Product, Recipe
+from stompy.world import os
 
 if TYPE_CHECKING:
     from stompy.testing.brokers.certificates import Certificates

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, NotConnected
+from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.testing.brokers import handshake
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
+from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.testing.brokers.certificates import Certificates
-    from stompy.testing.brokers.product import Product
+    from stompy.testing.brokers.settings import Product
 
 _POLL = 0.05
 _LOG_LINES = 60
@@ -74,7 +74,7 @@ class RunningBroker(ABC):
 
         Raises:
             ConfigurationError: it has no such connector or user.
-            NotConnected: it was not started yet.
+            NotConnectedError: it was not started yet.
         """
 
     @property
@@ -178,7 +178,7 @@ class NetworkBroker(RunningBroker):
                 f"this {self.kind} has no connector {name!r} (it has {', '.join(self.connectors)})"
             )
         if name not in self.ports:
-            raise NotConnected(f"the {self.kind} broker was not started yet")
+            raise NotConnectedError(f"the {self.kind} broker was not started yet")
         scheme = {"stomp+nio": "stomp", "stomp+nio+ssl": "stomp+ssl"}.get(name, name)
         return (
             f"{scheme}://{user_info(self.settings, login)}{self.host}:{self.ports[name]}{self.product.url_path(name)}"

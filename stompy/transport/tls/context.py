@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from pathlib import Path as FilePath
 
@@ -10,6 +9,7 @@ from stompy.errors import ConfigurationError
 from stompy.secret import Secret
 from stompy.transport.diagnosis import describe_os_error
 from stompy.transport.tls.options import Path, Tls
+from stompy.world import os
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 

@@ -7,12 +7,12 @@ import ssl
 from typing import TYPE_CHECKING
 
 from stompy.errors import (
-    ClientCertificateRefused,
+    ClientCertificateRefusedError,
     ConfigurationError,
-    ConnectionLost,
-    ConnectTimeout,
-    SendTimeout,
-    StompTimeout,
+    ConnectionLostError,
+    ConnectTimeoutError,
+    SendTimeoutError,
+    StompTimeoutError,
     TlsError,
 )
 from stompy.transport.tls.context import client_context
@@ -55,7 +55,7 @@ class TlsDialer:
         Raises:
             ConfigurationError: a file of the settings cannot be used; nothing was sent.
             ConnectError: the address cannot be reached; `TlsError` if the TLS handshake failed.
-            ConnectTimeout: the deadline passed first.
+            ConnectTimeoutError: the deadline passed first.
         """
         context = client_context(self._tls)
         if not context.check_hostname:
@@ -87,13 +87,13 @@ class TlsDialer:
         except ssl.SSLError as error:
             refused = own_certificate_refused(error)
             if refused is not None:
-                raise ClientCertificateRefused(refused, address=self.address) from error
+                raise ClientCertificateRefusedError(refused, address=self.address) from error
             reason, message = explain(error, wanted=name, chain=peer_chain(transport.tls), start=transport.start)
             raise TlsError(message, reason=reason, address=self.address) from error
-        except (StompTimeout, SendTimeout) as error:
+        except (StompTimeoutError, SendTimeoutError) as error:
             message = "the peer did not finish the TLS handshake in time; does it speak TLS on this port?"
-            raise ConnectTimeout(message, address=self.address) from error
-        except ConnectionLost as error:
+            raise ConnectTimeoutError(message, address=self.address) from error
+        except ConnectionLostError as error:
             raise TlsError(f"in the TLS handshake: {error}", reason="closed", address=self.address) from error
         return transport
 

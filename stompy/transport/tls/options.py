@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Union
 
-from stompy.errors import ConfigurationError, InsecureTls
+from stompy.errors import ConfigurationError, InsecureTlsWarning
 from stompy.secret import Secret, as_secret, check_text
+from stompy.world import os
 
 TlsVersion = Literal["1.2", "1.3"]
 Path = Union[str, "os.PathLike[str]"]
@@ -17,7 +17,7 @@ Path = Union[str, "os.PathLike[str]"]
 _VERSIONS = ("1.2", "1.3")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
     """TLS settings of a client, or of the embedded broker; all files are PEM, and are read for each connection.
 
@@ -72,7 +72,9 @@ class Tls:
             what = "the broker's certificate" if self.insecure_skip_verification else "the host in its certificate"
             # Two frames up: the caller of the class.
             warnings.warn(
-                f"TLS does not check {what}: an attacker in the network can impersonate it", InsecureTls, stacklevel=3
+                f"TLS does not check {what}: an attacker in the network can impersonate it",
+                InsecureTlsWarning,
+                stacklevel=3,
             )
 
     def __reduce__(self) -> tuple[Any, ...]:

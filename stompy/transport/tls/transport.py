@@ -20,20 +20,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import ssl
-import threading
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import (
-    ClientCertificateRefused,
-    ConnectionLost,
-    SendTimeout,
+    ClientCertificateRefusedError,
+    ConnectionLostError,
+    SendTimeoutError,
     TlsError,
 )
 from stompy.forks import free_when_forked
 from stompy.transport.base import RECV_SIZE
 from stompy.transport.diagnosis import GREETING_SIZE
 from stompy.transport.tls.diagnosis import explain, openssl_message, own_certificate_refused, peer_chain
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.errors import Outcome
@@ -58,7 +58,7 @@ class TlsTransport:
     do not send. This is safe: STOMP frames have an explicit end, and a session without the RECEIPT for its DISCONNECT
     counts as lost.
 
-    A `SendTimeout` may leave an incomplete record; the next `sendall` first writes the rest of it.
+    A `SendTimeoutError` may leave an incomplete record; the next `sendall` first writes the rest of it.
 
     Args:
         underlying: the transport below TLS, which this one then owns.
@@ -109,12 +109,12 @@ class TlsTransport:
     # The handshake
 
     def do_handshake(self, deadline: Deadline) -> None:
-        """Do the handshake; may be called again after a `StompTimeout`.
+        """Do the handshake; may be called again after a `StompTimeoutError`.
 
         Raises:
             ssl.SSLError: the handshake failed; an alert was sent to the peer.
-            StompTimeout: the deadline passed first.
-            ConnectionLost: the underlying stream broke; `SendTimeout` if the peer does not read.
+            StompTimeoutError: the deadline passed first.
+            ConnectionLostError: the underlying stream broke; `SendTimeoutError` if the peer does not read.
         """
         while not self._handshake_done:
             with self._lock:
@@ -146,9 +146,9 @@ class TlsTransport:
         """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
 
         Raises:
-            StompTimeout: the deadline passed.
-            ConnectionLost: the stream broke, or the peer sent invalid TLS; on a server, also if the handshake failed.
-            ClientCertificateRefused: on a client, before the first byte: with TLS 1.3 the server checks the client
+            StompTimeoutError: the deadline passed.
+            ConnectionLostError: the stream broke, or the peer sent invalid TLS; on a server, also if that failed.
+            ClientCertificateRefusedError: on a client, before the first byte: with TLS 1.3 the server checks the client
                 certificate after the client has completed its handshake. `TlsError` if it then closed the connection
                 without an alert.
         """
@@ -172,10 +172,10 @@ class TlsTransport:
                     _LOG.debug("%s: the stream ended without a closing alert of TLS", self.peer)
 
     def _receive(self, deadline: Deadline | None) -> bytes:
-        lost: ConnectionLost | None = None
+        lost: ConnectionLostError | None = None
         try:
             received = self._underlying.recv(deadline)
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             if self._received_any or self._server_side:
                 raise
             received, lost = b"", error
@@ -189,14 +189,16 @@ class TlsTransport:
         raise TlsError(message, reason="closed", address=self.peer) from lost
 
     def _accept_handshake(self, deadline: Deadline | None) -> None:
-        """Do the handshake of a server; after a `StompTimeout` the next call continues it."""
+        """Do the handshake of a server; after a `StompTimeoutError` the next call continues it."""
         try:
             self.do_handshake(deadline or Deadline(None))
         except ssl.SSLError as error:
             _, message = explain(error, wanted="us", chain=peer_chain(self._tls), start=self.start)
             _LOG.info("%s: the TLS handshake failed: %s", self.peer, message)
             self._underlying.shutdown_write()  # after the alert
-            raise ConnectionLost(f"the TLS handshake with {self.peer} failed: {message}", outcome="not-sent") from error
+            raise ConnectionLostError(
+                f"the TLS handshake with {self.peer} failed: {message}", outcome="not-sent"
+            ) from error
 
     def _discard(self, deadline: Deadline | None) -> bytes:
         """Read to the end after a failed handshake, as closing with unread bytes could destroy the alert."""
@@ -237,12 +239,12 @@ class TlsTransport:
                 if not (self._incoming.pending or self._tls.pending()):
                     return  # faster than the exception of another read
 
-    def _mapped(self, error: ssl.SSLError) -> ConnectionLost | ClientCertificateRefused:
+    def _mapped(self, error: ssl.SSLError) -> ConnectionLostError | ClientCertificateRefusedError:
         refused = None if self._received_any or self._server_side else own_certificate_refused(error)
         mapped = (
-            ConnectionLost(f"connection to {self.peer} lost: TLS failed ({openssl_message(error)})")
+            ConnectionLostError(f"connection to {self.peer} lost: TLS failed ({openssl_message(error)})")
             if refused is None
-            else ClientCertificateRefused(refused, address=self.peer)
+            else ClientCertificateRefusedError(refused, address=self.peer)
         )
         mapped.__cause__ = error
         return mapped
@@ -253,8 +255,8 @@ class TlsTransport:
         """Encrypt all of `data` and write it to the underlying transport.
 
         Raises:
-            SendTimeout: the deadline passed first.
-            ConnectionLost: the stream broke or was shut down, or the handshake is not done.
+            SendTimeoutError: the deadline passed first.
+            ConnectionLostError: the stream broke or was shut down, or the handshake is not done.
         """
         deadline = deadline_of(deadline)
         with self._lock:
@@ -278,22 +280,22 @@ class TlsTransport:
         """Take a part of `data` and return its size; what is not written yet goes out with the next bytes.
 
         Raises:
-            SendTimeout: the deadline passed first; nothing was taken.
-            ConnectionLost: the stream broke or was shut down.
+            SendTimeoutError: the deadline passed first; nothing was taken.
+            ConnectionLostError: the stream broke or was shut down.
         """
         part = bytes(data[:_CHUNK])
         try:
             self.sendall(part, deadline)
-        except SendTimeout as error:
+        except SendTimeoutError as error:
             if error.outcome == "not-sent":
                 raise
         return len(part)
 
     def _check_open(self, outcome: Outcome) -> None:
         if self._shut or self._write_ended:
-            raise ConnectionLost(f"connection to {self.peer} was shut down", outcome=outcome)
+            raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome=outcome)
         if not self._handshake_done:
-            raise ConnectionLost(f"the TLS handshake with {self.peer} is not done", outcome=outcome)
+            raise ConnectionLostError(f"the TLS handshake with {self.peer} is not done", outcome=outcome)
 
     def _encrypt(self, part: memoryview, outcome: Outcome) -> None:
         with self._lock:
@@ -302,7 +304,7 @@ class TlsTransport:
                 while part:
                     part = part[self._tls.write(part) :]
             except ssl.SSLError as error:
-                raise ConnectionLost(
+                raise ConnectionLostError(
                     f"connection to {self.peer} lost: TLS failed ({openssl_message(error)})", outcome=outcome
                 ) from error
             self._unsent = memoryview(self._outgoing.read())
@@ -313,17 +315,17 @@ class TlsTransport:
         while self._unsent:
             try:
                 sent = self._underlying.send(self._unsent, deadline)
-            except SendTimeout as error:
-                raise SendTimeout(str(error), outcome=late) from error
-            except ConnectionLost as error:
-                raise ConnectionLost(str(error), outcome="unknown" if written else lost) from error
+            except SendTimeoutError as error:
+                raise SendTimeoutError(str(error), outcome=late) from error
+            except ConnectionLostError as error:
+                raise ConnectionLostError(str(error), outcome="unknown" if written else lost) from error
             written = True
             self._unsent = self._unsent[sent:]
             if self._unsent and deadline.expired:
                 raise self._late(late)
 
-    def _late(self, outcome: Outcome) -> SendTimeout:
-        return SendTimeout(f"{self.peer} did not accept the bytes in time", outcome=outcome)
+    def _late(self, outcome: Outcome) -> SendTimeoutError:
+        return SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome=outcome)
 
     # Closing
 
@@ -355,7 +357,7 @@ class TlsTransport:
 
     def _try_send(self, data: bytes) -> None:
         if data:
-            with contextlib.suppress(ConnectionLost):
+            with contextlib.suppress(ConnectionLostError):
                 self._underlying.sendall(data, Deadline(0))
 
     def close(self) -> None:

@@ -10,20 +10,18 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import (
     ConnectError,
-    ConnectionLost,
-    ConnectTimeout,
-    SendTimeout,
-    StompTimeout,
+    ConnectionLostError,
+    ConnectTimeoutError,
+    SendTimeoutError,
+    StompTimeoutError,
     TlsError,
-    WebSocketRefused,
+    WebSocketRefusedError,
 )
 from stompy.secret import Secret, without_traceback
 from stompy.transport.diagnosis import detect_protocol
@@ -32,12 +30,14 @@ from stompy.transport.websocket import handshake
 from stompy.transport.websocket.handshake import HandshakeFailed, HandshakeRefused
 from stompy.transport.websocket.options import WebSocketOptions
 from stompy.transport.websocket.transport import WebSocketTransport
+from stompy.world import os, threading
 
 if TYPE_CHECKING:
     from stompy.transport.base import UnderlyingDialer, UnderlyingListener, UnderlyingTransport
 
 _LOG = logging.getLogger("stompy.transport")
 
+_FORBIDDEN = 403
 _START = b"GET "
 """The first bytes of a WebSocket client; no STOMP frame begins so."""
 
@@ -92,18 +92,18 @@ class WebSocketDialer:
 
         Raises:
             ConfigurationError: a setting cannot be used; nothing was sent.
-            ConnectError: the address cannot be reached, or does not speak WebSocket; `WebSocketRefused` if it refused.
-            ConnectTimeout: the deadline passed first.
+            ConnectError: the address cannot be reached, or does not speak WebSocket; or `WebSocketRefusedError`.
+            ConnectTimeoutError: the deadline passed first.
         """
         headers = self._options.headers_now(self.address)
         underlying = self._dialer.dial(deadline)
         try:
             return self._handshake(underlying, headers, deadline)
-        except (StompTimeout, SendTimeout) as error:
+        except (StompTimeoutError, SendTimeoutError) as error:
             underlying.close()
             message = "the peer did not answer the WebSocket handshake in time; does it speak HTTP on this port?"
-            raise ConnectTimeout(message, address=self.address) from error
-        except ConnectionLost as error:
+            raise ConnectTimeoutError(message, address=self.address) from error
+        except ConnectionLostError as error:
             underlying.close()
             raise ConnectError(f"in the WebSocket handshake: {error}", address=self.address) from error
         except BaseException:
@@ -120,7 +120,7 @@ class WebSocketDialer:
             subprotocol = handshake.check_response(head, key, self._subprotocols, received)
         except HandshakeFailed as error:
             refused = error.status is not None and 300 <= error.status < 500 and error.status not in _MAYBE_LATER
-            raise (WebSocketRefused if refused else ConnectError)(str(error), address=self.address) from None
+            raise (WebSocketRefusedError if refused else ConnectError)(str(error), address=self.address) from None
         return WebSocketTransport(
             underlying, client=True, subprotocol=subprotocol, text=self._options.text, received=received
         )
@@ -242,8 +242,8 @@ class AcceptedTransport:
         """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
 
         Raises:
-            StompTimeout: the deadline passed.
-            ConnectionLost: the stream broke, or the WebSocket handshake failed.
+            StompTimeoutError: the deadline passed.
+            ConnectionLostError: the stream broke, or the WebSocket handshake failed.
         """
         if self._chosen is None:
             self.do_handshake(deadline)
@@ -276,7 +276,7 @@ class AcceptedTransport:
         """Do the handshake if its head is complete.
 
         Raises:
-            ConnectionLost: it is refused.
+            ConnectionLostError: it is refused.
         """
         head, end, rest = self._start.partition(handshake.END)
         is_get = _START.startswith(self._start[: len(_START)])
@@ -291,15 +291,18 @@ class AcceptedTransport:
             response = None if self._respond is None else self._respond(head)
             if response is not None:
                 self._finish(response, Deadline(_RESPONSE_WITHIN))
-                raise ConnectionLost(f"the HTTP request of {self.peer} was answered")
+                raise ConnectionLostError(f"the HTTP request of {self.peer} was answered")
             request = handshake.parse_request(head)
-            if request.origin is not None and not self._admits(request.origin):
-                raise HandshakeRefused(403, f"the origin {request.origin!r} is not among the broker's origins")
+            if request.origin is not None and not (request.of_this_server or self._admits(request.origin)):
+                raise HandshakeRefused(
+                    403, f"the origin {request.origin!r} is not among the broker's origins (option origins, --origin)"
+                )
             self.subprotocol = handshake.choose_subprotocol(request.subprotocols, self._subprotocols)
         except HandshakeRefused as refused:
-            _LOG.info("%s: refused the WebSocket handshake: %s", self.peer, refused)
+            level = logging.WARNING if refused.status == _FORBIDDEN else logging.INFO
+            _LOG.log(level, "%s: refused the WebSocket handshake: %s", self.peer, refused)
             self._finish(handshake.refusal(refused), Deadline(0))
-            raise ConnectionLost(f"refused the WebSocket handshake of {self.peer}: {refused}") from None
+            raise ConnectionLostError(f"refused the WebSocket handshake of {self.peer}: {refused}") from None
         self._underlying.sendall(handshake.accept_head(request.key, self.subprotocol), Deadline(0))
         _LOG.debug("%s: WebSocket, subprotocol %s", self.peer, self.subprotocol)
         self._choose(WebSocketTransport(self._underlying, client=False, subprotocol=self.subprotocol, received=rest))
@@ -320,7 +323,7 @@ class AcceptedTransport:
         if chosen is None:
             self._decided.wait(deadline_of(deadline).sooner(_DECIDED_WITHIN).remaining())
             if self._chosen is None and (self._start or self._decided.is_set()):
-                raise ConnectionLost(f"the WebSocket handshake with {self.peer} is not done", outcome="not-sent")
+                raise ConnectionLostError(f"the WebSocket handshake with {self.peer} is not done", outcome="not-sent")
             chosen = self._chosen or self._underlying  # a client that waits for the first bytes is no WebSocket client
         return chosen
 

@@ -21,6 +21,7 @@ _MAX_LINES = 128
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _STATUS = re.compile(r"HTTP/1\.[0-9] ([0-9]{3})(?: ([^\r\n]*))?")
+_LOOPBACK = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?", re.IGNORECASE)
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _REASONS = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 426: "Upgrade Required"}
 _REASONS |= {431: "Request Header Fields Too Large", 505: "HTTP Version Not Supported"}
@@ -152,14 +153,28 @@ class Request:
     Attributes:
         target: path and query.
         key: the `Sec-WebSocket-Key`.
-        origin: of the page that asks; `None` unless the client is a browser.
+        host: the `Host` header.
+        origin: of the page that asks; `None` unless the client is a browser, or names the server's own.
         subprotocols: that the client offers, the preferred one first.
     """
 
     target: str = field(repr=False)  # its query may hold a token
     key: str
+    host: str
     origin: str | None
     subprotocols: tuple[str, ...]
+
+    @property
+    def of_this_server(self) -> bool:
+        """Whether the origin is the address that the client connects to, on this machine.
+
+        Some clients that are no browsers send it. A page cannot have it: this port serves none. Only loopback addresses
+        count, as a page of any other name may have let its name point here since.
+        """
+        return (
+            self.origin in (f"http://{self.host}", f"https://{self.host}")
+            and _LOOPBACK.fullmatch(self.host) is not None
+        )
 
 
 def parse_head(head: bytes) -> tuple[str, dict[str, list[str]]]:
@@ -202,7 +217,8 @@ def parse_request(head: bytes) -> Request:
     if len(keys) != 1 or not _is_key(keys[0]):
         raise HandshakeRefused(400, "the Sec-WebSocket-Key is missing or malformed")
     offered = [name.strip() for value in headers.get("sec-websocket-protocol", []) for name in value.split(",")]
-    return Request(target, keys[0], origins[0] if origins else None, tuple(filter(None, offered)))
+    origin = origins[0] if origins else None
+    return Request(target, keys[0], headers["host"][0], origin, tuple(filter(None, offered)))
 
 
 def choose_subprotocol(offered: Sequence[str], supported: Sequence[str]) -> str | None:

@@ -15,7 +15,7 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
 """HTTP headers, or a function that returns them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WebSocketOptions:
     """Settings for `ws://` and `wss://` addresses.
 
@@ -23,16 +23,17 @@ class WebSocketOptions:
         headers: of the HTTP request, such as `Origin`, `Cookie` or `Authorization`; or a function that is called for
             each connect, reconnects included, in the thread that connects. Stored as a `Secret`; a pickle contains
             them.
-        text: whether to send text messages rather than binary ones, where a frame is UTF-8.
+        text: whether a frame that is UTF-8 is sent as a text message, the only kind that ActiveMQ Classic reads, rather
+            than a binary one.
 
     Raises:
         ConfigurationError: a header cannot be sent, or is one that the handshake sets itself.
     """
 
     headers: Headers | Secret[Headers] | None = field(default=None, repr=False)
-    text: bool = False
+    text: bool = True
 
-    def __init__(self, headers: Headers | Secret[Headers] | None = None, text: bool = False) -> None:
+    def __init__(self, headers: Headers | Secret[Headers] | None = None, text: bool = True) -> None:
         # Not that of the dataclass, whose local variables a traceback would show.
         given = headers if headers is None or isinstance(headers, Secret) else Secret(headers)
         headers = None
@@ -43,7 +44,7 @@ class WebSocketOptions:
         """Return the headers for one connect.
 
         Raises:
-            ConnectError: the function raised; retryable. Only the type of its error is shown.
+            ConnectError: the function raised; safe to retry. Only the type of its error is shown.
             ConfigurationError: the function returned something else than headers.
         """
         return without_traceback(lambda: _current(self.headers, address))

@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
-from stompy.errors import ConnectionLost, SendTimeout, StompTimeout
+from stompy.errors import ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.forks import free_when_forked
 from stompy.transport.websocket.frames import (
     BINARY,
@@ -43,6 +40,7 @@ from stompy.transport.websocket.frames import (
     message_frames,
     parse_close,
 )
+from stompy.world import os, threading, time
 
 if TYPE_CHECKING:
     from stompy.transport.base import UnderlyingTransport
@@ -109,7 +107,7 @@ class WebSocketTransport:
         self._close_sent = False  # or queued
         self._close_written = False
         self._closing = close_payload(NORMAL)  # the payload of our Close frame, which answers that of the peer
-        self._end: ConnectionLost | None = None
+        self._end: ConnectionLostError | None = None
         self._raised = False
         self._shut = False
         self.subprotocol = subprotocol
@@ -128,8 +126,8 @@ class WebSocketTransport:
         """Return the next bytes; `b""` at the end of the stream, after a normal Close frame, and after `shutdown`.
 
         Raises:
-            StompTimeout: the deadline passed.
-            ConnectionLost: the stream broke, the peer broke the protocol or closed with an error.
+            StompTimeoutError: the deadline passed.
+            ConnectionLostError: the stream broke, the peer broke the protocol or closed with an error.
         """
         while not self._shut and self._end is None and not self._decoder.closed:
             data, self._received = self._received, b""
@@ -140,7 +138,7 @@ class WebSocketTransport:
             if payload:
                 return payload
             if deadline is not None and deadline.expired:
-                raise StompTimeout(f"no bytes from {self.peer} in time")
+                raise StompTimeoutError(f"no bytes from {self.peer} in time")
         if self._shut:
             return b""
         if self._end is not None and not self._raised:
@@ -168,7 +166,7 @@ class WebSocketTransport:
         if decoder.error is not None:
             message = f"the WebSocket peer {decoder.error.message}"
             self._answer(CLOSE, close_payload(decoder.error.code, message))
-            self._end = ConnectionLost(f"connection to {self.peer} lost: {message}")
+            self._end = ConnectionLostError(f"connection to {self.peer} lost: {message}")
         self._send_control()
         if decoder.error is not None and not self._client:
             self._underlying.shutdown_write()
@@ -188,7 +186,7 @@ class WebSocketTransport:
         said = describe_close(code, reason)
         _LOG.debug("%s: closed the WebSocket with %s", self.peer, said)
         if code not in (NORMAL, GOING_AWAY, NO_STATUS):
-            self._end = ConnectionLost(f"{self.peer} closed the WebSocket with {said}")
+            self._end = ConnectionLostError(f"{self.peer} closed the WebSocket with {said}")
 
     # Writing
 
@@ -196,8 +194,8 @@ class WebSocketTransport:
         """Write `data` as one message; without data, only the rest of what was written before.
 
         Raises:
-            SendTimeout: the deadline passed first.
-            ConnectionLost: the stream broke or was shut down.
+            SendTimeoutError: the deadline passed first.
+            ConnectionLostError: the stream broke or was shut down.
         """
         if len(data) > MAX_FRAME or self._unsent or self._control:
             deadline = deadline_of(deadline)  # of all of it
@@ -218,7 +216,7 @@ class WebSocketTransport:
             return messages  # not to keep much here: its parts have a time limit each
         try:
             self.send_messages(messages, _NOW)
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             return messages if error.outcome == "not-sent" else [b""]
         return None
 
@@ -261,7 +259,7 @@ class WebSocketTransport:
         """Write parts, of whole frames each, with the lock held; seconds of `budget` count anew for each part."""
         part = next(parts, b"")  # before the look at what others have done meanwhile
         if self._close_sent or self._interrupted or self._shut:
-            raise ConnectionLost(f"connection to {self.peer} was shut down", outcome="not-sent")
+            raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
         begun, left = False, budget
         self._interrupted = True
         try:
@@ -273,13 +271,13 @@ class WebSocketTransport:
                     if begun:
                         left = deadline_of(left)
                         if left.expired:  # a peer that reads slowly must not extend it
-                            raise SendTimeout(f"{self.peer} did not accept the bytes in time", outcome="unknown")
+                            raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="unknown")
                     sent += self._underlying.send(view[sent:], left)
                     begun = True
                 part = next(parts, b"")
             if not begun or (isinstance(left, Deadline) and left.expired):
                 self._underlying.sendall(b"", left)  # what TLS has taken and not written yet
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             if begun:
                 self._unsent, error.outcome = memoryview(b"".join((view[sent:], *parts))), "unknown"
             self._interrupted = False
@@ -318,7 +316,7 @@ class WebSocketTransport:
                 if self._interrupted:
                     return False
                 self._flush(Deadline(0))
-            except ConnectionLost:
+            except ConnectionLostError:
                 return False  # with the next message; or the connection is lost, which the reader finds out
             finally:
                 try:  # noqa: SIM105 - `suppress` is Python code, where a signal may arrive first
@@ -354,7 +352,7 @@ class WebSocketTransport:
         """Shut down, let a server close the connection first, and release the resources of the operating system."""
         self.shutdown()
         until = Deadline(_CLOSED_WITHIN)
-        with contextlib.suppress(StompTimeout, ConnectionLost):
+        with contextlib.suppress(StompTimeoutError, ConnectionLostError):
             while self._awaits_end() and self._underlying.recv(until):
                 pass
         self._underlying.close()

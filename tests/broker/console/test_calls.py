@@ -15,7 +15,7 @@ from tests.broker.console.conftest import Ask, asks, console_ws, until
 
 def test_the_overview_has_queues_topics_and_connections(broker: Broker, client: Connection, ask: Ask) -> None:
     client.subscribe("/queue/a", ack="client-individual")
-    client.subscribe("/topic/t")
+    client.subscribe("/topic/t", ack="auto")
     client.send("/queue/a", "x", confirm=True)
     client.send("/topic/t", "x", confirm=True)
     client.send("/queue/b", "x", confirm=True)
@@ -67,11 +67,11 @@ def test_queues_are_moved_paused_and_purged(broker: Broker, client: Connection, 
 def test_a_dead_letter_goes_back(broker: Broker, client: Connection, ask: Ask) -> None:
     subscription = client.subscribe("/queue/a", ack="client-individual")
     client.send("/queue/a", "x", confirm=True)
-    subscription.receive(20).nack()
+    subscription.receive(timeout=20).nack()
     (letter,) = until(lambda: ask("browse", queue="/queue/DLQ")["result"])
     assert letter["origin"] == "/queue/a"
     assert ask("retry", queue="/queue/DLQ", numbers=[letter["number"]]) == {"result": 1}
-    assert subscription.receive(20).text == "x"
+    assert subscription.receive(timeout=20).text == "x"
 
 
 def test_a_connection_is_ended(broker: Broker, ask: Ask) -> None:
@@ -79,7 +79,7 @@ def test_a_connection_is_ended(broker: Broker, ask: Ask) -> None:
     (connection,) = ask("overview")["result"]["connections"]
     assert ask("kill", connection=connection["session"]) == {"result": True}
     assert ask("kill", connection=connection["session"]) == {"result": False}
-    client.disconnect()
+    client.close()
     assert ask("overview")["result"]["connections"] == []
 
 
@@ -92,7 +92,7 @@ def test_the_tail_shows_what_arrives_and_takes_nothing(
     subscription = client.subscribe(to)
     client.send(to, "one", headers={"kind": "x"}, confirm=True)
     client.send(to, "two", confirm=True)
-    assert [subscription.receive(20).text for _ in range(2)] == ["one", "two"]
+    assert [subscription.receive(timeout=20).text for _ in range(2)] == ["one", "two"]
     result = ask("tail", destination=destination)["result"]
     assert [(message["number"], message["body"]) for message in result["passed"]] == [(1, "one"), (2, "two")]
     assert ["kind", "x"] in result["passed"][0]["headers"]
@@ -130,7 +130,7 @@ def test_what_comes_back_is_not_in_the_tail_again(broker: Broker, ask: Ask) -> N
     with connect(broker.url) as other:
         subscription = other.subscribe("/queue/a", ack="client")
         other.send("/queue/a", "x")
-        subscription.receive(20)
+        subscription.receive(timeout=20)
     until(lambda: broker.depth("/queue/a") == 1)
     assert ask("tail", destination="/queue/a")["result"]["total"] == 1
 
@@ -139,7 +139,7 @@ def test_what_was_there_before_the_tail_is_not_in_it_when_it_comes_back(broker: 
     with connect(broker.url) as other:
         subscription = other.subscribe("/queue/a", ack="client")
         other.send("/queue/a", "x")
-        subscription.receive(20)
+        subscription.receive(timeout=20)
         ask("tail", destination="/queue/a")
     until(lambda: broker.depth("/queue/a") == 1)
     assert ask("tail", destination="/queue/a")["result"]["total"] == 0

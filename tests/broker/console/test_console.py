@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.errors import ConfigurationError, NotConnected, StompError, WebSocketRefused
+from stompy.errors import ConfigurationError, NotConnectedError, StompError, WebSocketRefusedError
 from tests.broker.console.conftest import Ask, asks, console_ws
 
 
@@ -39,7 +39,7 @@ def test_a_websocket_needs_the_token(broker: Broker) -> None:
     address = console_ws(broker)
     with connect(address) as client:
         assert client.version == "1.2"
-    with pytest.raises(WebSocketRefused, match=r"403.*token"):
+    with pytest.raises(WebSocketRefusedError, match=r"403.*token"):
         connect(address.replace(broker.console_url.split("/")[3], "guessed"))
 
 
@@ -61,7 +61,7 @@ def test_it_speaks_1_2_whatever_the_broker_does() -> None:
 
 
 def test_a_console_needs_no_login_where_clients_do() -> None:
-    with Broker(console=True, users={"ann": "sesame"}, login_delay=0.0, like="rabbitmq") as broker:
+    with Broker(console=True, users={"ann": "sesame"}, limits=BrokerLimits(login_delay=0.0), like="rabbitmq") as broker:
         with pytest.raises(StompError):
             connect(broker.url, vhost="/")
         with connect(console_ws(broker)) as console:
@@ -70,7 +70,7 @@ def test_a_console_needs_no_login_where_clients_do() -> None:
 
 def test_the_address_stays_over_a_restart_of_the_broker() -> None:
     broker = Broker(console=True)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         _ = broker.console_url
     with broker:
         first = broker.console_url
@@ -85,11 +85,11 @@ def test_the_address_stays_over_a_restart_of_the_broker() -> None:
 
 def test_a_port_that_is_taken_is_refused_and_nothing_listens(broker: Broker) -> None:
     port = int(broker.console_url.split("/")[2].rpartition(":")[2])
-    other = Broker(console=True, console_port=port)
+    other = Broker(console=port)
     with pytest.raises(ConfigurationError):
         other.start()
     assert "stopped" in repr(other)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         _ = Broker().console_url
 
 

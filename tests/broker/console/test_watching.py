@@ -11,7 +11,7 @@ from stompy.broker.console.watching import KEPT, FrameWatch, Tap, Watches
 from stompy.broker.destinations import targets_of
 from stompy.broker.management import FrameHook
 from stompy.broker.message import Item
-from stompy.broker.router import Router
+from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import Settings
 from stompy.frames.frame import Frame
 from tests.broker.conftest import a_message, a_session_state
@@ -22,24 +22,24 @@ from tests.broker.console.conftest import until
 
 
 @pytest.fixture
-def router() -> Router:
-    return Router(Settings(), instance="test")
+def router() -> BrokerRouter:
+    return BrokerRouter(Settings(), instance="test")
 
 
 @pytest.fixture
-def watches(router: Router) -> Iterator[Watches]:
+def watches(router: BrokerRouter) -> Iterator[Watches]:
     watches = Watches(router, unread=0.02)
     yield watches
     watches.close()
 
 
-def publish(router: Router, destination: str, body: bytes) -> None:
+def publish(router: BrokerRouter, destination: str, body: bytes) -> None:
     with router.turn():
         router.publisher.publish(a_message(destination, body))
 
 
 @pytest.mark.parametrize("target", [QUEUE, TOPIC], ids=["queue", "topic"])
-def test_a_tap_that_nobody_reads_ends(router: Router, watches: Watches, target: object) -> None:
+def test_a_tap_that_nobody_reads_ends(router: BrokerRouter, watches: Watches, target: object) -> None:
     with router.turn():
         tap = watches.messages("me", target, selector="", text="")  # type: ignore[arg-type]
     until(lambda: not router.topology.queues and not list(router.topology.followers("/topic/a").candidates(str)))
@@ -48,7 +48,7 @@ def test_a_tap_that_nobody_reads_ends(router: Router, watches: Watches, target: 
     assert tap.seen == 0
 
 
-def test_a_watched_queue_is_kept_while_it_is_empty(router: Router) -> None:
+def test_a_watched_queue_is_kept_while_it_is_empty(router: BrokerRouter) -> None:
     watches = Watches(router, unread=1000.0)
     with router.turn():
         tap = watches.messages("me", QUEUE, selector="", text="")
@@ -57,14 +57,14 @@ def test_a_watched_queue_is_kept_while_it_is_empty(router: Router) -> None:
     router.tick()
     publish(router, "/queue/a", b"x")
     with router.turn():
-        router.publisher.take_out("/queue/a", lambda item: True)
+        router.publisher.take_out("/queue/a")
     publish(router, "/queue/a", b"y")
     assert [seen.body for seen in tap.read()] == [b"x", b"y"]
     watches.close()
     assert router.topology.queues["/queue/a"].ready == 1
 
 
-def test_the_frames_of_a_session_are_no_longer_noted(watches: Watches, router: Router) -> None:
+def test_the_frames_of_a_session_are_no_longer_noted(watches: Watches, router: BrokerRouter) -> None:
     session = a_session_state()
     hooks: list[tuple[FrameHook, ...]] = []
     session.watch = lambda *given: hooks.append(given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stompy.broker import BrokerLimits
 from stompy.broker.profile import Declaration
 from stompy.broker.profiles.rabbitmq import declares, read, reply_name
 from stompy.protocol.rules import Fault, FaultyFrame
@@ -192,7 +193,7 @@ def test_a_queue_lets_its_messages_expire_and_ends_itself_when_it_is_not_used(se
 
 
 def test_a_wrong_login_leaves_the_connection_open_for_another(serve: Serve) -> None:
-    client = serve(like="rabbitmq", users={"ann": "sesame"}, login_delay=0.0).dial()
+    client = serve(like="rabbitmq", users={"ann": "sesame"}, limits=BrokerLimits(login_delay=0.0)).dial()
     client.raw(b"CONNECT\naccept-version:1.2\nhost:/\nlogin:ann\npasscode:no\n\n\0")
     assert client.expect("ERROR").headers["message"] == "Bad CONNECT"
     client.expect_another_handshake()

@@ -79,8 +79,8 @@ OUTAGES: tuple[Fact, ...] = (
         "What does a client see of a frozen broker?",
         on(
             KINDS,
-            "HeartBeatTimeout; then the RECEIPT",
-            "with heartbeats, `HeartBeatTimeout`; without, the receipt arrives when the broker continues",
+            "HeartbeatTimeoutError; then the RECEIPT",
+            "with heartbeats, `HeartbeatTimeoutError`; without, the receipt arrives when the broker continues",
         ),
     ),
 )

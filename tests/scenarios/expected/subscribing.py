@@ -99,7 +99,7 @@ SUBSCRIBING: tuple[Fact, ...] = (
     fact(
         "browse",
         _BROWSE,
-        "Does `subscribe(browse=True)` read a queue without consuming?",
+        "Does `browse` read a queue without consuming?",
         on(EMBEDDED, "1 2 3; left: 1 2 3", "yes: `browser:true`"),
         on((*ARTEMIS, *RABBITMQ), REFUSED, "no: stompy raises", grade="no"),
         on(CLASSIC, REFUSED, "not in 1.0: stompy raises", versions=["1.0"], grade="no"),

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stompy.testing.directions import Direction
-from stompy.testing.proxied import ProxyLink
+from stompy.testing.containers import broker_or_skip
+from stompy.testing.proxied import Direction, ProxyLink
 from stompy.testing.proxy import FaultProxy
-from stompy.testing.required import broker_or_skip
 from tests.spark.kill_orders import Order
 from tests.spark.sink_jobs import CHUNK, ROWS, SinkJobs
 from tests.spark.streaming_run import ENOUGH, Target

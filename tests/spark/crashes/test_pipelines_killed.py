@@ -21,19 +21,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.deadline import Deadline
 from stompy.dialects.dialect import DEDUPE_HEADER
 
 HERE, AGAIN = "/queue/flights", "/queue/flights-again"
 KILLS = 3
-COUNT = int(os.environ.get("STOMPY_FLIGHTS", "336776"))
+COUNT = 336_776
 WITHIN = 240.0
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(max_queue_messages=1_000_000) as broker:
+    with Broker(limits=BrokerLimits(max_queue_messages=1_000_000)) as broker:
         yield broker
 
 

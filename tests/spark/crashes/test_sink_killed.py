@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.broker import Broker
-from stompy.broker.faults import Delay, FaultPlan
+from stompy.testing.faults import Delay, FaultPlan
+from stompy.testing.proxy import FaultProxy
 from tests.spark.kill_orders import Order
 from tests.spark.sink_jobs import CHUNK, PART, ROWS, SinkJobs
 from tests.spark.streaming_run import ENOUGH, Target
@@ -123,8 +124,8 @@ def test_a_batch_that_the_drivers_death_cut_off_is_sent_again_with_the_same_ids(
 @pytest.mark.hard_case("T21")
 def test_a_broker_that_stops_reading_fails_the_query_with_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
     faults = FaultPlan(Delay("SEND", nth=CHUNK + 100))
-    with Broker(faults=faults) as broker:
-        jobs = SinkJobs(spark, broker.url, tmp_path)
+    with Broker() as broker, FaultProxy(broker.url, faults=faults) as proxy:
+        jobs = SinkJobs(spark, proxy.url, tmp_path)
         jobs.put()
         query = jobs.start(sendTimeout="300ms", receiptTimeout="300ms")
         with pytest.raises(Exception, match=r"stopped reading or confirming .* store or memory is full"):

@@ -73,7 +73,7 @@ def test_a_segment_that_was_deleted_or_truncated_fails_the_query_by_name(
     middle.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(Exception, match=r"the segment is damaged or truncated .*failOnDataLoss=false") as caught:
         run_once(stream(stomp, broker, tmp_path, receivers="0", idleTimeout="1.5"), tmp_path)
-    assert "SpoolDamaged" in str(caught.value)
+    assert "SpoolDamagedError" in str(caught.value)
     assert str(middle) in str(caught.value)
     middle.unlink()
     with pytest.raises(Exception, match=r"the segments with the messages 10 to 19 .*failOnDataLoss=false"):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.errors import SpoolBusy, SpoolFull
+from stompy.errors import SpoolBusyError, SpoolFullError
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.state import write_mark
 from stompy.spark.spool.writer import SpoolWriter
@@ -148,7 +148,7 @@ def test_killed_twice_at_a_step_nothing_is_lost_or_twice_and_what_is_unsettled_i
 def test_of_two_processes_the_second_is_refused_and_gets_the_spool_when_the_first_is_killed(tmp_path: Path) -> None:
     files = spool_files(tmp_path / "spool")
     with running(tmp_path / "spool") as first:
-        with pytest.raises(SpoolBusy, match=f"process {first.pid} on "):
+        with pytest.raises(SpoolBusyError, match=f"process {first.pid} on "):
             spool_writer(files)
         first.kill()
         first.wait()
@@ -167,7 +167,7 @@ def test_a_frozen_predecessor_never_acknowledges_after_its_successor_has_begun(t
         seal(successor, records(range(begun_at, begun_at + 3)))
         os.kill(zombie.pid, signal.SIGCONT)
         printed, words = zombie.communicate(timeout=30)
-        assert "SpoolFenced" in words.decode()
+        assert "SpoolFencedError" in words.decode()
         acknowledged = [int(one) for one in printed.decode().split() if one.isdigit()]
         assert max(acknowledged, default=0) <= begun_at
         seal(successor, records(range(begun_at + 3, begun_at + 6)))
@@ -186,11 +186,11 @@ def test_a_full_disk_is_reported_and_what_was_there_is_kept(tmp_path: Path) -> N
     try:
         files = spool_files(small / "spool")
         writer = spool_writer(files)
-        with pytest.raises(SpoolFull, match="no space left on the disk"):
+        with pytest.raises(SpoolFullError, match="no space left on the disk"):
             fill(writer)
         held = writer.next
         assert held >= 5
-        with pytest.raises(SpoolFull):
+        with pytest.raises(SpoolFullError):
             seal(writer, [record(held, body=bytes(100_000))])
         write_mark(files, "low", held)
         writer.close()

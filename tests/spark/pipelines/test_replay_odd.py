@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.deadline import Deadline
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import ConfigurationError, PipelineError, PublishError
@@ -93,7 +93,7 @@ def test_twenty_thousand_odd_messages_keep_order_and_multiset_through_kills(arch
         draw.shuffle(files)
         archive.batch(batch, *files, date=f"2026-01-{batch // 9 + 1:02d}", bodies=bodies, headers=headers)
         first, batch = end, batch + 1
-    with Broker(max_queue_messages=2 * count) as broker:
+    with Broker(limits=BrokerLimits(max_queue_messages=2 * count)) as broker:
         sink = json.dumps({"url": broker.url, "destination": QUEUE, "transactionSize": "100"})
         command = [sys.executable, "-c", _KILLED, str(archive.path), str(archive.path.parent / "out"), sink]
         for kill in range(1, 4):

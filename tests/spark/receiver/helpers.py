@@ -14,6 +14,7 @@ from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.files import LocalFiles
 from stompy.spark.spool.spool import Spool, get_spool, make_spool
+from tests.support.stacks import gave_up
 
 QUEUE = "/queue/a"
 SOON = 20.0
@@ -27,7 +28,8 @@ def eventually(condition: Callable[[], object], *, within: float = SOON) -> None
     """Return when the condition holds; fail when it does not in time."""
     give_up = time.monotonic() + within
     while not condition():
-        assert time.monotonic() < give_up, "it did not come about in time"
+        if time.monotonic() > give_up:
+            gave_up("it did not come about in time")
         time.sleep(0.01)
 
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from stompy.errors import ConnectionLost, ConnectTimeout, SpoolFull
+from stompy.errors import ConnectionLostError, ConnectTimeoutError, SpoolFullError
 from stompy.spark.receiver.health import Health, Wakeup
 
 SOON = 20.0
@@ -14,22 +14,22 @@ def test_without_a_broker_it_is_patient_for_as_long_as_configured() -> None:
     health = Health("receiver 0")
     health.check(60.0)
     with pytest.raises(
-        ConnectTimeout, match=r"receiver 0 had no connection to a broker.*brokerTimeout.*no connection yet"
+        ConnectTimeoutError, match=r"receiver 0 had no connection to a broker.*brokerTimeout.*no connection yet"
     ):
         health.check(-1.0)
     health.subscribed()
     health.check(-1.0)
-    health.lost(ConnectionLost("the wire was cut"))
-    with pytest.raises(ConnectTimeout, match="the wire was cut"):
+    health.lost(ConnectionLostError("the wire was cut"))
+    with pytest.raises(ConnectTimeoutError, match="the wire was cut"):
         health.check(-1.0)
 
 
 def test_the_first_error_is_the_one_that_is_raised_again_and_again() -> None:
     health = Health("receiver 0")
-    health.fail(SpoolFull("no room", path="/spool"))
-    health.fail(ConnectionLost("later"))
+    health.fail(SpoolFullError("no room", path="/spool"))
+    health.fail(ConnectionLostError("later"))
     for _ in range(2):
-        with pytest.raises(SpoolFull, match="no room"):
+        with pytest.raises(SpoolFullError, match="no room"):
             health.check(60.0)
 
 
@@ -38,7 +38,7 @@ def test_it_is_quiet_only_while_there_is_a_subscription() -> None:
     assert (health.quiet_for(), health.subscribed_for()) == (0.0, 0.0)
     health.subscribed()
     assert health.quiet_for() > 0.0
-    health.lost(ConnectionLost("cut"))
+    health.lost(ConnectionLostError("cut"))
     assert health.quiet_for() == 0.0
     assert health.subscribed_for() > 0.0
 
@@ -58,8 +58,8 @@ def test_it_reports_every_change_but_messages() -> None:
     health.subscribed()
     health.arrived()
     assert len(changes) == 1
-    health.lost(ConnectionLost("cut"))
-    health.fail(ConnectionLost("for good"))
+    health.lost(ConnectionLostError("cut"))
+    health.fail(ConnectionLostError("for good"))
     health.end()
     assert len(changes) == 4
     assert health.ended

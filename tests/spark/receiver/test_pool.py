@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from stompy.broker import Broker
-from stompy.errors import ConnectTimeout, SpoolBusy, SpoolFenced, SpoolFull
+from stompy.broker import Broker, BrokerLimits
+from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolFencedError, SpoolFullError
 from stompy.spark.receiver.pool import NoReceivers, ReceiverPool
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.claims import ClaimTimeouts, last_heartbeat
@@ -18,7 +18,10 @@ HOUR = 3600.0
 
 
 def test_several_receivers_share_what_comes_and_have_one_sequence(tmp_path: Path) -> None:
-    with Broker(prefetch=10) as broker, receiving(broker, tmp_path, receivers="3", prefetch="10") as pool:
+    with (
+        Broker(limits=BrokerLimits(prefetch=10)) as broker,
+        receiving(broker, tmp_path, receivers="3", prefetch="10") as pool,
+    ):
         eventually(lambda: pool.subscribed_for() > 0)
         fill(broker.url, range(500))
         eventually(lambda: pool.writer.next == 500)
@@ -41,7 +44,7 @@ def test_what_one_receiver_could_not_acknowledge_another_recognises(tmp_path: Pa
     """The broker gives a session up whose inbox still holds its messages, and sends them to another one."""
     from stompy.testing.proxy import FaultProxy
 
-    with Broker(prefetch=50) as broker, FaultProxy(broker.url) as proxy:
+    with Broker(limits=BrokerLimits(prefetch=50)) as broker, FaultProxy(broker.url) as proxy:
         given = {"receivers": "2", "prefetch": "50", "dedupheader": "n", "receipttimeout": "1"}
         with receiving(proxy.url, tmp_path, **given) as pool:
             eventually(lambda: pool.subscribed_for() > 0)
@@ -60,7 +63,7 @@ def test_what_one_receiver_could_not_acknowledge_another_recognises(tmp_path: Pa
 def test_a_second_pool_is_refused_and_leaves_nothing_taken(tmp_path: Path) -> None:
     with Broker() as broker:
         with receiving(broker, tmp_path, receivers="2") as first:
-            with pytest.raises(SpoolBusy), receiving(broker, tmp_path, receivers="2"):
+            with pytest.raises(SpoolBusyError), receiving(broker, tmp_path, receivers="2"):
                 pass
             fill(broker.url, range(10))
             eventually(lambda: first.writer.next == 10)
@@ -79,10 +82,10 @@ def test_who_watches_is_woken_when_a_receiver_cannot_go_on(tmp_path: Path) -> No
     with Broker() as broker, receiving(broker, tmp_path) as pool:
 
         def left() -> float:
-            pool.healths[0].fail(SpoolFull("no room", path="/spool"))
+            pool.healths[0].fail(SpoolFullError("no room", path="/spool"))
             return HOUR
 
-        with pytest.raises(SpoolFull):
+        with pytest.raises(SpoolFullError):
             pool.watch(left)
 
 
@@ -92,7 +95,7 @@ def test_who_watches_is_woken_when_the_spool_is_taken_over_though_nothing_comes(
     monkeypatch.setattr("stompy.spark.spool.claims.HEARTBEAT_INTERVAL", 1e9)
     with Broker() as broker, receiving(broker, tmp_path) as pool:
         successor = spool_writer(spool_in(tmp_path).files, patience=ClaimTimeouts(wait=30.0, frozen=0.1))
-        with pytest.raises(SpoolFenced):
+        with pytest.raises(SpoolFencedError):
             pool.watch(lambda: HOUR)
         successor.close()
 
@@ -119,7 +122,7 @@ def test_who_watches_learns_of_a_broker_that_was_down_for_too_long(tmp_path: Pat
         url = f"stomp://127.0.0.1:{silent.getsockname()[1]}"
         with (
             receiving(url, tmp_path, brokertimeout="200ms", connecttimeout="2") as pool,
-            pytest.raises(ConnectTimeout, match=r"brokerTimeout.*no connection yet"),
+            pytest.raises(ConnectTimeoutError, match=r"brokerTimeout.*no connection yet"),
         ):
             pool.watch(lambda: HOUR)
 
@@ -137,7 +140,7 @@ def test_a_process_that_has_no_broker_still_shows_that_it_lives(
 def test_without_receivers_of_its_own_it_fails_when_nobody_fills_the_spool(tmp_path: Path) -> None:
     view = SpoolView(spool_in(tmp_path))
     NoReceivers(view, HOUR).check()
-    with pytest.raises(ConnectTimeout, match=r"no process has filled the spool.*stompy spool"):
+    with pytest.raises(ConnectTimeoutError, match=r"no process has filled the spool.*stompy spool"):
         eventually(lambda: NoReceivers(view, 0.0).check())
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stompy.broker import Broker
-from stompy.errors import ConnectionLost, SpoolError, StompError
+from stompy.broker import Broker, BrokerLimits
+from stompy.errors import ConnectionLostError, SpoolError, StompError
 from stompy.spark.receiver.process import ReceiverProcess
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.view import SpoolView
@@ -42,7 +42,10 @@ def until_it_fails(check: Callable[[], None]) -> None:
 
 
 def test_a_process_fills_the_spool_by_several_receivers_and_removes_what_was_processed(tmp_path: Path) -> None:
-    with Broker(prefetch=10) as broker, process_of(broker, tmp_path, receivers="2", prefetch="10") as process:
+    with (
+        Broker(limits=BrokerLimits(prefetch=10)) as broker,
+        process_of(broker, tmp_path, receivers="2", prefetch="10") as process,
+    ):
         eventually(lambda: process.subscribed_for() > 0)
         fill(broker.url, range(500))
         view = SpoolView(spool_in(tmp_path))
@@ -60,7 +63,7 @@ def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
     with Broker() as broker, process_of(broker, tmp_path) as process:
         eventually(lambda: process.subscribed_for() > 0)
         os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises(ConnectionLost, match="its process ended with code -9"):
+        with pytest.raises(ConnectionLostError, match="its process ended with code -9"):
             process.watch(lambda: 3600.0)
 
 

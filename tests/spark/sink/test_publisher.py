@@ -8,12 +8,12 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.broker.faults import Cut, CutAfter, Delay, Drop, FaultPlan, Insert
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import LocalProtocolError, PublishError
 from stompy.spark.sink.columns import Outgoing
 from stompy.spark.sink.identity import DedupMode, Part, identifier
 from stompy.spark.sink.publisher import Chunk, Publisher, RateLimiter
+from stompy.testing.faults import Cut, CutAfter, Delay, Drop, FaultPlan, Insert
 from stompy.testing.proxy import FaultProxy
 
 QUEUE = "/queue/rows"
@@ -28,23 +28,28 @@ def faults() -> FaultPlan:
 
 
 @pytest.fixture
-def broker(faults: FaultPlan) -> Iterator[Broker]:
-    with Broker(faults=faults) as broker:
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
         yield broker
 
 
 @pytest.fixture
-def make(broker: Broker) -> Make:
+def proxy(broker: Broker, faults: FaultPlan) -> Iterator[FaultProxy]:
+    with FaultProxy(broker.url, faults=faults) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def make(proxy: FaultProxy) -> Make:
     def made(**options: object) -> Publisher:
-        url = options.pop("url", broker.url)
+        url = options.pop("url", proxy.url)
         timeout = options.pop("timeout", 20.0)
         mode = options.pop("mode", "content")
         dialect = options.pop("dialect", None)
         return Publisher(
             lambda: stompy.connect(
                 url,  # type: ignore[arg-type]
-                receipt_timeout=timeout,  # type: ignore[arg-type]
-                send_timeout=timeout,  # type: ignore[arg-type]
+                timeouts=stompy.Timeouts(receipt=timeout, send=timeout),  # type: ignore[arg-type]
                 dialect=dialect,  # type: ignore[arg-type]
             ),
             identify=identifier(PART, mode),  # type: ignore[arg-type]
@@ -200,7 +205,7 @@ def test_a_broker_that_stops_reading_is_named_for_what_it_is(broker: Broker, mak
 def test_a_broker_that_stays_down_is_given_up_after_the_patience(broker: Broker, make: Make) -> None:
     with make(retry_timeout=0.3) as publisher:
         publisher.publish(rows(3))
-        broker.stop()
+        broker.close()
         with pytest.raises(PublishError, match=r"no broker was reachable for 0\.3 s") as away:
             publisher.publish(rows(1))
     assert away.value.confirmed == 3

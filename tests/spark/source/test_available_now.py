@@ -45,14 +45,14 @@ def test_available_now_waits_for_a_broker_that_comes_late(tmp_path: Path) -> Non
     broker = Broker()
     broker.start()
     fill(broker.url, range(10))
-    broker.stop()
+    broker.close()
     try:
         with engine_on(broker, tmp_path, idletimeout="1.5") as engine:
             threading.Timer(0.6, broker.start).start()
             engine.prepare_available_now()
             assert at(engine.latest(engine.initial(), ALL)) == 10
     finally:
-        broker.stop()
+        broker.close()
 
 
 @pytest.mark.hard_case("T17")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stompy.broker import Broker
-from stompy.errors import SpoolDataLoss, SpoolError, SpoolMismatch
+from stompy.errors import SpoolDataLossError, SpoolError, SpoolMismatchError
 from stompy.spark.source.engine import BatchLimits, StreamEngine
 from stompy.spark.spool import compaction
 from tests.spark.receiver.helpers import QUEUE, column, eventually, fill, receiving
@@ -97,7 +97,7 @@ def refusals() -> Iterator[list[SpoolError]]:
     found: list[SpoolError] = []
     try:
         yield found
-    except (SpoolMismatch, SpoolDataLoss) as error:
+    except (SpoolMismatchError, SpoolDataLossError) as error:
         found.append(error)
 
 
@@ -129,7 +129,7 @@ def test_with_an_older_copy_a_query_is_refused_or_loses_nothing(
     if not refused:
         expected = set(NEW) if fail == "false" else set(OLD) | set(NEW)
         assert expected <= set(query.seen), f"acknowledged and never read, {SEED_SETTING}"
-    elif isinstance(refused[0], SpoolMismatch):
+    elif isinstance(refused[0], SpoolMismatchError):
         assert broker.depth(QUEUE) == waiting, "what is refused acknowledges nothing"
     if refused and part == "all":
         # As the error advises.
@@ -153,7 +153,7 @@ def test_an_offset_is_known_after_its_segment_was_merged(
         assert bodies(engine, engine.plan(start, end)) == list(range(position))
     with engine_on(broker, tmp_path) as engine:
         assert engine.latest(end, BatchLimits(max_messages=7))["next"] == position + 7
-        with pytest.raises(SpoolMismatch):
+        with pytest.raises(SpoolMismatchError):
             engine.latest({**end, "digest": "0123456789abcdef"}, ALL)
 
 
@@ -173,7 +173,7 @@ def test_a_spool_of_other_messages_with_the_same_numbers_is_refused_without_a_re
     for fail in ("true", "false"):
         with (
             engine_on(broker, tmp_path / "lagging", receivers="0", failondataloss=fail) as engine,
-            pytest.raises(SpoolMismatch, match="does not have the last of them"),
+            pytest.raises(SpoolMismatchError, match="does not have the last of them"),
         ):
             query.step(engine)
     assert column(tmp_path / "lagging", "sequence") == list(range(len(NEW)))

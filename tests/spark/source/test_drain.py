@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
-from stompy.errors import ConfigurationError, SpoolMismatch
+from stompy.errors import ConfigurationError, SpoolMismatchError
 from stompy.spark.source.drain import drain, read_folder
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import BatchOptions, batch_options
@@ -100,7 +100,7 @@ def test_of_two_attempts_at_once_one_takes_and_both_read_it(broker: Broker, tmp_
 
 def test_a_read_of_another_destination_under_the_same_name_is_refused(broker: Broker, tmp_path: Path) -> None:
     taken(options(broker, tmp_path, readid="x"))
-    with pytest.raises(SpoolMismatch, match="filled from '/queue/a', not from '/queue/b'"):
+    with pytest.raises(SpoolMismatchError, match="filled from '/queue/a', not from '/queue/b'"):
         taken(options(broker, tmp_path, readid="x", destination="/queue/b"))
 
 

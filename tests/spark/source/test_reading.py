@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.errors import BodyDecodeError, SpoolDamaged, SpoolError, SpoolMismatch
+from stompy.errors import BodyDecodeError, SpoolDamagedError, SpoolError, SpoolMismatchError
 from stompy.spark.schema import arrow_schema
 from stompy.spark.source.reading import read_pieces, split
 from stompy.spark.source_options import ColumnOptions
@@ -76,14 +76,14 @@ def test_a_spool_that_is_not_visible_is_reported(spool: tuple[str, str, list[Pie
 
 
 def test_another_spool_in_its_place_is_refused(spool: tuple[str, str, list[Piece]]) -> None:
-    with pytest.raises(SpoolMismatch, match="the checkpoint was made with spool other"):
+    with pytest.raises(SpoolMismatchError, match="the checkpoint was made with spool other"):
         list(read_pieces(spool[0], "other", spool[2], columns=ColumnOptions()))
 
 
 def test_a_segment_that_is_gone_is_named(spool: tuple[str, str, list[Piece]]) -> None:
     url, _, pieces = spool
     os.unlink(f"{url}/{pieces[1].segment.name}")
-    with pytest.raises(SpoolDamaged, match=rf"{pieces[1].segment.name}: the segment is missing"):
+    with pytest.raises(SpoolDamagedError, match=rf"{pieces[1].segment.name}: the segment is missing"):
         list(read_pieces(*spool, columns=ColumnOptions()))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.errors import SpoolBusy, SpoolFenced
+from stompy.errors import SpoolBusyError, SpoolFencedError
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ActiveClaim, Claim, ClaimTimeouts, active_claim
 from stompy.spark.spool.files import LocalFiles
@@ -33,7 +33,7 @@ def test_numbers_grow(files: LocalFiles) -> None:
 
 def test_a_second_receiver_is_refused_while_the_first_is_alive(files: LocalFiles) -> None:
     first = claim(files)
-    with pytest.raises(SpoolBusy, match=rf": another query or receiver fills it \(process {os.getpid()} on "):
+    with pytest.raises(SpoolBusyError, match=rf": another query or receiver fills it \(process {os.getpid()} on "):
         claim(files)
     first.check()
     first.release()
@@ -51,7 +51,7 @@ def test_closing_ends_the_wait(files: LocalFiles) -> None:
     first = claim(files)
     closing = threading.Event()
     closing.set()
-    with pytest.raises(SpoolBusy):
+    with pytest.raises(SpoolBusyError):
         Claim(files, patience=ClaimTimeouts(wait=60.0), closing=closing)
     first.release()
 
@@ -60,10 +60,10 @@ def test_a_frozen_owner_is_taken_over_from_and_fenced(files: LocalFiles) -> None
     frozen = claim(files)
     frozen.begin(0)
     successor = claim(files, wait=60.0, frozen=0.2)
-    with pytest.raises(SpoolFenced, match=r"another query or receiver has taken it over \(process"):
+    with pytest.raises(SpoolFencedError, match=r"another query or receiver has taken it over \(process"):
         frozen.check()
     successor.begin(5)
-    with pytest.raises(SpoolFenced):
+    with pytest.raises(SpoolFencedError):
         frozen.check()
     successor.check()
     frozen.release()
@@ -84,7 +84,7 @@ def test_an_owner_that_shows_signs_of_life_is_not_taken_over_from(
     alive = threading.Thread(target=live)
     alive.start()
     try:
-        with pytest.raises(SpoolBusy):
+        with pytest.raises(SpoolBusyError):
             claim(files, wait=1.0, frozen=0.3)
     finally:
         stop.set()
@@ -101,7 +101,7 @@ def test_who_took_over_without_the_lock_takes_it_when_it_is_free(
     successor = claim(files, wait=60.0, frozen=0.1)
     frozen.release()
     successor.heartbeat()
-    with pytest.raises(SpoolBusy):
+    with pytest.raises(SpoolBusyError):
         claim(files)
     successor.release()
 
@@ -110,7 +110,7 @@ def test_a_claim_that_is_gone_is_no_claim(files: LocalFiles) -> None:
     first = claim(files)
     for entry in files.list("epoch"):
         files.remove(f"epoch/{entry.name}")
-    with pytest.raises(SpoolFenced, match="it is gone"):
+    with pytest.raises(SpoolFencedError, match="it is gone"):
         first.check()
     first.release()
 
@@ -150,7 +150,7 @@ def test_of_two_that_claim_at_once_one_is_the_newer(files: LocalFiles, monkeypat
     newest.check()
     for one in made:
         if one is not newest:
-            with pytest.raises(SpoolFenced):
+            with pytest.raises(SpoolFencedError):
                 one.check()
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pyarrow as pa
 import pytest
 
-from stompy.errors import SpoolFenced
+from stompy.errors import SpoolFencedError
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import ColumnOptions
 from stompy.spark.spool.claims import ClaimTimeouts
@@ -141,7 +141,7 @@ def test_who_is_fenced_while_it_merges_does_no_harm(files: LocalFiles) -> None:
             super().write(name, data)
 
     zombie = spool_writer(Slow(of_small_ones(files).url))
-    with pytest.raises(SpoolFenced):
+    with pytest.raises(SpoolFencedError):
         zombie.compact()
     zombie.close()
     assert ids_in(files) == [*ALL, "id-1000"]

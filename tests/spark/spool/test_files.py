@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.errors import SpoolError, SpoolFull
+from stompy.errors import SpoolError, SpoolFullError
 from stompy.spark.spool.files import FileLock, LocalFiles
 
 
@@ -91,7 +91,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, step, full)
-    with pytest.raises(SpoolFull, match=r"folder/low.*no space left on the disk"):
+    with pytest.raises(SpoolFullError, match=r"folder/low.*no space left on the disk"):
         files.write("folder/low", b"1")
     monkeypatch.undo()
     assert names_in(files, "folder") == ["epoch"]

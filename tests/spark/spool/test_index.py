@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.errors import SpoolDataLoss
+from stompy.errors import SpoolDataLossError
 from stompy.spark.spool.index import SegmentIndex, sound
 from stompy.spark.spool.names import Segment
 
@@ -44,7 +44,7 @@ def test_pieces_cover_exactly_what_is_asked() -> None:
 @pytest.mark.parametrize(("start", "end", "gap"), [(0, 12, "5 to 9"), (6, 12, "6 to 9"), (10, 30, "20 to 29")])
 def test_a_gap_is_an_error_that_names_the_messages(start: int, end: int, gap: str) -> None:
     index = index_of(segment(0, 5), segment(10, 10))
-    with pytest.raises(SpoolDataLoss, match=rf"/spool/a: the segments with the messages {gap} "):
+    with pytest.raises(SpoolDataLossError, match=rf"/spool/a: the segments with the messages {gap} "):
         index.pieces(start, end)
     assert sum(one.rows for one in index.pieces(start, end, fail=False)) < end - start
 

@@ -13,7 +13,7 @@ import fsspec
 import pytest
 from pyarrow import fs
 
-from stompy.errors import SpoolError, SpoolFenced
+from stompy.errors import SpoolError, SpoolFencedError
 from stompy.spark.spool.remote import RemoteFiles
 from stompy.spark.spool.spool import make_spool, open_files
 from stompy.spark.spool.state import write_mark
@@ -161,7 +161,7 @@ def test_a_second_receiver_fences_the_first_as_there_is_no_lock(files: RemoteFil
     first = spool_writer(files)
     seal(first, records(range(10)))
     second = spool_writer(files)
-    with pytest.raises(SpoolFenced):
+    with pytest.raises(SpoolFencedError):
         seal(first, records(range(10, 20)))
     seal(second, records(range(5, 12)))
     first.close()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from stompy.errors import SpoolDamaged, SpoolMismatch
+from stompy.errors import SpoolDamagedError, SpoolMismatchError
 from stompy.spark.schema import stored_schema
 from stompy.spark.spool.names import Segment
 from stompy.spark.spool.segment import decode, digest_of, encode
@@ -26,7 +26,7 @@ def test_rows_come_back_with_the_schema_of_the_table_and_nothing_else() -> None:
 
 def test_a_segment_that_is_gone_is_named() -> None:
     segment, _ = encode(records([1]), spool=SPOOL, first=0, epoch=1)
-    with pytest.raises(SpoolDamaged, match=r"/spool/seg: the segment is missing.*failOnDataLoss=false"):
+    with pytest.raises(SpoolDamagedError, match=r"/spool/seg: the segment is missing.*failOnDataLoss=false"):
         decode(None, segment, spool=SPOOL, path=PATH)
 
 
@@ -34,31 +34,31 @@ def test_a_segment_that_is_gone_is_named() -> None:
 @pytest.mark.parametrize("keep", [0, 1, 0.5, 0.99])
 def test_a_truncated_segment_is_named(keep: float) -> None:
     segment, data = encode(records(range(20)), spool=SPOOL, first=0, epoch=1)
-    with pytest.raises(SpoolDamaged, match=r"/spool/seg: the segment is damaged or truncated"):
+    with pytest.raises(SpoolDamagedError, match=r"/spool/seg: the segment is damaged or truncated"):
         decode(data[: int(len(data) * keep) if keep < 1 else 1], segment, spool=SPOOL, path=PATH)
 
 
 def test_every_changed_byte_is_noticed() -> None:
     segment, data = encode(records([1]), spool=SPOOL, first=0, epoch=1)
     for place in range(0, len(data), 97):
-        with pytest.raises(SpoolDamaged):
+        with pytest.raises(SpoolDamagedError):
             decode(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :], segment, spool=SPOOL, path=PATH)
 
 
 def test_a_segment_of_another_spool_is_refused() -> None:
     segment, data = encode(records([1]), spool="spool-2", first=0, epoch=1)
-    with pytest.raises(SpoolMismatch, match=r"belongs to spool spool-2.*move it out"):
+    with pytest.raises(SpoolMismatchError, match=r"belongs to spool spool-2.*move it out"):
         decode(data, segment, spool=SPOOL, path=PATH)
 
 
 def test_a_renamed_segment_is_refused() -> None:
     segment, data = encode(records([1]), spool=SPOOL, first=7, epoch=1)
     renamed = Segment(8, 1, 1, segment.digest)
-    with pytest.raises(SpoolMismatch, match="renamed"):
+    with pytest.raises(SpoolMismatchError, match="renamed"):
         decode(data, renamed, spool=SPOOL, path=PATH)
 
 
 @pytest.mark.parametrize("data", [b"", b"no arrow at all", b"ARROW1\0\0ARROW1"])
 def test_what_is_no_arrow_file_is_refused(data: bytes) -> None:
-    with pytest.raises(SpoolDamaged):
+    with pytest.raises(SpoolDamagedError):
         decode(data, Segment(0, 1, 1, digest_of(data)), spool=SPOOL, path=PATH)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
-from stompy.errors import SpoolDamaged, SpoolError, SpoolMismatch
+from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
 from stompy.spark.spool.files import Entry, LocalFiles
 from stompy.spark.spool.spool import check_identity, find_spool, get_spool, make_spool, open_files
 from stompy.spark.spool.state import dump
@@ -46,7 +46,9 @@ def test_one_that_is_made_while_it_is_looked_for_is_found(tmp_path: Path) -> Non
 
 def test_a_spool_of_another_destination_is_refused(files: LocalFiles) -> None:
     make_spool(files, "/queue/a")
-    with pytest.raises(SpoolMismatch, match=r"filled from '/queue/a', not from '/queue/b'.*choose another spoolDir"):
+    with pytest.raises(
+        SpoolMismatchError, match=r"filled from '/queue/a', not from '/queue/b'.*choose another spoolDir"
+    ):
         make_spool(files, "/queue/b")
 
 
@@ -61,7 +63,7 @@ def test_a_spool_that_has_lost_its_identity_is_damaged(files: LocalFiles) -> Non
     make_spool(files, "/queue/a")
     spool_writer(files).close()
     os.unlink(files.path("spool.json"))
-    with pytest.raises(SpoolDamaged, match=r"spool\.json: the file with the spool's identity is missing"):
+    with pytest.raises(SpoolDamagedError, match=r"spool\.json: the file with the spool's identity is missing"):
         make_spool(files, "/queue/a")
 
 
@@ -69,21 +71,23 @@ def test_a_spool_that_has_lost_its_identity_is_damaged(files: LocalFiles) -> Non
 def test_a_damaged_identity_is_named(files: LocalFiles, content: bytes) -> None:
     files.make_folder("")
     files.write("spool.json", content)
-    with pytest.raises(SpoolDamaged, match=r"spool\.json: the file (is|does not belong) "):
+    with pytest.raises(SpoolDamagedError, match=r"spool\.json: the file (is|does not belong) "):
         find_spool(files)
 
 
 def test_a_later_version_is_refused(files: LocalFiles) -> None:
     files.make_folder("")
     files.write("spool.json", dump({"format": "stompy spool", "version": 3, "id": "x", "destination": "/queue/a"}))
-    with pytest.raises(SpoolMismatch, match="of version 3, this program knows 2"):
+    with pytest.raises(SpoolMismatchError, match="of version 3, this program knows 2"):
         find_spool(files)
 
 
 def test_a_checkpoint_of_another_spool_is_refused_with_the_remedy(files: LocalFiles) -> None:
     spool = make_spool(files, "/queue/a")
     check_identity(spool, spool.identity)
-    with pytest.raises(SpoolMismatch, match=r"the checkpoint was made with spool other.*start with a new checkpoint"):
+    with pytest.raises(
+        SpoolMismatchError, match=r"the checkpoint was made with spool other.*start with a new checkpoint"
+    ):
         check_identity(spool, "other")
 
 

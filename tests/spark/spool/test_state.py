@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.errors import SpoolDamaged
+from stompy.errors import SpoolDamagedError
 from stompy.spark.spool.files import LocalFiles
 from stompy.spark.spool.state import COUNTS, Counts, dump, load, read_counts, read_mark, write_counts, write_mark
 
@@ -19,7 +19,7 @@ def test_a_cut_document_is_an_error_that_names_it(cut: int) -> None:
     data = dump({"low": 12})
     if cut == -1:
         return  # the last line end is no loss
-    with pytest.raises(SpoolDamaged, match=r"/spool/low: the file is .*Restore it"):
+    with pytest.raises(SpoolDamagedError, match=r"/spool/low: the file is .*Restore it"):
         load(data[:cut], "/spool/low")
 
 
@@ -27,7 +27,7 @@ def test_every_changed_byte_is_noticed() -> None:
     data = dump({"low": 12})
     for place in range(len(data) - 1):
         changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-        with pytest.raises(SpoolDamaged):
+        with pytest.raises(SpoolDamagedError):
             load(changed, "here")
 
 
@@ -37,7 +37,7 @@ def test_marks(tmp_path: Path) -> None:
     write_mark(files, "low", 7)
     assert read_mark(files, "low") == 7
     files.write("settled", files.read("low") or b"")
-    with pytest.raises(SpoolDamaged, match="another spool"):
+    with pytest.raises(SpoolDamagedError, match="another spool"):
         read_mark(files, "settled")
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.errors import SpoolDamaged
+from stompy.errors import SpoolDamagedError
 from stompy.spark.spool import suspects
 from stompy.spark.spool.files import LocalFiles
 from stompy.spark.spool.suspects import Suspects
@@ -44,5 +44,5 @@ def test_a_damaged_file_of_them_is_named(files: LocalFiles) -> None:
     Suspects(files).save([A])
     (entry,) = files.list("suspects")
     files.write(f"suspects/{entry.name}", b"{}")
-    with pytest.raises(SpoolDamaged, match=entry.name):
+    with pytest.raises(SpoolDamagedError, match=entry.name):
         Suspects(files)

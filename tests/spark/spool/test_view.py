@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompy.errors import SpoolDataLoss, SpoolFenced
+from stompy.errors import SpoolDataLossError, SpoolFencedError
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Entry, LocalFiles
@@ -98,7 +98,7 @@ def test_a_segment_that_vanishes_is_an_error_or_given_up(files: LocalFiles) -> N
     strict, lenient = viewed(files), viewed(files, fail_on_loss=False)
     (name,) = [one.name for one in files.list("") if one.name.startswith("seg-")]
     os.unlink(files.path(name))
-    with pytest.raises(SpoolDataLoss, match="the messages 0 to 9 "):
+    with pytest.raises(SpoolDataLossError, match="the messages 0 to 9 "):
         strict.refresh()
     lenient.refresh()
     assert lenient.next == 0
@@ -196,7 +196,7 @@ def test_one_that_reads_what_is_new_sees_what_one_that_reads_all_does(steps: lis
             elif step == "succeed":
                 writers.append(spool_writer(files, patience=ClaimTimeouts(wait=60.0, frozen=0.0)))
             elif step == "zombie" and len(writers) > 1:
-                with pytest.raises(SpoolFenced):
+                with pytest.raises(SpoolFencedError):
                     seal(writers[-2], records(range(5)))
                 writers.pop(-2)
             else:

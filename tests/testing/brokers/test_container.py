@@ -19,8 +19,7 @@ import stompy
 from stompy.testing.brokers import handshake, images
 from stompy.testing.brokers.container import ContainerBroker
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
-from stompy.testing.containers import PRODUCTS, candidates
-from stompy.testing.required import missing
+from stompy.testing.containers import PRODUCTS, candidates, missing
 from tests.support.needs import each
 from tests.support.peer import until
 
@@ -99,7 +98,7 @@ def comes_back(broker: ContainerBroker, ending: str, queue: str) -> bool:
     with stompy.connect(url) as conn:
         try:
             return conn.subscribe(queue).receive(timeout=15).text == ending
-        except stompy.ReceiveTimeout:
+        except stompy.ReceiveTimeoutError:
             return False
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.broker import Broker
+from stompy.broker import BrokerLimits
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, ConnectionLost, SendTimeout, StompTimeout
+from stompy.errors import ConfigurationError, ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.testing.brokers import handshake
 from stompy.testing.brokers.embedded import EmbeddedBroker, FreezableTransport, Freezer
 from stompy.testing.brokers.settings import BrokerSettings
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(BrokerSettings(users={"ann": "secret"}), max_redeliveries=1) as made:
+    with EmbeddedBroker(BrokerSettings(users={"ann": "secret"}), attempts=2) as made:
         yield made
 
 
@@ -34,14 +34,14 @@ def test_it_serves_its_users_alone(broker: EmbeddedBroker) -> None:
 
 
 def test_a_wrong_login_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    defaults = Broker.__init__.__kwdefaults__
+    defaults = BrokerLimits.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "login_delay", 3600.0)
     with (
         EmbeddedBroker(BrokerSettings(users={"ann": "secret"})) as broker,
-        pytest.raises(stompy.ConnectRefused, match="wrong login"),
+        pytest.raises(stompy.ConnectRefusedError, match="wrong login"),
     ):
-        stompy.connect(broker.url(login=""), connect_timeout=5)
+        stompy.connect(broker.url(login=""), timeouts=stompy.Timeouts(connect=5))
 
 
 def test_it_keeps_queues_and_port_over_restart_and_kill(broker: EmbeddedBroker) -> None:
@@ -59,7 +59,7 @@ def test_it_keeps_queues_and_port_over_restart_and_kill(broker: EmbeddedBroker) 
 
 
 def test_a_kill_ends_the_links_of_its_clients(broker: EmbeddedBroker) -> None:
-    with stompy.connect(broker.url(login="ann"), close_timeout=1) as conn:
+    with stompy.connect(broker.url(login="ann"), timeouts=stompy.Timeouts(close=1)) as conn:
         broker.kill()
         with pytest.raises(stompy.StompError):
             conn.subscribe("/queue/a").receive(timeout=5)
@@ -68,12 +68,12 @@ def test_a_kill_ends_the_links_of_its_clients(broker: EmbeddedBroker) -> None:
 def test_while_paused_nothing_is_answered_and_then_all_of_it(broker: EmbeddedBroker) -> None:
     with stompy.connect(broker.url(login="ann"), heartbeat=(0, 0)) as conn:
         broker.pause()
-        receipt = conn.send("/queue/a", "x", receipt=True)
+        receipt = conn.send_async("/queue/a", "x")
         assert receipt is not None
-        with pytest.raises(StompTimeout):
-            receipt.wait(timeout=0.2)
+        with pytest.raises(StompTimeoutError):
+            receipt.result(timeout=0.2)
         broker.unpause()
-        receipt.wait(timeout=5)
+        receipt.result(timeout=5)
 
 
 def test_a_paused_one_takes_connections_and_says_nothing(
@@ -87,7 +87,7 @@ def test_a_paused_one_takes_connections_and_says_nothing(
 
 @pytest.mark.parametrize("ending", ["kill", "restart", "stop"])
 def test_a_paused_one_can_be_ended(broker: EmbeddedBroker, ending: str) -> None:
-    with stompy.connect(broker.url(login="ann"), heartbeat=(0, 0), close_timeout=1) as conn:
+    with stompy.connect(broker.url(login="ann"), heartbeat=(0, 0), timeouts=stompy.Timeouts(close=1)) as conn:
         broker.pause()
         conn.send("/queue/a", "x")
         getattr(broker, ending)()
@@ -137,9 +137,9 @@ def test_frozen_bytes_wait_and_are_not_lost() -> None:
     frozen = FreezableTransport(near, freezer)
     far.sendall(b"kept", Deadline(5))
     freezer.freeze()
-    with pytest.raises(StompTimeout):
+    with pytest.raises(StompTimeoutError):
         frozen.recv(Deadline(0.05))
-    with pytest.raises(SendTimeout) as caught:
+    with pytest.raises(SendTimeoutError) as caught:
         frozen.sendall(b"x", Deadline(0.05))
     assert caught.value.outcome == "not-sent"
     freezer.thaw()
@@ -156,7 +156,7 @@ def test_a_shutdown_ends_what_is_frozen() -> None:
     far.sendall(b"late", Deadline(5))
     freezer.end_all()
     assert frozen.recv(Deadline(5)) == b""
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         frozen.sendall(b"x", Deadline(5))
     assert "FreezableTransport" in repr(frozen)
     assert frozen.peer

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stompy.errors import ConfigurationError, NotConnected
+from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.testing.brokers import running
 from stompy.testing.brokers.running import NetworkBroker
 from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
@@ -137,7 +137,7 @@ def test_what_it_has_not_is_told() -> None:
     broker = Bare(BrokerSettings(), {})
     with pytest.raises(ConfigurationError, match=r"no connector 'stomp\+ssl' \(it has stomp\)"):
         broker.url(tls=True)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         broker.url()
     broker.ports = {"stomp": 1}
     with pytest.raises(ConfigurationError, match="no user 'eve'"):

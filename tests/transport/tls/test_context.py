@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stompy.errors import ConfigurationError, InsecureTls
+from stompy.errors import ConfigurationError, InsecureTlsWarning
 from stompy.transport.tls.context import client_context, server_context
 from stompy.transport.tls.options import Tls
 from tests.support.certificates import Certificates
@@ -45,7 +45,7 @@ class TestClient:
         assert client_context(Tls(minimum_version="1.3")).minimum_version == ssl.TLSVersion.TLSv1_3
 
     def test_one_check_or_all_are_switched_off(self) -> None:
-        with pytest.warns(InsecureTls):
+        with pytest.warns(InsecureTlsWarning):
             name, everything = Tls(insecure_skip_hostname=True), Tls(insecure_skip_verification=True)
         assert (client_context(name).verify_mode, client_context(name).check_hostname) == (ssl.CERT_REQUIRED, False)
         assert client_context(everything).verify_mode == ssl.CERT_NONE
@@ -125,7 +125,7 @@ class TestServer:
         assert context.num_tickets == 0
 
     def test_what_is_for_clients_is_refused(self, certificates: Certificates) -> None:
-        with pytest.warns(InsecureTls):
+        with pytest.warns(InsecureTlsWarning):
             skipping = Tls(cert=certificates.server, insecure_skip_hostname=True)
         for tls in (Tls(cert=certificates.server, server_name="b"), skipping):
             assert "are for clients" in refusal(server_context, tls)

@@ -14,12 +14,12 @@ import pytest
 
 from stompy.deadline import Deadline
 from stompy.errors import (
-    ClientCertificateRefused,
+    ClientCertificateRefusedError,
     ConfigurationError,
     ConnectError,
-    ConnectionLost,
-    ConnectTimeout,
-    InsecureTls,
+    ConnectionLostError,
+    ConnectTimeoutError,
+    InsecureTlsWarning,
     TlsError,
 )
 from stompy.transport.tcp import TcpDialer, TcpListener, TcpOptions
@@ -91,8 +91,8 @@ def refusal(server: Server, tls: Tls | ssl.SSLContext) -> TlsError:
         dialer(server, tls).dial(ample())
     error = caught.value
     assert error.address == f"127.0.0.1:{server.port}"
-    assert isinstance(error.__cause__, (ssl.SSLError, ConnectionLost))
-    with pytest.raises(ConnectionLost, match="the TLS handshake with"):
+    assert isinstance(error.__cause__, (ssl.SSLError, ConnectionLostError))
+    with pytest.raises(ConnectionLostError, match="the TLS handshake with"):
         server.serving.result()
     return error
 
@@ -142,7 +142,7 @@ def test_a_servers_certificate_that_is_no_good_is_reported(
     error = refusal(server, certificates.client_options())
     assert error.reason == reason
     assert words in str(error)
-    assert error.retryable
+    assert error.safe_to_retry
 
 
 def test_the_authorities_of_the_system_are_trusted_by_default(serving: Serving, certificates: Certificates) -> None:
@@ -207,7 +207,7 @@ class TestNames:
         server = serving(certificates.broker_options())
         with pytest.raises(ConfigurationError, match="not a valid name of a TLS server"):
             dialer(server, Tls(ca=certificates.ca, server_name=name)).dial(ample())
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLostError):
             server.serving.result()
 
 
@@ -217,9 +217,9 @@ class TestOurCertificate:
     ) -> None:
         server = serving(certificates.broker_options(ask_clients=True, version="1.2"))
         error = refusal(server, Tls(ca=certificates.ca, cert=certificates.unknown_client))
-        assert isinstance(error, ClientCertificateRefused)
+        assert isinstance(error, ClientCertificateRefusedError)
         assert "does not trust the authority of the client certificate" in str(error)
-        assert not error.retryable
+        assert not error.safe_to_retry
 
     def test_tls_1_2_reports_that_one_is_required(self, serving: Serving, certificates: Certificates) -> None:
         server = serving(certificates.broker_options(ask_clients=True, version="1.2"))
@@ -239,11 +239,11 @@ class TestOurCertificate:
         server = serving(certificates.broker_options(ask_clients=True, version="1.3"))
         cert = None if which is None else getattr(certificates, which)
         transport = dialer(server, Tls(ca=certificates.ca, cert=cert)).dial(ample())
-        with pytest.raises(ClientCertificateRefused, match=words) as caught:
+        with pytest.raises(ClientCertificateRefusedError, match=words) as caught:
             transport.recv(ample())
         assert isinstance(caught.value.__cause__, ssl.SSLError)
         transport.close()
-        with pytest.raises(ConnectionLost, match="the TLS handshake with"):
+        with pytest.raises(ConnectionLostError, match="the TLS handshake with"):
             server.serving.result()
 
 
@@ -290,7 +290,7 @@ class TestNoTls:
         self, raw_server: socket.socket, certificates: Certificates
     ) -> None:
         client = TlsDialer(TcpDialer(*raw_server.getsockname()), certificates.client_options())
-        with pytest.raises(ConnectTimeout, match="does it speak TLS on this port") as caught:
+        with pytest.raises(ConnectTimeoutError, match="does it speak TLS on this port") as caught:
             client.dial(Deadline(0.05))
         assert caught.value.address == client.address
 
@@ -318,7 +318,7 @@ class TestWithoutChecks:
     def test_each_connect_says_so_in_the_log(
         self, serving: Serving, certificates: Certificates, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with pytest.warns(InsecureTls):
+        with pytest.warns(InsecureTlsWarning):
             blind, half_blind = (
                 Tls(insecure_skip_verification=True),
                 Tls(ca=certificates.ca, insecure_skip_hostname=True),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stompy.errors import ConfigurationError, InsecureTls
+from stompy.errors import ConfigurationError, InsecureTlsWarning
 from stompy.transport.tls.options import Tls
 
 
@@ -47,13 +47,13 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -
     ],
 )
 def test_switching_a_check_off_is_loud(name: str, message: str) -> None:
-    with pytest.warns(InsecureTls, match=message) as caught:
+    with pytest.warns(InsecureTlsWarning, match=message) as caught:
         Tls(**{name: True})  # type: ignore[arg-type]
     assert caught[0].filename == __file__
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_check_that_is_switched_off_travels_without_another_warning() -> None:
-    with pytest.warns(InsecureTls):
+    with pytest.warns(InsecureTlsWarning):
         tls = Tls(insecure_skip_verification=True, cert="me.pem", password="hush")
     assert pickle.loads(pickle.dumps(tls)) == tls

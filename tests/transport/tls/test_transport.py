@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from stompy.deadline import Budget, Deadline
-from stompy.errors import ConnectionLost, SendTimeout, StompTimeout, TlsError
+from stompy.errors import ConnectionLostError, SendTimeoutError, StompTimeoutError, TlsError
 from stompy.transport.base import RECV_SIZE, Transport
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.tcp import TcpListener
@@ -77,12 +77,12 @@ class TestHandshake:
         assert "open" in repr(apart.client)
 
     def test_a_server_may_be_interrupted_by_its_deadline_and_go_on(self, apart: Ends, calling: Calling) -> None:
-        with pytest.raises(StompTimeout):
+        with pytest.raises(StompTimeoutError):
             apart.server.recv(Deadline(0.01))
         self.test_a_servers_is_done_by_its_first_reads(apart, calling)
 
     def test_nothing_is_sent_before_there_is_a_session(self, apart: Ends) -> None:
-        with pytest.raises(ConnectionLost, match="the TLS handshake with client is not done") as caught:
+        with pytest.raises(ConnectionLostError, match="the TLS handshake with client is not done") as caught:
             apart.server.sendall(b"secret", ample())
         assert caught.value.outcome == "not-sent"
         apart.server.shutdown_write()
@@ -93,7 +93,7 @@ class TestHandshake:
     ) -> None:
         with caplog.at_level(logging.INFO, logger="stompy.transport"):
             apart.sockets[0].send(b"CONNECT\naccept-version:1.2\n\n\0")
-            with pytest.raises(ConnectionLost, match="speaks STOMP on this port, not TLS") as caught:
+            with pytest.raises(ConnectionLostError, match="speaks STOMP on this port, not TLS") as caught:
                 apart.server.recv(ample())
         assert caught.value.outcome == "not-sent"
         assert "not TLS" in caplog.text
@@ -111,7 +111,7 @@ class TestHandshake:
     def test_a_handshake_that_breaks_off_is_the_end(self, stream: bytes, apart: Ends) -> None:
         apart.sockets[0].send(stream)
         apart.sockets[0].shutdown(socket.SHUT_WR)
-        with pytest.raises(ConnectionLost, match="the TLS handshake with client"):
+        with pytest.raises(ConnectionLostError, match="the TLS handshake with client"):
             apart.server.recv(ample())
 
 
@@ -174,15 +174,15 @@ class TestTheEnd:
         ends.sockets[0].send(stream)
         assert ends.server.recv(ample()) == b"whole"
         for _ in range(2):
-            with pytest.raises(ConnectionLost, match="TLS failed") as caught:
+            with pytest.raises(ConnectionLostError, match="TLS failed") as caught:
                 ends.server.recv(ample())
             assert isinstance(caught.value.__cause__, ssl.SSLError)
 
     def test_writing_on_after_that_is_lost_too(self, ends: Ends) -> None:
         ends.sockets[1].send(b"no record at all")
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLostError):
             ends.client.recv(ample())
-        with pytest.raises(ConnectionLost, match="TLS failed") as caught:
+        with pytest.raises(ConnectionLostError, match="TLS failed") as caught:
             ends.client.sendall(b"x", ample())
         assert caught.value.outcome == "not-sent"
 
@@ -224,7 +224,7 @@ class TestTheEnd:
         writer = calling(lambda: ends.client.sendall(bytes(1 << 22), ample()))
         writer.until_blocked()
         ends.client.shutdown()
-        with pytest.raises(ConnectionLost, match="was shut down"):
+        with pytest.raises(ConnectionLostError, match="was shut down"):
             writer.result()
         received = 0
         while part := ends.server.recv(ample()):  # whole records only, and no complaint
@@ -234,10 +234,10 @@ class TestTheEnd:
 
 class TestWriting:
     def test_a_write_that_timed_out_is_finished_by_the_next_one(self, ends: Ends, calling: Calling) -> None:
-        with pytest.raises(SendTimeout) as caught:
+        with pytest.raises(SendTimeoutError) as caught:
             ends.client.sendall(b"a" * (1 << 20), Deadline(0.02))
         assert caught.value.outcome == "unknown"
-        with pytest.raises(SendTimeout) as caught:  # what was left before still fills the window
+        with pytest.raises(SendTimeoutError) as caught:  # what was left before still fills the window
             ends.client.sendall(b"b", Deadline(0.02))
         assert caught.value.outcome == "not-sent"
         reading = calling(partial(read_all, ends.server))
@@ -249,7 +249,7 @@ class TestWriting:
 
     def test_a_write_to_a_peer_that_is_gone_sent_nothing(self, ends: Ends) -> None:
         ends.sockets[0].close()  # not by the transport, which would know
-        with pytest.raises(ConnectionLost) as caught:
+        with pytest.raises(ConnectionLostError) as caught:
             ends.client.sendall(b"x", ample())
         assert caught.value.outcome == "not-sent"
 
@@ -267,7 +267,7 @@ class TestWriting:
         drops = Drops()
         real, ends.client._underlying = ends.client._underlying, drops  # type: ignore[assignment]
         try:
-            with pytest.raises(SendTimeout) as caught:
+            with pytest.raises(SendTimeoutError) as caught:
                 ends.client.sendall(b"x" * 100, Deadline(0))
         finally:
             ends.client._underlying = real

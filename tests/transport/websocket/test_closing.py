@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from stompy.deadline import Budget
-from stompy.errors import ConnectionLost
+from stompy.errors import ConnectionLostError
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket.frames import (
     BINARY,
@@ -94,7 +94,7 @@ def test_a_message_that_is_being_written_is_followed_by_the_answer_to_a_close_fr
     writing = calling(lambda: client.sendall(b"x", ample()))
     assert underlying.gate.reached.wait(GIVE_UP)
     peer.sendall(encode(CLOSE, CLOSING))
-    with pytest.raises(ConnectionLost, match="4001"):
+    with pytest.raises(ConnectionLostError, match="4001"):
         client.recv(ample())
     client.shutdown()
     underlying.gate.opened.set()
@@ -113,11 +113,11 @@ def test_a_message_that_is_too_late_does_not_keep_the_answer_to_a_close_frame_ba
     writing = calling(lambda: client.sendall(text, ample()))
     assert text.gate.reached.wait(GIVE_UP)
     peer.sendall(encode(CLOSE, CLOSING))
-    with pytest.raises(ConnectionLost, match="4001"):
+    with pytest.raises(ConnectionLostError, match="4001"):
         client.recv(ample())
     client.shutdown()
     text.gate.opened.set()
-    with pytest.raises(ConnectionLost, match="shut down"):
+    with pytest.raises(ConnectionLostError, match="shut down"):
         writing.result()
     assert received(peer) == [(CLOSE, CLOSING, True)]
     client.close()
@@ -153,7 +153,7 @@ def test_a_flood_of_frames_without_content_ends_the_connection(client: bool, cal
         writing = calling(write)
         reading = calling(lambda: received(theirs, masks=client))
         assert transport.recv(ample()) == b"x"
-        with pytest.raises(ConnectionLost, match="flood of frames without content"):
+        with pytest.raises(ConnectionLostError, match="flood of frames without content"):
             transport.recv(ample())
         transport.close()
         writing.result()

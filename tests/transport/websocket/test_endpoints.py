@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import signal
 import socket
@@ -14,12 +15,12 @@ from stompy.deadline import Deadline
 from stompy.errors import (
     ConfigurationError,
     ConnectError,
-    ConnectionLost,
-    ConnectTimeout,
-    SendTimeout,
-    StompTimeout,
+    ConnectionLostError,
+    ConnectTimeoutError,
+    SendTimeoutError,
+    StompTimeoutError,
     TlsError,
-    WebSocketRefused,
+    WebSocketRefusedError,
 )
 from stompy.transport.tcp import TcpDialer, TcpListener
 from stompy.transport.websocket.endpoints import WebSocketDialer, WebSocketListener
@@ -66,7 +67,7 @@ def read_head(peer: socket.socket) -> bytes:
     [
         (
             b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\n\r\nnot you\n",
-            WebSocketRefused,
+            WebSocketRefusedError,
             "403 Forbidden: not you",
         ),
         (b"HTTP/1.1 503 Service Unavailable\r\n\r\n", ConnectError, "503"),
@@ -91,12 +92,12 @@ def test_a_server_that_does_not_open_a_websocket(
         with pytest.raises(ConnectError, match=message) as failed:
             dialing.result()
     assert type(failed.value) is kind
-    assert failed.value.retryable is (kind is not WebSocketRefused)
+    assert failed.value.safe_to_retry is (kind is not WebSocketRefusedError)
     assert SECRET not in str(failed.value)
 
 
 def test_a_server_that_does_not_answer(raw_server: socket.socket) -> None:
-    with pytest.raises(ConnectTimeout, match="does it speak HTTP on this port"):
+    with pytest.raises(ConnectTimeoutError, match="does it speak HTTP on this port"):
         dialer_to(raw_server).dial(Deadline(0.05))
 
 
@@ -186,9 +187,9 @@ def test_a_handshake_that_is_refused(
     accepted = listener.accept()
     assert accepted is not None
     client.sendall(request_bytes)
-    with pytest.raises(ConnectionLost, match=message):
+    with pytest.raises(ConnectionLostError, match=message):
         accepted.do_handshake(ample())
-    with pytest.raises(ConnectionLost, match="not done"):
+    with pytest.raises(ConnectionLostError, match="not done"):
         accepted.sendall(b"late", ample())
     client.shutdown(socket.SHUT_WR)
     assert accepted.recv(ample()) == b""
@@ -215,7 +216,7 @@ def test_the_first_bytes_decide(listener: WebSocketListener, client: socket.sock
 def test_a_client_that_is_silent_is_no_websocket(listener: WebSocketListener, client: socket.socket) -> None:
     accepted = listener.accept()
     assert accepted is not None
-    with pytest.raises(StompTimeout):
+    with pytest.raises(StompTimeoutError):
         accepted.recv(Deadline(0))
     accepted.sendall(b"too late", Deadline(0))
     assert client.recv(100) == b"too late"
@@ -270,7 +271,7 @@ def test_pings_are_answered_while_nobody_writes(opened: tuple[Any, socket.socket
 def test_pings_alone_do_not_stretch_the_deadline(opened: tuple[Any, socket.socket]) -> None:
     accepted, client = opened
     client.sendall(encode(PING, b"", MASK))
-    with pytest.raises(StompTimeout):
+    with pytest.raises(StompTimeoutError):
         accepted.recv(Deadline(0.05))
 
 
@@ -281,7 +282,7 @@ def test_a_violation_ends_in_a_named_error_and_a_close_frame(
     accepted, client = opened
     client.sendall(encode(TEXT, b"good", MASK) + frame)
     assert accepted.recv(ample()) == b"good"
-    with pytest.raises(ConnectionLost, match="the WebSocket peer sent"):
+    with pytest.raises(ConnectionLostError, match="the WebSocket peer sent"):
         accepted.recv(ample())
     [(opcode, payload, _)] = frames_from(client, 1)
     assert (opcode, parse_close(payload)[0]) == (CLOSE, code)
@@ -294,13 +295,13 @@ def test_a_close_frame_is_the_end_and_is_answered(opened: tuple[Any, socket.sock
     accepted, client = opened
     client.sendall(encode(CLOSE, close_payload(code, "because"), MASK))
     if code == 3000:
-        with pytest.raises(ConnectionLost, match="closed the WebSocket with 3000: because"):
+        with pytest.raises(ConnectionLostError, match="closed the WebSocket with 3000: because"):
             accepted.recv(ample())
     assert accepted.recv(ample()) == b""
     accepted.sendall(b"last", ample())
     accepted.shutdown_write()
     assert [opcode for opcode, _, _ in frames_from(client, 2)] == [TEXT, CLOSE]
-    with pytest.raises(ConnectionLost, match="was shut down"):
+    with pytest.raises(ConnectionLostError, match="was shut down"):
         accepted.sendall(b"later", ample())
 
 
@@ -330,7 +331,7 @@ def test_a_long_message_that_is_late_is_completed_before_the_next(
     body = bytes(range(256)) * 2**16
     client.sendall(encode(BINARY, b"x", MASK) + encode(PING, b"between", MASK))
     assert accepted.recv(ample()) == b"x"
-    with pytest.raises(SendTimeout) as late:
+    with pytest.raises(SendTimeoutError) as late:
         accepted.sendall(body, Deadline(0.0))
     assert late.value.outcome == "unknown"
     client.sendall(encode(PING, b"after", MASK) + encode(BINARY, b"y", MASK))
@@ -365,7 +366,7 @@ def test_nothing_follows_a_long_message_that_was_interrupted(opened: tuple[Any, 
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    with pytest.raises(ConnectionLost, match="was shut down"):
+    with pytest.raises(ConnectionLostError, match="was shut down"):
         accepted.sendall(b"next", ample())
 
 
@@ -373,13 +374,50 @@ def test_a_writer_ends_although_a_closing_server_does_not_read(raw_server: socke
     transport = WebSocketTransport(TcpDialer(*raw_server.getsockname()).dial(ample()), client=True)
     peer, _ = raw_server.accept()
     with peer:
-        with pytest.raises(SendTimeout):
+        with pytest.raises(SendTimeoutError):
             transport.sendall(bytes(1 << 25), Deadline(0))
         writing = calling(lambda: transport.sendall(b"x", ample()))
         writing.until_blocked()
         peer.sendall(encode(CLOSE, close_payload(1000)))
         assert transport.recv(ample()) == b""
         closing = calling(transport.close)
-        with pytest.raises(ConnectionLost, match="was shut down"):
+        with pytest.raises(ConnectionLostError, match="was shut down"):
             writing.result()
         closing.result()
+
+
+OWN_OR_NOT = [
+    ("localhost:61614", "http://localhost:61614", True),
+    ("127.0.0.1:61614", "http://127.0.0.1:61614", True),
+    ("[::1]:61614", "http://[::1]:61614", True),
+    ("LOCALHOST:61614", "https://LOCALHOST:61614", True),
+    ("localhost:61614", "http://localhost:61615", False),
+    ("localhost:61614", "http://localhost", False),
+    ("localhost:61614", "http://127.0.0.1:61614", False),
+    ("127.0.0.1:61614", "http://127.0.0.1:61614.evil.example", False),
+    ("evil.example:61614", "http://evil.example:61614", False),
+    ("127.0.0.1.evil.example", "http://127.0.0.1.evil.example", False),
+    ("192.168.0.7:61614", "http://192.168.0.7:61614", False),
+    ("localhost:61614", "null", False),
+]
+"""Host, Origin, and whether that is a client of this machine that names the broker's own address."""
+
+
+@pytest.mark.parametrize(("host", "origin", "accepted"), OWN_OR_NOT)
+def test_the_origin_of_the_broker_itself_is_accepted_on_a_loopback_address(
+    listener: WebSocketListener,
+    client: socket.socket,
+    host: str,
+    origin: str,
+    accepted: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    transport = listener.accept()
+    assert transport is not None
+    client.sendall(request_head("/", host, KEY, headers={"Origin": origin}))
+    refused = contextlib.nullcontext() if accepted else pytest.raises(ConnectionLostError)
+    with refused:
+        transport.do_handshake(ample())
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [origin in text and "--origin" in text for text in warned] == [True] * (not accepted)
+    transport.close()

@@ -1,1 +1,0 @@
-"""`stompy demo`: each feature of the library, shown on the embedded broker."""

@@ -1,0 +1,295 @@
+"""Small programs on the parts of stompy where threads meet, each with the fault that its exploration has to find.
+
+A program gets the module under test, as it is or with a fault planted. None of its waits may end by its limit: time
+stands still in the world unless all threads wait, so the clock at the end shows one that did.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from stompy.connection import dispatcher
+from stompy.deadline import Deadline
+from stompy.errors import ConnectionLostError, LimitExceededError, StompError
+from stompy.link import flow, receipts
+from stompy.link.settings import Limits
+from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
+from stompy.transport import memory
+from tests.simulation.world import Thread, current_world
+from tests.support.receipts import outcome_of
+
+LONG = 1000.0
+"""Seconds, as the limit of what must not need it."""
+
+LOST = ConnectionLostError("planted")
+
+
+def with_fault(module: ModuleType, old: str, new: str) -> ModuleType:
+    """Return a copy of a module in which a text that occurs once is another one."""
+    source = inspect.getsource(module)
+    assert source.count(old) == 1, f"{module.__name__} has {source.count(old)} times {old!r}"
+    copy = types.ModuleType(f"{module.__name__}_planted")
+    copy.__file__ = module.__file__
+    sys.modules[copy.__name__] = copy  # dataclasses and the world look there
+    exec(compile(source.replace(old, new), str(module.__file__), "exec"), vars(copy))
+    return copy
+
+
+def together(*functions: Callable[[], object]) -> None:
+    """Run functions side by side, and wait for all."""
+    threads = [Thread(function, f"call-{number}") for number, function in enumerate(functions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def flow_of(module: ModuleType, messages: int = 2) -> Any:
+    """Return flow control that pauses at so many messages."""
+    timer = HeartbeatTimer(Heartbeats(), current_world().now)
+    return module.FlowControl(Limits(max_inbox_messages=messages), timer)
+
+
+def receipts_of(module: ModuleType) -> tuple[Any, list[Callable[[], object]]]:
+    """Return the receipts of a link that is nothing else, and what the dispatcher would call."""
+    soon: list[Callable[[], object]] = []
+
+    def check_open() -> None:
+        raise LOST
+
+    link = SimpleNamespace(
+        receipt_timeout=LONG,
+        flow=flow_of(flow),
+        owner=SimpleNamespace(call_soon=soon.append),
+        check_open=check_open,
+    )
+    found = module.Receipts("r", link, limit=2)
+    return found, soon
+
+
+def confirmed_while_waited_for(module: ModuleType) -> None:
+    """A receipt resolves once, and wakes all that wait for it, whenever its RECEIPT is read."""
+    found, _ = receipts_of(module)
+    receipt = found.make()
+    found.register(receipt)
+    together(receipt.result, lambda: found.confirm(receipt.id))
+    assert (outcome_of(receipt), len(found)) == ("confirmed", 0)
+
+
+def confirmed_while_it_gets_a_callback(module: ModuleType) -> None:
+    """A callback is called once, whether the RECEIPT is read before or after it was added."""
+    found, soon = receipts_of(module)
+    receipt = found.make()
+    found.register(receipt)
+    called: list[object] = []
+    together(lambda: receipt.add_done_callback(called.append), lambda: found.confirm(receipt.id))
+    for call in soon:
+        call()
+    assert called == [receipt]
+
+
+def confirmed_while_the_link_ends(module: ModuleType) -> None:
+    """What is registered while the link ends is refused, or resolved by its end; nothing stays pending."""
+    found, _ = receipts_of(module)
+    first, second = found.make(), found.make()
+    found.register(first)
+
+    def send() -> None:
+        try:
+            found.register(second)
+        except (StompError, LimitExceededError):
+            return
+        try:
+            second.result()
+        except ConnectionLostError:
+            assert second.done()
+
+    together(send, lambda: found.fail_all(LOST), lambda: found.confirm(first.id))
+    assert first.done()
+    assert len(found) == 0
+
+
+def paused_and_resumed(module: ModuleType) -> None:
+    """Reading resumes when the inbox is half empty, whichever call took the message that made it so."""
+    control = flow_of(module)
+    messages = [SimpleNamespace(_counted=True, size=1) for _ in range(2)]
+    control.added(2, 2)
+    together(control.wait_while_paused, *(lambda message=message: control.taken(message) for message in messages))
+    assert (control.paused, control.waiting_messages) == (False, 0)
+
+
+def paused_and_held(module: ModuleType) -> None:
+    """Reading goes on for a caller that waits for a receipt, and at the end of the link."""
+    control = flow_of(module)
+    control.added(2, 2)
+    together(control.wait_while_paused, lambda: control.hold(control))
+    assert not control.paused
+    control.holders.discard(control)
+    together(control.wait_while_paused, control.disable)
+    assert not control.paused
+
+
+def queued_until_idle(module: ModuleType) -> None:
+    """Who waits until all callbacks have run goes on when they have."""
+    dispatched = module.Dispatcher("dispatcher")
+    ran: list[int] = []
+    dispatched.start()
+    dispatched.put(lambda: ran.append(1))
+    assert dispatched.wait_idle(Deadline(LONG))
+    assert ran == [1]
+    dispatched.stop()
+    assert dispatched.join_until(Deadline(LONG))
+
+
+def queued_while_it_stops(module: ModuleType) -> None:
+    """What `put` accepted runs, and nothing else."""
+    dispatched = module.Dispatcher("dispatcher")
+    ran: list[int] = []
+    accepted: list[bool] = []
+    dispatched.start()
+    together(lambda: accepted.append(dispatched.put(lambda: ran.append(1))), dispatched.stop)
+    assert dispatched.join_until(Deadline(LONG))
+    assert [bool(ran)] == accepted
+
+
+def written_and_read(module: ModuleType) -> None:
+    """A pipe of one byte hands on each byte, and its end, to a reader that is as fast or slow as it likes."""
+    ours, theirs = module.memory_pair(1)
+    got: deque[bytes] = deque()
+
+    def read() -> None:
+        while data := theirs.recv(Deadline(LONG)):
+            got.append(data)
+
+    def write() -> None:
+        ours.sendall(b"ab", LONG)
+        ours.shutdown_write()
+
+    together(read, write)
+    assert b"".join(got) == b"ab"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A program, the module that it tries, and faults: texts of the module, and what stands in their place."""
+
+    program: Callable[[ModuleType], None]
+    module: ModuleType
+    faults: dict[str, tuple[str, str]]
+
+
+PIECES = [
+    Piece(
+        confirmed_while_waited_for,
+        receipts,
+        {
+            "the event is not set": (
+                "            self._callbacks = None\n        if event is not None:\n            event.set()",
+                "            self._callbacks = None",
+            ),
+            "looked at outside of its lock": (
+                "            with self._lock:\n                if self._resolved:\n                    return\n"
+                "                if self._event is None:",
+                "            if self._resolved:\n                return\n            with self._lock:\n"
+                "                if self._event is None:",
+            ),
+        },
+    ),
+    Piece(
+        confirmed_while_it_gets_a_callback,
+        receipts,
+        {
+            "looked at outside of its lock": (
+                "        with self._lock:\n            if not self._resolved:\n                self._callbacks",
+                "        if not self._resolved:\n            with self._lock:\n                self._callbacks",
+            ),
+        },
+    ),
+    Piece(
+        confirmed_while_the_link_ends,
+        receipts,
+        {
+            "registered after the end": ("            if self._closed:\n                self._link.check_open()\n", ""),
+            "closed after the list is taken": (
+                "        with self._lock:\n            self._closed = True\n            left",
+                "        with self._lock:\n            left",
+            ),
+        },
+    ),
+    Piece(
+        paused_and_resumed,
+        flow,
+        {
+            "nobody wakes the reader": (
+                "        if self.paused and not self._blocked():\n            self._condition.notify_all()",
+                "",
+            ),
+            "looked at outside of its lock": (
+                "        with self._condition:\n            if not message._counted:",
+                "        if self._above_limit or self.paused:\n            self._messages -= 1\n"
+                "            message._counted = False\n            return\n"
+                "        with self._condition:\n            if not message._counted:",
+            ),
+        },
+    ),
+    Piece(
+        paused_and_held,
+        flow,
+        {
+            "a holder does not wake the reader": (
+                "            self.holders.add(holder)\n            self._condition.notify_all()",
+                "            self.holders.add(holder)",
+            ),
+            "the end does not wake the reader": (
+                "            self._disabled = True\n            self._condition.notify_all()",
+                "            self._disabled = True",
+            ),
+        },
+    ),
+    Piece(
+        queued_until_idle,
+        dispatcher,
+        {
+            "who waits is not woken": (
+                "                if not self._jobs:\n                    self._condition.notify_all()\n",
+                "                if not self._jobs:\n",
+            ),
+            "a job wakes nobody": (
+                "            self._jobs.append(job)\n            self._condition.notify()",
+                "            self._jobs.append(job)",
+            ),
+        },
+    ),
+    Piece(
+        queued_while_it_stops,
+        dispatcher,
+        {
+            "stop wakes nobody": (
+                "            self._stopping = True\n            self._condition.notify_all()",
+                "            self._stopping = True",
+            ),
+            "accepted after the end": ("            if self._stopping:\n                return False\n", ""),
+        },
+    ),
+    Piece(
+        written_and_read,
+        memory,
+        {
+            "who reads does not wake who writes": (
+                "            del self._buffer[:RECV_SIZE]\n            self._changed.notify_all()",
+                "            del self._buffer[:RECV_SIZE]",
+            ),
+            "the end wakes nobody": (
+                "            self._write_closed = True\n            self._changed.notify_all()",
+                "            self._write_closed = True",
+            ),
+        },
+    ),
+]
