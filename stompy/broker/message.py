@@ -154,6 +154,7 @@ class MessageHead:
             target=destination,
             options=options,
             body_size=self.body_size,
+            length=self.length,
         )
 
     def _split(self) -> Headers:

@@ -419,7 +419,7 @@ class BrokerPublisher:
     def take_out(
         self,
         name: str,
-        wanted: Callable[[Item], bool] = lambda item: True,
+        wanted: Callable[[Item], bool],
         then: Callable[[Item], FanOut | None] = lambda item: None,
     ) -> Taken:
         """Take out messages that wait in a queue now, piece by piece.

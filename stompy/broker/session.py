@@ -279,7 +279,7 @@ class ClientSession:
 
     def _goes_on(self) -> bool:
         """Whether the next frame is processed in this turn."""
-        return not (self._state.ended or self._protocol.error is not None or self._router.piece_done)
+        return not (self._is_over() or self._router.piece_done)
 
     def _is_over(self) -> bool:
         return self._state.ended or self._protocol.error is not None

@@ -7,7 +7,7 @@ import pytest
 from stompy.broker.message import Item, StoredMessage
 from stompy.errors import LocalProtocolError
 from stompy.frames.frame import Frame
-from stompy.frames.grammar import Version, grammar_of
+from stompy.frames.grammar import Grammar, Version, grammar_of
 from tests.broker.conftest import a_message
 
 V1_0, V1_1, V1_2 = (grammar_of(version) for version in (Version.V1_0, Version.V1_1, Version.V1_2))
@@ -42,6 +42,13 @@ def test_headers_of_the_send_alone_are_not_passed_on() -> None:
     own = ("message-id", "subscription", "ack", "redelivered", "receipt", "transaction", "content-length")
     frame = Frame("SEND", [("destination", "/q"), *((name, "1") for name in own), ("kept", "a"), ("kept", "b")], b"x")
     assert StoredMessage.of(frame, V1_2).head(V1_2) == b"destination:/q\nkept:a\nkept:b\ncontent-length:1\n\n"
+
+
+@pytest.mark.parametrize("grammar", [V1_1, V1_2])
+def test_a_moved_copy_has_a_content_length_only_if_the_original_has(grammar: Grammar) -> None:
+    for length in (False, True):
+        original = Message([], destination="/queue/a", body=b"x", grammar=V1_1, length=length)
+        assert (b"content-length" in original.moved("/queue/b", ()).head(grammar)) is length
 
 
 def test_a_moved_copy_replaces_headers_of_the_same_name() -> None:
