@@ -380,7 +380,7 @@ class _QueryClaim(DaemonThread):
         try:
             self._claim.begin(0)
         except BaseException:
-            self._claim.withdraw()
+            self._claim.release()
             raise
         self.check = self._claim.check
         self.start()

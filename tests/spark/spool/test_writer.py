@@ -34,6 +34,13 @@ class Overtaken(LocalFiles):
         super().write(name, data)
 
 
+class Worn(LocalFiles):
+    """Removes nothing any more."""
+
+    def remove(self, name: str) -> None:
+        raise SpoolError("it can no longer be written", path=name)
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> LocalFiles:
     return spool_files(tmp_path / "spool")
@@ -310,6 +317,15 @@ def test_one_that_cannot_open_the_spool_leaves_its_predecessors_claim_in_force(f
     with pytest.raises(SpoolDataLossError):
         spool_writer(files)
     assert ids_in(files) == [f"id-{number}" for number in (*range(10), *range(20, 30))]
+
+
+def test_a_claim_that_cannot_be_withdrawn_does_not_keep_the_lock(files: LocalFiles) -> None:
+    settled(files, 10, 10, 10).close()
+    os.unlink(files.path(segment_names(files)[1]))
+    with pytest.raises(SpoolError, match="no longer"):
+        spool_writer(Worn(files.path("")))
+    with pytest.raises(SpoolDataLoss):  # not `SpoolBusy`
+        spool_writer(files, patience=ClaimTimeouts(wait=0.1, frozen=60.0))
 
 
 @pytest.mark.parametrize("claims_ago", [1, 2])
