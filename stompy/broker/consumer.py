@@ -170,14 +170,10 @@ class Consumer:
             message = item.message
             if item.named is not None or item.deliveries:
                 break
-            shared = message.shared
-            if shared.grammar is grammar:
-                head = shared.data
-            else:
-                try:
-                    head = message.head(grammar)
-                except LocalProtocolError:
-                    break
+            try:
+                head = message.shared.encoded(grammar, message.body)
+            except LocalProtocolError:
+                break
             item.named = self.key, number
             item.deliveries = 1
             delivery = OutgoingMessage(lead % ((number, number, head) if self._two_ids else (number, head)), item, self)
