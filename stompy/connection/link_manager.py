@@ -107,6 +107,7 @@ class LinkManager:
         """Of the last session that was opened."""
         self._end_reason: StompError | None = None
         self._thread: ReconnectThread | None = None
+        self._leaving: list[Link] = []
         self._generation = 0
         self._failures = 0
         self._published = 0.0
@@ -303,6 +304,8 @@ class LinkManager:
             if self._link is not None:
                 self.reconnects += 1
                 self._ended_links = self._ended_links.with_link(self._link)
+                # Their readers may be on their way out, and whoever closes the connection waits for all threads.
+                self._leaving = [each for each in (*self._leaving, self._link) if not each.join(Deadline(0))]
             self._link, self._down, self.ready = link, False, link
             self._published, self._frames_before = time.monotonic(), link.frames_in
             self._changed.notify_all()
@@ -434,5 +437,6 @@ class LinkManager:
 
     def join(self, deadline: Deadline) -> bool:
         """Wait for the threads to end; return whether they have."""
-        link_ended = self._link is None or self._link.join(deadline)
-        return (self._thread is None or self._thread.join_until(deadline)) and link_ended
+        threads = [*self._leaving] if self._link is None else [*self._leaving, self._link]
+        links_ended = [link.join(deadline) for link in threads]
+        return (self._thread is None or self._thread.join_until(deadline)) and all(links_ended)

@@ -33,6 +33,33 @@ def test_disconnect_ends_a_handshake_that_nobody_answers(sessions: Sessions) -> 
     assert supervising(conn) == []
 
 
+def test_disconnect_waits_for_the_readers_of_sessions_that_were_replaced(
+    sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean_up, go_on = Link.clean_up, threading.Event()
+    lingering: list[Link] = []
+
+    def linger(link: Link) -> None:
+        clean_up(link)
+        if len(lingering) < 2:
+            lingering.append(link)
+            assert go_on.wait(3 * SOON)
+
+    monkeypatch.setattr(Link, "clean_up", linger)
+    conn, peer = sessions.connect()
+    for _ in range(2):
+        peer.close()
+        peer = sessions.next()
+        until(lambda: conn.stats().reconnects == len(lingering))
+    leaving = calling(conn.disconnect)
+    peer.expect_disconnect()
+    leaving.until_blocked()
+    go_on.set()
+    leaving.result()
+    name = f"stompy-{conn._links._name}"
+    assert [one.name for one in threading.enumerate() if one.name.startswith(name)] == []
+
+
 def test_disconnect_ends_a_replay_that_nobody_answers(sessions: Sessions, calling: Calling) -> None:
     conn, first = sessions.connect(timeouts=stompy.Timeouts(receipt=1000.0, close=1000.0))
     subscribing = calling(lambda: conn.subscribe("/queue/a"))
