@@ -511,20 +511,14 @@ class BrokerPublisher:
     def drop_transient(self) -> None:
         """Forget the messages that are not to outlive a restart."""
         queues = [*self._topology.queues.values(), *(feed.queue for feed in self._topology.durables.values())]
-        self._schedule.keep(self._survives)
-        self._soon(self._drop_transient(queues), PIECE)
-
-    def _drop_transient(self, queues: Iterable[Queue]) -> Steps:
         for queue in queues:
             for item in queue.items():
                 if not self._survives(item.message):
                     queue.remove(item)
                 elif self._settings.profile.restored_as_redelivered:
                     item.deliveries = max(1, item.deliveries)
-                self._work.left -= queue.cost
-                if self._work.left <= 0:
-                    yield
             self._dirty[queue] = None
+        self._schedule.keep(self._survives)
 
     def _survives(self, message: StoredMessage) -> bool:
         persistent = message.options.persistent

@@ -219,13 +219,6 @@ def expire(broker: Broker, draw: random.Random) -> None:
     until(lambda: broker.depth("/queue/a") == 0 and broker.depth("/queue/b") == MANY)
 
 
-def restart(broker: Broker, draw: random.Random) -> None:
-    fill(broker, "/queue/a", 8 * MANY, persistent=False)
-    fill(broker, "/queue/a", persistent=True)
-    broker.restart()
-    assert broker.depth("/queue/a") == MANY
-
-
 REQUESTS: tuple[Callable[[Broker, random.Random], None], ...] = (
     browse,
     select,
@@ -239,7 +232,6 @@ REQUESTS: tuple[Callable[[Broker, random.Random], None], ...] = (
     leave,
     pattern,
     expire,
-    restart,
 )
 
 
