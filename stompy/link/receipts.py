@@ -166,10 +166,11 @@ class Receipt(Future[None]):
         return self._error
 
     def _await(self, timeout: float | Default | None) -> None:
-        seconds = given(timeout, self._link.receipt_timeout)
-        check_seconds(seconds)
+        if timeout is not DEFAULT:
+            check_seconds(timeout)
         if self._resolved:
             return
+        seconds = given(timeout, self._link.receipt_timeout)
         deadline = Deadline(seconds)
         if self._before_wait is not None:
             self._before_wait(deadline.remaining())

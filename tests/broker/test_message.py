@@ -47,7 +47,7 @@ def test_headers_of_the_send_alone_are_not_passed_on() -> None:
 @pytest.mark.parametrize("grammar", [V1_1, V1_2])
 def test_a_moved_copy_has_a_content_length_only_if_the_original_has(grammar: Grammar) -> None:
     for length in (False, True):
-        original = Message([], destination="/queue/a", body=b"x", grammar=V1_1, length=length)
+        original = StoredMessage([], destination="/queue/a", body=b"x", grammar=V1_1, length=length)
         assert (b"content-length" in original.moved("/queue/b", ()).head(grammar)) is length
 
 

@@ -33,7 +33,7 @@ def test_disconnect_ends_a_handshake_that_nobody_answers(sessions: Sessions) -> 
     assert supervising(conn) == []
 
 
-def test_disconnect_waits_for_the_readers_of_sessions_that_were_replaced(
+def test_closing_waits_for_the_readers_of_sessions_that_were_replaced(
     sessions: Sessions, calling: Calling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clean_up, go_on = Link.clean_up, threading.Event()
@@ -51,7 +51,7 @@ def test_disconnect_waits_for_the_readers_of_sessions_that_were_replaced(
         peer.close()
         peer = sessions.next()
         until(lambda: conn.stats().reconnects == len(lingering))
-    leaving = calling(conn.disconnect)
+    leaving = calling(conn.close)
     peer.expect_disconnect()
     leaving.until_blocked()
     go_on.set()

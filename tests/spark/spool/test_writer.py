@@ -324,7 +324,7 @@ def test_a_claim_that_cannot_be_withdrawn_does_not_keep_the_lock(files: LocalFil
     os.unlink(files.path(segment_names(files)[1]))
     with pytest.raises(SpoolError, match="no longer"):
         spool_writer(Worn(files.path("")))
-    with pytest.raises(SpoolDataLoss):  # not `SpoolBusy`
+    with pytest.raises(SpoolDataLossError):  # not `SpoolBusyError`
         spool_writer(files, patience=ClaimTimeouts(wait=0.1, frozen=60.0))
 
 
