@@ -70,9 +70,8 @@ class Acker:
             extra = b"" if handle is None else handle._line
             # Checked again with the write lock: another thread may have ended the subscription since, and some brokers
             # end the session at an ACK that comes after its UNSUBSCRIBE.
-            link.writer.write(
-                b"%b%b\n\0" % (head, extra), receipt=handle, check=message._check_subscribed, on_written=written
-            )
+            check = message._delivery.check_subscribed
+            link.writer.write(b"%b%b\n\0" % (head, extra), receipt=handle, check=check, on_written=written)
             if handle is not None:
                 self.failed.watch(handle)
             return handle
@@ -124,7 +123,7 @@ class Acker:
         head, alone = _head(message, command), False
         if transaction or command == "NACK" or message._unsubscribed:
             dialect = link.dialect
-            message._check_subscribed()
+            message._delivery.check_subscribed()
             if transaction:
                 dialect.check_transacted(command)
             if command == "NACK":

@@ -113,6 +113,16 @@ class Delivery:
         self._delivered += 1
         return self._delivered
 
+    def check_subscribed(self) -> None:
+        """Check that the broker still takes an ACK or NACK of these messages.
+
+        Raises:
+            AckError: the subscription has ended.
+        """
+        source = self.source
+        if source is not None and source._unsubscribing and not self.link.dialect.ack_after_unsubscribe:
+            raise AckError("the subscription of this message has ended; the broker will deliver it again")
+
     def covered(self, order: int) -> str | None:
         """Return the command of a cumulative ACK or NACK for this message or a later one, or `None`."""
         return self._command if order <= self._covered else None
@@ -137,7 +147,9 @@ class Delivery:
             try:
                 frames = [shared.popleft() for _ in range(len(shared))]
                 if frames:
-                    self.link.writer.write(frames, frames=len(frames))
+                    self.link.writer.write(frames, frames=len(frames), check=self.check_subscribed)
+            except AckError:
+                pass  # the broker delivers all of them again
             finally:
                 self._writing.release()
 
@@ -255,15 +267,6 @@ class Message:
         """Whether its subscription has ended."""
         source = self._delivery.source
         return source is not None and source._unsubscribing
-
-    def _check_subscribed(self) -> None:
-        """Check that the broker still takes an ACK or NACK of it.
-
-        Raises:
-            AckError: the subscription has ended.
-        """
-        if self._unsubscribed and not self._link.dialect.ack_after_unsubscribe:
-            raise AckError("the subscription of this message has ended; the broker will deliver it again")
 
     @property
     def _is_first(self) -> bool:

@@ -335,3 +335,24 @@ def test_an_acknowledgement_of_the_draft_counts_its_body_as_every_frame_there(
     else:
         message.ack()
     assert talk.peer.expect("ACK").headers["content-length"] == "0"
+
+
+def test_an_ack_that_had_to_wait_is_not_written_if_its_subscription_was_closed_meanwhile(
+    talking: Talking, calling: Calling
+) -> None:
+    talk = talking(server=ACTIVEMQ)
+    subscription = talk.subscribe("/queue/a", ack="client-individual")
+    talk.peer.raw(talk.peer.message(subscription=subscription.id, ack="1"))
+    message = subscription.receive(timeout=WITHIN)
+    sending = calling(lambda: talk.conn.send("/queue/b", bytes(20_000_000)))
+    sending.until_blocked()  # as the peer does not read
+    waiting = [calling(message.ack), calling(subscription.close)]
+    for call in waiting:
+        call.until_blocked()
+    talk.peer.expect("SEND")
+    sending.result()
+    talk.peer.expect_and_confirm("UNSUBSCRIBE")
+    waiting[1].result()
+    with pytest.raises(AckError, match="has ended"):
+        waiting[0].result()
+    assert talk.peer.quiet()
