@@ -76,9 +76,9 @@ VICTIM = textwrap.dedent(
     elif step == "W4 behind the fence":
         wrap(Claim, "check", after=term)
     elif step == "W5 before the ack":
-        wrap(Message, "ack", before=term)
+        wrap(Message, "ack_async", before=term)
     elif step == "W5 behind the ack":
-        wrap(Message, "ack", after=term)
+        wrap(Message, "ack_async", after=term)
     elif step == "W6 at the receipt":
         wrap(SpoolWriter, "confirm", before=term)
 
