@@ -21,6 +21,8 @@ T = TypeVar("T")
 def ack_headers(command: str, message: Lookup, version: Version) -> dict[str, str]:
     """Return the headers of an ACK or NACK that identify the message.
 
+    In 1.0 they name the subscription, too, if the broker did.
+
     Args:
         command: `"ACK"` or `"NACK"`.
         message: looks up a header of the MESSAGE.
@@ -35,7 +37,12 @@ def ack_headers(command: str, message: Lookup, version: Version) -> dict[str, st
         return {"id": _value(message, "ack")}
     if version is Version.V1_1:
         return {"message-id": _value(message, "message-id"), "subscription": _value(message, "subscription")}
-    return {"message-id": _value(message, "message-id")}
+    headers = {"message-id": _value(message, "message-id")}
+    subscription = message("subscription")
+    if version is Version.V1_0 and subscription is not None:
+        # Not in 1.0's text, but else ActiveMQ takes the first subscription that knows the id, even if it has ended.
+        headers["subscription"] = subscription
+    return headers
 
 
 def _value(message: Lookup, name: str) -> str:

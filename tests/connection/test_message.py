@@ -57,7 +57,7 @@ def test_json_is_read(talking: Talking) -> None:
 @pytest.mark.parametrize(
     ("version", "headers"),
     [
-        ("1.0", {"message-id": "m-7"}),
+        ("1.0", {"message-id": "m-7", "subscription": "1"}),
         ("1.1", {"message-id": "m-7", "subscription": "1"}),
         ("1.2", {"id": "a-9"}),
     ],

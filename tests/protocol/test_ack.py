@@ -27,7 +27,7 @@ def tokens(entries: list[Entry[str]]) -> list[str]:
     ("version", "headers"),
     [
         (DRAFT, {"message-id": "m-7"}),
-        (V1_0, {"message-id": "m-7"}),
+        (V1_0, {"message-id": "m-7", "subscription": "s"}),
         (V1_1, {"message-id": "m-7", "subscription": "s"}),
         (V1_2, {"id": "a-9"}),
     ],
@@ -36,6 +36,10 @@ def test_an_ack_names_the_message_as_the_version_wants(version: Version, headers
     assert ack_headers("ACK", MESSAGE.get, version) == headers
     if version in MODERN:
         assert ack_headers("NACK", MESSAGE.get, version) == headers
+
+
+def test_in_1_0_an_ack_names_the_subscription_only_if_the_message_does() -> None:
+    assert ack_headers("ACK", {"message-id": "m-7"}.get, V1_0) == {"message-id": "m-7"}
 
 
 @pytest.mark.requirement("ACK-14", "D10-18")
@@ -48,7 +52,8 @@ def test_there_is_no_nack_in_1_0(version: Version) -> None:
 @pytest.mark.requirement("ACK-09", "ACK-10", "ACK-11")
 @pytest.mark.parametrize("version", ALL, ids=str)
 def test_a_message_without_the_header_that_names_it_cannot_be_acknowledged(version: Version) -> None:
-    for name in ack_headers("ACK", MESSAGE.get, version):
+    required = ack_headers("ACK", MESSAGE.get, version).keys() - ({"subscription"} if version is V1_0 else set())
+    for name in required:
         source = {"id": "ack", "message-id": "message-id", "subscription": "subscription"}[name]
         rest = {key: value for key, value in MESSAGE.items() if key != source}
         with pytest.raises(LocalProtocolError, match=f"no '{source}' header"):
