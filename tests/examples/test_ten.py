@@ -11,7 +11,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,10 +86,10 @@ def nothing_left(broker: Broker) -> bool:
     return not any(depth.ready or depth.unacked for depth in depths)
 
 
-def fed(url: str, queue: str) -> None:
-    with stompy.connect(url) as conn:
-        for line in LINES:
-            conn.send(queue, line, confirm=True)
+def fed(url: str, queue: str, first: int = 0, **options: Any) -> None:
+    with stompy.connect(url, **options) as conn:
+        for number in range(first, first + len(LINES)):
+            conn.send(queue, f"line {number}", confirm=True)
 
 
 def points(name: str, most: int) -> Iterator[int]:
@@ -101,16 +103,21 @@ def runs(tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
     return Runs(tmp_path, request.param)
 
 
-def consumed(runs: Runs, name: str, broker: Broker, *arguments: str) -> None:
-    """Run a consumer, killed again and again, until nothing is left; check that it has printed everything."""
+def consumed(runs: Runs, name: str, broker: Broker, feed: Callable[[int], None], *arguments: str) -> None:
+    """Run a consumer, killed again and again while `feed` keeps it busy; check that it has printed everything."""
+    sent = 0
     for point in points(name, 2 * len(LINES)):
+        if nothing_left(broker):
+            feed(sent)
+            sent += len(LINES)
         runs.start(*arguments, kill_at=point, url=broker.url)
         runs.wait(lambda: nothing_left(broker))
     runs.start(*arguments, url=broker.url)
     runs.wait(lambda: nothing_left(broker))
     assert runs.kills
     # `print` writes the end of a line by itself, so those of two threads may stand in one line.
-    assert set(LINES) - set(re.findall(r"line \d+", "\n".join(runs.printed))) == set()
+    printed = re.findall(r"line (\d+)", "\n".join(runs.printed))
+    assert set(range(sent)) - set(map(int, printed)) == set()
 
 
 @pytest.mark.parametrize("name", TEN)
@@ -127,8 +134,7 @@ def test_each_is_short(name: str) -> None:
 )
 def test_a_killed_consumer_loses_nothing(runs: Runs, queue: str) -> None:
     with Broker(on_frame=runs.hook) as broker:
-        fed(broker.url, queue)
-        consumed(runs, queue, broker, broker.url)
+        consumed(runs, queue, broker, partial(fed, broker.url, queue), broker.url)
 
 
 @pytest.mark.parametrize("runs", ["iteration"], indirect=True)
@@ -162,10 +168,8 @@ def test_a_killed_consumer_over_tls_with_a_dead_broker_loses_nothing(runs: Runs,
     with reserved_port() as dead, Broker(tls=tls, on_frame=runs.hook) as broker:
         port = broker.url.rpartition(":")[2]
         url = f"stomp+ssl://localhost:{port}"
-        with stompy.connect(url, tls=stompy.Tls(ca=Path(certificates.ca))) as conn:
-            for line in LINES:
-                conn.send("/queue/lines", line, confirm=True)
-        consumed(runs, "tls", broker, certificates.ca, str(dead), port)
+        feed = partial(fed, url, "/queue/lines", tls=stompy.Tls(ca=Path(certificates.ca)))
+        consumed(runs, "tls", broker, feed, certificates.ca, str(dead), port)
 
 
 @pytest.mark.parametrize("runs", ["script"], indirect=True)
