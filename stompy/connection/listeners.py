@@ -58,7 +58,7 @@ class DisconnectedEvent(ConnectionEvent):
     """A session has ended.
 
     Attributes:
-        reason: `None` if `disconnect` ended it.
+        reason: `None` if `close` ended it.
     """
 
     reason: StompError | None
@@ -103,7 +103,7 @@ class ClosedEvent(ConnectionEvent):
 
     Attributes:
         reason: the error of the last reconnect attempt or, without a reconnect policy, of the session; `None` if
-            `disconnect` or the exit of the program closed the connection.
+            `close` or the exit of the program closed the connection.
     """
 
     reason: StompError | None
@@ -113,7 +113,7 @@ class Listener:
     """Base class of listeners: override the methods you need.
 
     Methods run on the connection's dispatcher thread, one at a time, in the order the listeners were added. They may
-    call anything, including `send`, `subscribe`, `ack` and `disconnect`. Exceptions they raise are logged and ignored.
+    call anything, including `send`, `subscribe`, `ack` and `close`. Exceptions they raise are logged and ignored.
     """
 
     def on_connected(self, event: ConnectedEvent) -> None:

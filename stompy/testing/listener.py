@@ -47,7 +47,7 @@ class Event:
         error: of `handler_error`: what the handler raised.
         attempt: of `reconnecting`.
         delay: of `reconnecting`, in seconds.
-        reason: of `disconnected`, `reconnecting` and `closed`; `None` also where `disconnect` ended the session.
+        reason: of `disconnected`, `reconnecting` and `closed`; `None` also where `close` ended the session.
     """
 
     name: EventName
