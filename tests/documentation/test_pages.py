@@ -21,6 +21,7 @@ PAGES = sorted(
         TOP / "README.md",
         *(TOP / "docs").glob("*.md"),
         *(TOP / "docs").glob("recipes/*.md"),
+        *(TOP / "docs").glob("how-to/log*.md"),
         *(TOP / "docs").glob("how-to/move-*.md"),
     ]
     if blocks(page := path.relative_to(TOP).as_posix(), "console") and "spark" not in page
