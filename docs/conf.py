@@ -22,6 +22,7 @@ html_theme = "furo"
 html_title = f"stompy {release}"
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_copy_source = False
 html_theme_options = {
     "light_css_variables": {
