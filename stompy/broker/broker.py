@@ -107,7 +107,10 @@ class Broker(Management):
         ws: take STOMP over WebSocket too: `True` on the same port, where the first bytes of a client decide, or a port
             of its own; 0 takes a free one. With `tls`, `wss://`.
         origins: whose web pages may connect by WebSocket, such as `"http://localhost:3000"`; `"*"` means all, and
-            `"null"` those from files. None by default: clients that are not browsers need none.
+            `"null"` those from files. None by default: clients that are not browsers need none, and neither do the
+            pages of `serve`.
+        serve: a folder of files for browsers, which get them where they connect by WebSocket: so a page has the right
+            origin. Everybody who can connect can read all of it.
         console: serve a web page that shows the broker and manages it, on this machine alone, on this port; `True` and
             0 take a free one. See `console_url`.
         versions: the versions to speak, as `Version` or text.
@@ -139,6 +142,7 @@ class Broker(Management):
         unix_mode: int = 0o600,
         ws: bool | int = False,
         origins: Sequence[str] = (),
+        serve: str | os.PathLike[str] | None = None,
         console: bool | int = False,
         versions: Sequence[Version | str] = NEGOTIABLE,
         users: Mapping[str, User | str] | None = None,
@@ -180,6 +184,7 @@ class Broker(Management):
                 ws=ws is True,
                 ws_port=None if isinstance(ws, bool) else ws,
                 origins=origins,
+                serve=serve,
                 versions=self._settings.versions,
                 guarded=known is not None,
             )

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import mimetypes
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.frames.grammar import Version
@@ -15,6 +19,7 @@ from stompy.protocol.subprotocols import subprotocols
 from stompy.transport.address import PLAIN, TLS, WS, WSS, host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.unix import UnixListener
+from stompy.transport.websocket.handshake import END, HandshakeRefused, parse_head
 
 if TYPE_CHECKING:
     import ssl
@@ -47,6 +52,7 @@ class Places:
     ws: bool
     ws_port: int | None
     origins: Sequence[str]
+    serve: str | os.PathLike[str] | None
     versions: Sequence[Version]
     guarded: bool
 
@@ -64,6 +70,33 @@ class Places:
             )
         if self.origins and not web:
             raise ConfigurationError("origins are for WebSocket: set ws too")
+        if self.serve is not None and not web:
+            raise ConfigurationError("the pages of serve connect by WebSocket: set ws too")
+        if self.serve is not None and not Path(self.serve).is_dir():
+            raise ConfigurationError(f"serve must be a folder, not {self.serve!r}")
+
+
+def _respond(folder: Path, head: bytes) -> bytes | None:
+    """Return the response to a browser: a file of the folder; `None` to a request for a WebSocket.
+
+    Raises:
+        HandshakeRefused: there is no such file in the folder, or the request is malformed.
+    """
+    target, headers = parse_head(head)
+    if "upgrade" in headers:
+        return None
+    try:
+        path = (folder / unquote(target.partition("?")[0]).lstrip("/")).resolve()  # follows links, and `..`
+        path = path / "index.html" if path.is_dir() else path
+        body = path.read_bytes() if path.is_relative_to(folder) else None
+    except (OSError, ValueError):
+        body = None
+    if body is None:
+        raise HandshakeRefused(404, "there is no such file in the folder of the broker's pages")
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    lines = ["HTTP/1.1 200 OK", f"Content-Type: {kind}{'; charset=utf-8' if kind.startswith('text/') else ''}"]
+    lines += ["Cache-Control: no-store", "Connection: close", "X-Content-Type-Options: nosniff"]
+    return "\r\n".join([*lines, f"Content-Length: {len(body)}"]).encode("ascii") + END + body
 
 
 def _is_origin(origin: object) -> bool:
@@ -134,7 +167,13 @@ class Listening:
     def _web(self, listener: TcpListener | TlsListener) -> Listener:
         from stompy.transport.websocket.endpoints import WebSocketListener
 
-        return WebSocketListener(listener, subprotocols=subprotocols(self._places.versions), admits=self._admits)
+        folder = self._places.serve
+        return WebSocketListener(
+            listener,
+            subprotocols=subprotocols(self._places.versions),
+            admits=self._admits,
+            respond=None if folder is None else partial(_respond, Path(folder).resolve()),
+        )
 
     def _admits(self, origin: str) -> bool:
         """Whether a page of this origin may connect: browsers ask nobody else."""

@@ -100,6 +100,11 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "(default: none)",
     )
     group.add_argument(
+        "--serve",
+        metavar="FOLDER",
+        help="serve the files of FOLDER to browsers where they connect by WebSocket, so that its pages may connect",
+    )
+    group.add_argument(
         "--ready-file",
         metavar="FILE",
         type=Path,
@@ -156,6 +161,7 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         unix_mode=arguments.unix_mode,
         ws=arguments.ws if arguments.ws_port is None else arguments.ws_port,
         origins=arguments.origin,
+        serve=arguments.serve,
         users=_users(arguments),
         like=arguments.like,
         console=arguments.console and arguments.console_port,
@@ -171,6 +177,8 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
             say(broker.url)
             if arguments.ws or arguments.ws_port is not None:
                 say(broker.ws_url)
+            if arguments.serve:
+                report(f"pages: {broker.ws_url.replace('ws', 'http', 1)}")
             if arguments.console:
                 report(f"console: {broker.console_url}")
             report("for development: everything is in memory and lost at the end; Ctrl-C stops it")

@@ -76,7 +76,7 @@ class Console:
         self._port = listener.address[1]
         site = Site(self._port, self._token)
         self._listener = WebSocketListener(
-            listener, subprotocols=self._subprotocols, admits=lambda origin: True, respond=site.respond
+            listener, subprotocols=self._subprotocols, admits=lambda origin: True, respond=site.respond, streams=False
         )
         self._acceptor.start([self._listener])
 

@@ -166,7 +166,8 @@ class WebSocketListener:
         subprotocols: that a client may choose from, the preferred one first.
         admits: whether a page of this origin may connect; clients that are no browsers have none.
         respond: given the head of a request, returns a whole response, or `None` where it is one for a WebSocket; it
-            may raise `HandshakeRefused`. With it, clients that do not speak HTTP are refused.
+            may raise `HandshakeRefused`.
+        streams: whether clients that do not speak HTTP are accepted.
     """
 
     def __init__(
@@ -176,11 +177,13 @@ class WebSocketListener:
         subprotocols: Sequence[str],
         admits: Callable[[str], bool],
         respond: Callable[[bytes], bytes | None] | None = None,
+        streams: bool = True,
     ) -> None:
         self._listener = listener
         self._subprotocols = subprotocols
         self._admits = admits
         self._respond = respond
+        self._streams = streams
 
     @property
     def address(self) -> tuple[str, int] | str:
@@ -193,7 +196,11 @@ class WebSocketListener:
         if underlying is None:
             return None
         return AcceptedTransport(
-            underlying, subprotocols=self._subprotocols, admits=self._admits, respond=self._respond
+            underlying,
+            subprotocols=self._subprotocols,
+            admits=self._admits,
+            respond=self._respond,
+            streams=self._streams,
         )
 
     def close(self) -> None:
@@ -212,6 +219,7 @@ class AcceptedTransport:
         subprotocols: as for `WebSocketListener`.
         admits: as for `WebSocketListener`.
         respond: as for `WebSocketListener`.
+        streams: as for `WebSocketListener`.
     """
 
     def __init__(
@@ -221,11 +229,13 @@ class AcceptedTransport:
         subprotocols: Sequence[str],
         admits: Callable[[str], bool],
         respond: Callable[[bytes], bytes | None] | None,
+        streams: bool,
     ) -> None:
         self._underlying = underlying
         self._subprotocols = subprotocols
         self._admits = admits
         self._respond = respond
+        self._streams = streams
         self._start = b""
         self._chosen: UnderlyingTransport | WebSocketTransport | None = None
         self._decided = threading.Event()  # also set at the end
@@ -263,7 +273,7 @@ class AcceptedTransport:
             if self._refused:
                 continue  # unread bytes could destroy the response
             self._start += data
-            if self._respond is not None or _START.startswith(self._start[: len(_START)]):
+            if not self._streams or _START.startswith(self._start[: len(_START)]):
                 self._try_upgrade()
             else:
                 self._choose(self._underlying)
