@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import inspect
 import re
@@ -102,3 +103,18 @@ def test_links_lead_somewhere(page: str) -> None:
     """Those of `docs/` are checked when it is built."""
     for link in re.findall(r"\]\(([^)#:]+)\)", (TOP / page).read_text(encoding="utf-8")):
         assert (TOP / Path(page).parent / link).exists(), link
+
+
+def commands_of(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
+    """Yield the names of the commands that do something, such as `stompy spark archive`."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if parser.get_default("run") is not None:
+        yield name
+    for action in below:
+        for word, each in action.choices.items():
+            yield from commands_of(each, f"{name} {word}")
+
+
+def test_the_reference_has_every_command() -> None:
+    page = (TOP / "docs/reference/cli.md").read_text(encoding="utf-8")
+    assert [name for name in commands_of(build_parser(), "stompy") if f"`{name}" not in page] == []
