@@ -171,9 +171,22 @@ def user_headers(headers: Mapping[str, object] | None) -> dict[str, str]:
     """
     if not headers:
         return {}
+    check_headers(headers)
     for name in OWN_HEADERS.intersection(headers):
         raise ConfigurationError(f"header {name!r} is set by its own argument or by stompy, not by headers=")
     return dict(header_texts(headers))
+
+
+def check_headers(headers: object) -> None:
+    """Check that headers are a mapping; the error does not show them.
+
+    Raises:
+        ConfigurationError: they are not.
+    """
+    if not isinstance(headers, Mapping):
+        raise ConfigurationError(
+            f"headers must be a mapping, such as {{'type': 'order'}}, not a {type(headers).__name__}"
+        )
 
 
 def header_texts(headers: Mapping[str, object]) -> list[tuple[str, str]]:

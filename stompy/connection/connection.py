@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from stompy.arguments import check_arguments, check_value
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import Batch
 from stompy.connection.closing import Closing
@@ -31,7 +32,6 @@ from stompy.connection.subscription import (
     OnException,
     QueueBrowser,
     Subscription,
-    check_ack_mode,
     handler_of,
 )
 from stompy.connection.subscriptions import SubscriptionTable
@@ -171,10 +171,14 @@ class Connection:
         """
         if timeout is not DEFAULT:
             check_seconds(timeout)
-        receipt = self._sender.send(destination, body, options, confirm, timeout)
-        if receipt is not None:
+        if confirm:
+            check_value("confirm", confirm, bool)
+            receipt = self._sender.send(destination, body, options, True, timeout)
             self._sender.flush_batch(timeout=timeout)
+            assert receipt is not None
             receipt.result(timeout)
+        else:
+            self._sender.send(destination, body, options, False, timeout)
 
     def send_async(
         self,
@@ -255,6 +259,7 @@ class Connection:
             ReceiveTimeoutError: no reply in time.
             ConnectionLostError: the connection was lost first.
         """
+        check_seconds(given(timeout, None))
         seconds = given(timeout, self._config.timeouts.receipt)
         return self._replies.request(destination, body, options, timeout=seconds)
 
@@ -322,7 +327,7 @@ class Connection:
             ConnectionLostError: the connection was lost.
             ReceiptTimeoutError: the broker did not confirm in time.
         """
-        check_ack_mode(ack, on_exception)
+        check_arguments(Connection.subscribe, locals(), skip=("handler", "destination", "timeout"))
         check_seconds(given(timeout, None))
         function = self._function_of(handler)
         if own_thread and function is None:
@@ -378,6 +383,7 @@ class Connection:
         """
         seconds = given(timeout, self._config.timeouts.receipt)
         check_seconds(seconds)
+        check_arguments(Connection.browse, {"selector": selector, "headers": headers})
         options = SubscribeOptions(selector=selector, browse=True)
         link, client = self._links.link, self._config.client
         extra = headers_of_subscribe(link, queue, "auto", options=options, headers=headers, client_id=client)
@@ -429,6 +435,7 @@ class Connection:
             ConfigurationError: the timeout is invalid; nothing was done.
         """
         check_seconds(given(timeout, None))
+        check_value("drain", drain, bool)
         self._closing.close(timeout=timeout, drain=drain)
 
     @property
