@@ -226,10 +226,9 @@ def _phrase(kind: Any) -> str:
         return kind
     if origin in (Union, UnionType):
         flat = [each for part in parts for each in (("True", "False") if part is bool else (part,))]
-        phrases = list(dict.fromkeys(_phrase(each) for each in flat if each is not Default))
-        return ", ".join(phrases[:-1]) + (" or " if len(phrases) > 1 else "") + phrases[-1]
+        return _either(dict.fromkeys(_phrase(each) for each in flat if each is not Default))
     if origin is Literal:
-        return " or ".join(map(repr, parts))
+        return _either(map(repr, parts))
     if kind is Callable or origin is Callable:
         return "a function"
     if origin is tuple and parts[-1] is not ...:
@@ -243,3 +242,8 @@ def _phrase(kind: Any) -> str:
     known = (origin or kind).__name__ if hasattr(origin or kind, "__name__") else str(kind)
     article = "an" if known[0] in "AEIOU" or known[:3] == "SSL" else "a"
     return _PHRASES.get(origin or kind) or f"{article} {known}"
+
+
+def _either(phrases: Iterable[str]) -> str:
+    *others, last = phrases
+    return f"{', '.join(others)} or {last}" if others else last

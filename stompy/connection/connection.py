@@ -63,6 +63,7 @@ _SAID_OTHERWISE = {
     "begin": "use it as 'with connection.transaction()'",
     "commit": "use it as 'with connection.transaction()'",
     "abort": "use it as 'with connection.transaction()'",
+    "receive": "subscribe returns a Subscription, which has receive() and can be iterated",
     "publish": "it is send(destination, body)",
 }
 """Names that other libraries have for something, and what it is here."""

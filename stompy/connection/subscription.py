@@ -392,7 +392,7 @@ class Subscription:
     def _become_reader(self) -> None:
         """Let whoever receives be the consumer, unless there is another one."""
         if self._handler is not None:
-            raise LocalProtocolError("cannot receive from a subscription that has a handler")
+            raise LocalProtocolError("cannot receive from a subscription that has a handler: subscribe without one")
         with self._condition:
             if self._subscriptions.listened_to():
                 raise LocalProtocolError(

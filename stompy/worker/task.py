@@ -330,9 +330,10 @@ def _binding(
         try:
             signature.bind(None, **({"context": None} if with_context else {}))
         except TypeError as error:
+            name = getattr(function, "__qualname__", repr(function))
             raise ConfigurationError(
-                f"a task is called with the message, or what decode= makes of it: {function!r} has other parameters"
-                f" ({error})"
+                f"a task is called with the message, or what decode= makes of it, which {name}{signature} does not take"
+                f" ({error}): write def {name}(message)"
             ) from None
     codec: Callable[[Message], Any] = Message.json if isinstance(decode, str) else decode or _unchanged
 
