@@ -27,12 +27,21 @@ from stompy.broker import Broker
 from stompy.connection.telemetry import Telemetry
 from stompy.transport.base import Listener as TransportListener
 from stompy.transport.websocket.options import Headers
+from stompy.worker.seen import SqliteSeen
 
 CLASSES: tuple[type, ...] = (
     *(stompy.Connection, stompy.Subscription, stompy.Message, stompy.Transaction, stompy.Receipt),
     *(stompy.Worker, stompy.Outbox, Broker),
 )
-CONSTRUCTED: tuple[type, ...] = (stompy.Worker, stompy.Outbox, Broker, stompy.Retry, stompy.Reject, stompy.Defer)
+CONSTRUCTED: tuple[type, ...] = (
+    stompy.Worker,
+    stompy.Outbox,
+    Broker,
+    SqliteSeen,
+    stompy.Retry,
+    stompy.Reject,
+    stompy.Defer,
+)
 NOT_OPTIONS = {"self", "destination", "destinations", "body", "misspelt", "queue", "message", "task", "reason"}
 """What is required; bodies, for which `LocalProtocolError` is raised; and a reason, whose failure must not be lost."""
 

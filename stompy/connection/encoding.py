@@ -139,7 +139,7 @@ class SendEncoder:
     ) -> bytes:
         """Return the head with the lines of the caller's headers."""
         lines, known = [head], self._names
-        whole = bool(taken) and not taken.isdisjoint(headers)  # which raises
+        whole: object = taken and not taken.isdisjoint(headers)  # which raises
         for name, value in headers.items():
             start = known.get(name) if type(name) is str else None
             if start is None:

@@ -329,11 +329,11 @@ def _binding(
     if decode != "arguments":
         try:
             signature.bind(None, **({"context": None} if with_context else {}))
-        except TypeError as error:
+        except TypeError:
             name = getattr(function, "__qualname__", repr(function))
             raise ConfigurationError(
-                f"a task is called with the message, or what decode= makes of it, which {name}{signature} does not take"
-                f" ({error}): write def {name}(message)"
+                f"a task is called with the message, or what decode= makes of it, which {name} does not take, as its"
+                f" parameters are {signature}: write def {name}(message)"
             ) from None
     codec: Callable[[Message], Any] = Message.json if isinstance(decode, str) else decode or _unchanged
 
