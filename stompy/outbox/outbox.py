@@ -376,9 +376,9 @@ def _check_connecting(arguments: _ConnectArguments) -> Timeouts:
     return without_traceback(lambda: _checked(*arguments.reveal()))
 
 
-def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> Timeouts:
+def _checked(url: str | Sequence[str], options: dict[str, Any]) -> Timeouts:
     check_names("an outbox", options, ConnectOptions.__annotations__, inspect.signature(Outbox).parameters)
-    config_of(Secret({"url": url, **options}))
+    options["versions"] = config_of(Secret({"url": url, **options})).versions  # which may have been an iterator
     timeouts: Timeouts | Default = options.get("timeouts", DEFAULT)
     # The forwarder tries again by itself, and looks meanwhile whether the outbox is being closed.
     return replace(given(timeouts, Timeouts()), start=0.0)

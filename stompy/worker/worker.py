@@ -81,7 +81,8 @@ class Worker:
         check_names("a worker", options, ConnectOptions.__annotations__, own)
         check_arguments(Worker.__init__, locals(), skip=("url", "options"))
         # Without a url, the address may yet come from the command line, and is checked when it is used.
-        config_of(Secret({"url": url or "stomp+ssl://localhost", "reconnect": reconnect, **options}))
+        config = config_of(Secret({"url": url or "stomp+ssl://localhost", "reconnect": reconnect, **options}))
+        options["versions"] = config.versions  # which may have been an iterator
         if http is not None:
             http_address(http)
         check_count(concurrency, "concurrency")
