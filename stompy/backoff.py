@@ -40,16 +40,6 @@ class Backoff:
 DEFAULT_BACKOFF = Backoff()
 
 
-def check_backoff(value: object) -> None:
-    """Check that `backoff` is a `Backoff`.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
-    if not isinstance(value, Backoff):
-        raise ConfigurationError(f"backoff must be a stompy.Backoff, not {value!r}")
-
-
 def check_attempts(value: object) -> None:
     """Check that `attempts` is a whole number of 1 or more, or `None` for no limit.
 

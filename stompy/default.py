@@ -42,6 +42,16 @@ _SAID_OTHERWISE = {
 }
 """Names of options in other libraries, and here."""
 
+_INSTEAD = {
+    "inbox": "limits=Limits(max_inbox_messages=...)",
+    "retry_delay": "backoff=Backoff(first=..., longest=...)",
+    "retry_delays": "backoff=Backoff(first=..., longest=...)",
+    "timeout": "timeouts=Timeouts(connect=...)",
+    "reconnect_attempts_max": "reconnect=Reconnect(attempts=...)",
+    "keepalive": "tcp=TcpOptions(keepalive=...)",
+}
+"""Options of other libraries and of the past that are a part of another one here."""
+
 _IN_URL = frozenset(("host", "hostname", "port", "host_and_ports", "broker_host_and_ports", "hosts"))
 """Options of other libraries that are a part of the address here."""
 
@@ -64,4 +74,6 @@ def check_names(owner: str, given: Iterable[str], known: Collection[str], others
             hint = did_you_mean(_SAID_OTHERWISE.get(name, name), names)
             if name in _IN_URL and "url" in names:
                 hint = "; host and port are part of the address, such as 'stomp://localhost:61613'"
+            if name in _INSTEAD and _INSTEAD[name].partition("=")[0] in names:
+                hint = f"; write {_INSTEAD[name]}"
             raise ConfigurationError(f"{owner} has no option {name!r}" + hint)

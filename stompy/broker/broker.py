@@ -11,10 +11,11 @@ from dataclasses import fields
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from stompy.arguments import check_arguments, check_heartbeat
 from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
 from stompy.broker.listening import Listening, Places
-from stompy.broker.management import Management
+from stompy.broker.management import FrameHook, Management
 from stompy.broker.profiles.known import Like, profile_named
 from stompy.broker.router import BrokerRouter
 from stompy.broker.schedule import Clock
@@ -27,16 +28,14 @@ from stompy.forks import Owner, free_when_forked
 from stompy.frames.grammar import NEGOTIABLE, Version, parse_version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.secret import Secret, without_traceback
-from stompy.world import secrets, threading
+from stompy.transport.base import Listener
+from stompy.world import os, secrets, threading
 
 if TYPE_CHECKING:
     import ssl
 
     from stompy.broker.console.console import Console
-    from stompy.broker.management import FrameHook
-    from stompy.transport.base import Listener
     from stompy.transport.tls.options import Tls
-    from stompy.world import os
 
 _LOG = logging.getLogger("stompy.broker")
 
@@ -158,7 +157,9 @@ class Broker(Management):
     ) -> None:
         # From here on, no local variable shows a credential in a traceback.
         hidden, users = Secret(users), None
-        known = without_traceback(lambda: None if (by_login := hidden.reveal()) is None else Users(by_login))
+        check_arguments(Broker.__init__, locals())
+        check_heartbeat(heartbeat)
+        known = without_traceback(lambda: _users_of(hidden.reveal()))
         profile = profile_named(like)
         asked = given(limits, BrokerLimits())
         self._settings = Settings(
@@ -344,3 +345,8 @@ class Broker(Management):
             return "<Broker not made>"
         state = "running" if self._acceptor.runs else "stopped"
         return f"<Broker {self._where()} {state}>"
+
+
+def _users_of(users: Mapping[str, User | str] | None) -> Users | None:
+    check_arguments(Broker.__init__, {"users": users}, hidden=("users",))
+    return None if users is None else Users(users)

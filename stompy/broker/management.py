@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
+from stompy.arguments import check_arguments
 from stompy.broker.destinations import Target, targets_of
 from stompy.errors import ConfigurationError, StompError
 from stompy.forks import ChildEnds
+from stompy.frames.frame import Frame
 from stompy.frames.parser import Parser
 from stompy.world import time
 
@@ -18,12 +20,11 @@ if TYPE_CHECKING:
     from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
     from stompy.broker.stats import BrokerStats
-    from stompy.frames.frame import Frame
     from stompy.frames.grammar import Grammar
 
 _LOG = logging.getLogger("stompy.broker")
 
-FrameHook: TypeAlias = "Callable[[Literal['received', 'sent'], str, Frame], object]"
+FrameHook = Callable[[Literal["received", "sent"], str, Frame], object]
 """Called with the direction, seen from the broker, the id of the session, and the frame."""
 
 
@@ -107,6 +108,7 @@ class Management:
             limit: how many to return at most.
             numbers: return only these, see `QueuedMessage.number`.
         """
+        check_arguments(Management.browse, {"start": start, "limit": limit, "numbers": numbers})
         with self._router.turn():
             found = self._router.topology.queues.get(_queue(queue).name)
             items = found.items() if found is not None else []
@@ -225,6 +227,7 @@ class HookedFrames:
 
 
 def _named(numbers: Collection[int] | None) -> Callable[[Item], bool]:
+    check_arguments(Management.purge, {"numbers": numbers})
     return lambda item: numbers is None or item.order in numbers
 
 

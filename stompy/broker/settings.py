@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
+from stompy.arguments import check_fields
 from stompy.broker.destinations import targets_of
 from stompy.broker.profile import OWN, Profile
 from stompy.broker.users import Users
@@ -95,6 +96,7 @@ class BrokerLimits:
     leniency: Leniency = Leniency.NUL_BETWEEN_FRAMES
 
     def __post_init__(self) -> None:
+        check_fields(self, BrokerLimits)
         for setting in fields(BrokerLimits):
             value = getattr(self, setting.name)
             if (setting.name.startswith("max_") or setting.name == "prefetch") and value is not DEFAULT:

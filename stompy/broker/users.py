@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from stompy.arguments import check_arguments
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError
 from stompy.secret import Secret, as_secret, check_text
@@ -71,6 +72,7 @@ class User:
         for name, patterns in (("read", read), ("write", write), ("admin", admin)):
             object.__setattr__(self, name, patterns)
         check_text("passcode", self.passcode)
+        check_arguments(User.__init__, {"passcode_hash": passcode_hash}, hidden=("passcode_hash",))
         if (self.passcode is None) == (self.passcode_hash is None):
             raise ConfigurationError("a user has either a passcode or the hash of one")
         if self.passcode_hash is not None:

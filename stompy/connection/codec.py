@@ -21,8 +21,14 @@ _NO_CHARSETS = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined",
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
-OWN_HEADERS = frozenset(("destination", "receipt", "transaction", "content-length", "content-type"))
-"""Headers that are set by arguments."""
+OWN_HEADERS = {
+    "destination": "the argument destination",
+    "receipt": "confirm=True",
+    "transaction": "connection.transaction()",
+    "content-length": "content_length=",
+    "content-type": "content_type=",
+}
+"""Headers that are set by arguments, and which."""
 
 
 def encode_body(body: object, content_type: str | None) -> tuple[bytes, str | None]:
@@ -171,9 +177,22 @@ def user_headers(headers: Mapping[str, object] | None) -> dict[str, str]:
     """
     if not headers:
         return {}
-    for name in OWN_HEADERS.intersection(headers):
-        raise ConfigurationError(f"header {name!r} is set by its own argument or by stompy, not by headers=")
+    check_headers(headers)
+    for name in OWN_HEADERS.keys() & set(headers):
+        raise ConfigurationError(f"header {name!r} is set by {OWN_HEADERS[name]}, not by headers=")
     return dict(header_texts(headers))
+
+
+def check_headers(headers: object) -> None:
+    """Check that headers are a mapping; the error does not show them.
+
+    Raises:
+        ConfigurationError: they are not.
+    """
+    if not isinstance(headers, Mapping):
+        raise ConfigurationError(
+            f"headers must be a mapping, such as {{'type': 'order'}}, not a {type(headers).__name__}"
+        )
 
 
 def header_texts(headers: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -194,4 +213,4 @@ def header_text(name: str, value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return f"{value:d}"
-    raise LocalProtocolError(f"header {name!r} must be str, int or bool, not {type(value).__name__}")
+    raise LocalProtocolError(f"header {name!r} must be str, int or bool, not {type(value).__name__}; write str(...)")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
+from stompy.arguments import check_arguments, check_heartbeat, check_value
 from stompy.connection.closing import Closing
 from stompy.connection.codec import user_headers
 from stompy.connection.config import Config, Login, Passcode, addresses_of, check_credentials, versions_of
 from stompy.connection.connection import Connection
-from stompy.connection.failover import Failover, is_failover, parse_failover
+from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listeners import Listener
 from stompy.connection.reconnect import Reconnect, reconnect_of
 from stompy.default import DEFAULT, Default, check_names, given
@@ -20,7 +21,6 @@ from stompy.errors import StompError
 from stompy.frames.grammar import NEGOTIABLE, Version
 from stompy.link.settings import DEFAULT_HEARTBEAT, Limits, Timeouts
 from stompy.secret import Secret, as_secret, without_traceback
-from stompy.transport.address import Address
 from stompy.transport.proxy import parse_proxy
 from stompy.transport.tcp import TcpOptions
 from stompy.transport.tls.options import Tls
@@ -131,35 +131,9 @@ def connect(
         misspelt.clear()  # a traceback would show a password
         check_names("connect", names, {*inspect.signature(connect).parameters} - {"misspelt"})
     # From here on, no local variable shows a credential in a traceback.
-    arguments, url, passcode = Secret((url, headers)), "", as_secret(passcode)
-    hidden_proxy, proxy = as_secret(proxy), None
-    hidden_login, login, headers = Secret(login), None, None
-    login = check_credentials(hidden_login, passcode)
-    addresses, failover, fields = _parse_arguments(arguments)
-    policy = reconnect_of(reconnect, None if failover is None else failover.policy)
-    config = without_traceback(
-        lambda: Config(
-            addresses=addresses,
-            order=given(DEFAULT if policy is None else policy.order, "given" if failover is None else failover.order),
-            login=login,
-            passcode=passcode,
-            vhost=vhost,
-            client_id=client_id,
-            dialect=dialect,
-            versions=versions_of(versions),
-            heartbeat=heartbeat,
-            timeouts=given(timeouts, Timeouts()),
-            limits=given(limits, Limits()),
-            headers=fields.reveal(),
-            content_length=content_length,
-            reconnect=policy,
-            name=name,
-            tls=tls,
-            tcp=tcp or TcpOptions(),
-            proxy=None if hidden_proxy is None else parse_proxy(hidden_proxy),
-            websocket=websocket,
-        )
-    )
+    arguments = Secret(locals())
+    url, login, passcode, headers, proxy = "", None, None, None, None
+    config = config_of(arguments)
     made = Connection if telemetry is None else telemetry.connection
     connection = made(config, tuple(listeners))
     connection._open()
@@ -167,18 +141,38 @@ def connect(
     return connection
 
 
-def _parse_arguments(
-    arguments: Secret[tuple[str | Sequence[str], Mapping[str, object] | None]],
-) -> tuple[tuple[Address, ...], Failover | None, Secret[dict[str, str]]]:
-    """Return the parsed addresses, failover options and headers."""
-    return without_traceback(lambda: _parse(*arguments.reveal()))
+def config_of(arguments: Secret[dict[str, Any]]) -> Config:
+    """Return the checked arguments of `connect`, in which others are left alone; raises as `connect` does."""
+    return without_traceback(lambda: _config(**{**(connect.__kwdefaults__ or {}), **arguments.reveal()}))
 
 
-def _parse(
-    url: str | Sequence[str], headers: Mapping[str, object] | None
-) -> tuple[tuple[Address, ...], Failover | None, Secret[dict[str, str]]]:
+def _config(*, url: str | Sequence[str], login: Any, passcode: Any, proxy: Any, **rest: Any) -> Config:
+    login = check_credentials(Secret(login), as_secret(passcode))
+    given_login = {"login": login, "passcode": passcode, "proxy": proxy}
+    hidden = ("headers", *given_login)
+    check_arguments(connect, {**rest, **given_login}, hidden=hidden, skip=("misspelt", "telemetry"))
+    if rest["telemetry"] is not None:
+        from stompy.connection.telemetry import Telemetry  # late, as most programs have none
+
+        check_value("telemetry", rest["telemetry"], Telemetry)
+    check_heartbeat(rest["heartbeat"])
     failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
-    return addresses_of(url if failover is None else failover.urls), failover, Secret(user_headers(headers))
+    policy = reconnect_of(rest["reconnect"], None if failover is None else failover.policy)
+    same = ("vhost", "client_id", "dialect", "heartbeat", "content_length", "name", "tls", "websocket")
+    return Config(
+        addresses=addresses_of(url if failover is None else failover.urls),
+        order=given(DEFAULT if policy is None else policy.order, "given" if failover is None else failover.order),
+        login=login,
+        passcode=passcode,
+        versions=versions_of(rest["versions"]),
+        timeouts=given(rest["timeouts"], Timeouts()),
+        limits=given(rest["limits"], Limits()),
+        headers=user_headers(rest["headers"]),
+        reconnect=policy,
+        tcp=rest["tcp"] or TcpOptions(),
+        proxy=None if proxy is None else parse_proxy(proxy),
+        **{name: rest[name] for name in same},
+    )
 
 
 @atexit.register

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from stompy.arguments import check_arguments, check_value
 from stompy.connection.acking import Acker
 from stompy.connection.buffer import Batch
 from stompy.connection.closing import Closing
@@ -31,7 +32,6 @@ from stompy.connection.subscription import (
     OnException,
     QueueBrowser,
     Subscription,
-    check_ack_mode,
     handler_of,
 )
 from stompy.connection.subscriptions import SubscriptionTable
@@ -63,6 +63,7 @@ _SAID_OTHERWISE = {
     "begin": "use it as 'with connection.transaction()'",
     "commit": "use it as 'with connection.transaction()'",
     "abort": "use it as 'with connection.transaction()'",
+    "receive": "subscribe returns a Subscription, which has receive() and can be iterated",
     "publish": "it is send(destination, body)",
 }
 """Names that other libraries have for something, and what it is here."""
@@ -171,10 +172,14 @@ class Connection:
         """
         if timeout is not DEFAULT:
             check_seconds(timeout)
-        receipt = self._sender.send(destination, body, options, confirm, timeout)
-        if receipt is not None:
+        if confirm:
+            check_value("confirm", confirm, bool)
+            receipt = self._sender.send(destination, body, options, True, timeout)
             self._sender.flush_batch(timeout=timeout)
+            assert receipt is not None
             receipt.result(timeout)
+        else:
+            self._sender.send(destination, body, options, False, timeout)
 
     def send_async(
         self,
@@ -255,6 +260,7 @@ class Connection:
             ReceiveTimeoutError: no reply in time.
             ConnectionLostError: the connection was lost first.
         """
+        check_seconds(given(timeout, None))
         seconds = given(timeout, self._config.timeouts.receipt)
         return self._replies.request(destination, body, options, timeout=seconds)
 
@@ -322,7 +328,7 @@ class Connection:
             ConnectionLostError: the connection was lost.
             ReceiptTimeoutError: the broker did not confirm in time.
         """
-        check_ack_mode(ack, on_exception)
+        check_arguments(Connection.subscribe, locals(), skip=("handler", "destination", "timeout"))
         check_seconds(given(timeout, None))
         function = self._function_of(handler)
         if own_thread and function is None:
@@ -378,6 +384,7 @@ class Connection:
         """
         seconds = given(timeout, self._config.timeouts.receipt)
         check_seconds(seconds)
+        check_arguments(Connection.browse, {"selector": selector, "headers": headers})
         options = SubscribeOptions(selector=selector, browse=True)
         link, client = self._links.link, self._config.client
         extra = headers_of_subscribe(link, queue, "auto", options=options, headers=headers, client_id=client)
@@ -429,6 +436,7 @@ class Connection:
             ConfigurationError: the timeout is invalid; nothing was done.
         """
         check_seconds(given(timeout, None))
+        check_value("drain", drain, bool)
         self._closing.close(timeout=timeout, drain=drain)
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
-from stompy.connection.codec import encode_body, encoding_of, header_text, user_headers
+from stompy.connection.codec import check_headers, encode_body, encoding_of, header_text, user_headers
 from stompy.dialects.options import BROKER_OPTIONS, SendOptions, SubscribeOptions, check_send_options
 from stompy.errors import ConfigurationError, LocalProtocolError
 from stompy.frames.encoder import LARGE_BODY, Encoded, encode_head, encode_lines, finish
@@ -84,7 +84,11 @@ class SendEncoder:
         except (KeyError, TypeError):
             head, encode, content_length, taken = self._make_head(key, destination, kind, options)
         if headers:
-            head = self._with_headers(head, taken, destination, kind, headers, options)
+            try:
+                head = self._with_headers(head, taken, destination, kind, headers, options)
+            except (AttributeError, TypeError):
+                check_headers(headers)
+                raise
         try:
             data = encode(body)
         except UnicodeError:
@@ -135,7 +139,7 @@ class SendEncoder:
     ) -> bytes:
         """Return the head with the lines of the caller's headers."""
         lines, known = [head], self._names
-        whole = bool(taken) and not taken.isdisjoint(headers)  # which raises
+        whole: object = taken and not taken.isdisjoint(headers)  # which raises
         for name, value in headers.items():
             start = known.get(name) if type(name) is str else None
             if start is None:

@@ -9,13 +9,13 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from stompy.arguments import is_async
 from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
@@ -27,8 +27,6 @@ from stompy.locks import Event, Rank, make_lock
 
 if TYPE_CHECKING:
     from stompy.connection.connection import Connection
-
-_ASYNC = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,7 +172,7 @@ def check_function(function: object, name: str) -> None:
     """
     if not callable(function):
         raise ConfigurationError(f"{name} must be callable, not {function!r}")
-    if any(is_async(each) for is_async in _ASYNC for each in (function, type(function).__call__)):
+    if is_async(function):
         raise ConfigurationError(
             f"{name} must not be async def, as its messages would count as handled before it has run: hand them over to"
             " the event loop by asyncio.run_coroutine_threadsafe(...).result()"

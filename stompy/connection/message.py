@@ -7,7 +7,8 @@ from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from stompy.connection.codec import Body, decode_json, decode_text
+from stompy.arguments import check_arguments, check_value
+from stompy.connection.codec import Body, check_headers, decode_json, decode_text
 from stompy.default import DEFAULT, Default
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
@@ -67,6 +68,7 @@ def persistent_option(message: Message, dialect: Dialect) -> bool | None:
 
 def options_to_forward(message: Message, dialect: Dialect, options: SendOptions) -> SendOptions:
     """Return the options with which a message is sent on: its own, but for those in `options`."""
+    check_headers(options.get("headers") or {})
     taken = dialect.headers_of(options).values()
     own = {name: value for name, value in headers_to_copy(message).items() if name not in taken}
     made: SendOptions = {"content_type": message.headers.get("content-type"), **options}
@@ -353,9 +355,11 @@ class Message:
             ConnectionLostError: the connection was lost.
             ReceiptTimeoutError: with `confirm`, the broker did not confirm within the receipt timeout.
         """
-        receipt = self._delivery.acker.acknowledge(self, "ACK", receipt=confirm)
-        if receipt is not None:
-            receipt.result()
+        if confirm:
+            check_value("confirm", confirm, bool)
+            self.ack_async().result()
+        else:
+            self._delivery.acker.acknowledge(self, "ACK", receipt=False)
 
     def ack_async(self) -> Receipt:
         """Acknowledge the message as `ack` does, and return the receipt by which the broker will confirm the ACK."""
@@ -380,12 +384,14 @@ class Message:
             ConnectionLostError: the connection was lost.
             ReceiptTimeoutError: with `confirm`, the broker did not confirm within the receipt timeout.
         """
+        check_arguments(Message.nack, {"requeue": requeue, "confirm": confirm})
         receipt = self._delivery.acker.acknowledge(self, "NACK", receipt=confirm, requeue=requeue)
         if receipt is not None:
             receipt.result()
 
     def nack_async(self, *, requeue: bool | None = None) -> Receipt:
         """Reject the message as `nack` does, and return the receipt by which the broker will confirm the NACK."""
+        check_arguments(Message.nack_async, {"requeue": requeue})
         receipt = self._delivery.acker.acknowledge(self, "NACK", receipt=True, requeue=requeue)
         assert receipt is not None
         return receipt
@@ -414,6 +420,7 @@ class Message:
         if not to:
             raise MessageError(f"message {self.message_id!r} from {self.destination!r} has no reply-to header")
         correlation = self.headers.get("correlation-id") or self.message_id
+        check_headers(options.get("headers") or {})
         options["headers"] = {"correlation-id": correlation, **(options.get("headers") or {})}
         self._connection().send(to, body, confirm=confirm, timeout=timeout, **options)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from stompy.backoff import Backoff, check_attempts, check_backoff
+from stompy.arguments import check_fields
+from stompy.backoff import Backoff, check_attempts
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default
 from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError, is_passing
@@ -80,11 +81,9 @@ class Reconnect:
     resend_unconfirmed: bool | ResendLimits = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_attempts(self.attempts)
-        check_backoff(self.backoff)
         check_seconds(self.total, "total", positive=True, finite=True)
-        if self.order is not DEFAULT and self.order not in get_args(Order):
-            raise ConfigurationError(f"order must be one of {', '.join(get_args(Order))}, not {self.order!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +132,11 @@ def reconnect_of(value: bool | Reconnect | Default, failover: Reconnect | None) 
         value: the argument; `True` is the policy of the address or, if it has none, the default policy.
         failover: the policy of a `failover:` address.
 
-    Raises:
-        ConfigurationError: it is neither a policy nor `True` or `False`.
     """
     if isinstance(value, Reconnect):
         return value
     if value is DEFAULT:
         return failover
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"reconnect must be True, False or a Reconnect, not {value!r}")
     return (failover or Reconnect()) if value else None
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from stompy.connection.codec import check_headers
 from stompy.connection.encoding import check_destination
 from stompy.connection.message import Message
 from stompy.connection.sending import Sender
@@ -103,6 +104,7 @@ class RequestReply:
     def request(self, destination: str, body: object, options: SendOptions, *, timeout: float | None) -> Message:
         """Send a request and return its reply; see `Connection.request`."""
         check_destination(destination)
+        check_headers(options.get("headers") or {})
         deadline = Deadline(timeout)
         link = self._sender.live_link(deadline.remaining())
         inbox = self._open_inbox(deadline)

@@ -13,9 +13,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from weakref import WeakSet
 
+from stompy.arguments import check_value
 from stompy.connection.dispatcher import Dispatcher
 from stompy.connection.leaving import left_by_exception
 from stompy.connection.listeners import check_function, hears_messages
@@ -391,7 +392,7 @@ class Subscription:
     def _become_reader(self) -> None:
         """Let whoever receives be the consumer, unless there is another one."""
         if self._handler is not None:
-            raise LocalProtocolError("cannot receive from a subscription that has a handler")
+            raise LocalProtocolError("cannot receive from a subscription that has a handler: subscribe without one")
         with self._condition:
             if self._subscriptions.listened_to():
                 raise LocalProtocolError(
@@ -446,6 +447,7 @@ class Subscription:
             ReceiptTimeoutError: the broker did not confirm in time.
         """
         check_seconds(given(timeout, None))
+        check_value("drain", drain, bool)
         self._subscriptions.close(self, timeout=timeout, drain=drain)
 
     def unsubscribe(self, *, delete: bool, timeout: float | Default | None = DEFAULT) -> None:
@@ -459,6 +461,7 @@ class Subscription:
             ConfigurationError: the subscription is not durable, or the timeout is invalid.
         """
         check_seconds(given(timeout, None))
+        check_value("delete", delete, bool)
         self._subscriptions.remove(self, timeout=timeout, delete=delete)
 
     def __enter__(self) -> Subscription:
@@ -558,15 +561,3 @@ def handler_of(consumer: Handler | MessageListener | None) -> Handler | None:
     function: Handler = consumer if callable(consumer) else consumer.on_message
     check_function(function, "the handler")
     return function
-
-
-def check_ack_mode(ack: str, on_exception: str) -> None:
-    """Check the `ack` and `on_exception` arguments.
-
-    Raises:
-        ConfigurationError: not `handled`, `auto`, `client` or `client-individual`; not `nack` or `leave`.
-    """
-    if ack not in get_args(AckMode):
-        raise ConfigurationError(f"ack must be 'handled', 'auto', 'client' or 'client-individual', not {ack!r}")
-    if on_exception not in ("nack", "leave"):
-        raise ConfigurationError(f"on_exception must be 'nack' or 'leave', not {on_exception!r}")

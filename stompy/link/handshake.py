@@ -156,7 +156,9 @@ class _Handshake:
             message = "the broker speaks TLS on this port: write stomp+ssl:// instead of stomp://"
             raise TlsError(message, reason="needs-tls", address=self.address)
         if detected not in (None, "STOMP"):
-            raise ConnectError(f"the peer speaks {detected} on this port, not STOMP", address=self.address)
+            raise ConnectError(
+                f"the peer speaks {detected} on this port, not STOMP, whose port is usually 61613", address=self.address
+            )
 
 
 def _send(transport: Transport, request: Secret[bytes], handshake: _Handshake, deadline: Deadline) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stompy.arguments import check_fields
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError
@@ -108,6 +109,7 @@ class Limits(FrameLimits):
     leniency: Leniency | Default = DEFAULT
 
     def __post_init__(self) -> None:
+        check_fields(self)
         FrameLimits.__post_init__(self)  # `super()` does not work here, as `slots=True` recreates the class
         for name in (
             *("max_inbox_messages", "max_inbox_bytes", "hard_max_inbox_bytes"),

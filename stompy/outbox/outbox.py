@@ -13,13 +13,12 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from stompy.backoff import DEFAULT_BACKOFF, Backoff, check_attempts, check_backoff
+from stompy.arguments import check_arguments
+from stompy.backoff import DEFAULT_BACKOFF, Backoff, check_attempts
 from stompy.connection.codec import Body, encode_body, user_headers
-from stompy.connection.config import addresses_of, check_credentials
-from stompy.connection.connecting import ConnectOptions, connect
+from stompy.connection.connecting import ConnectOptions, config_of, connect
 from stompy.connection.connection import Connection
 from stompy.connection.encoding import check_destination
-from stompy.connection.failover import is_failover, parse_failover
 from stompy.connection.listeners import Listener
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, check_names, given
@@ -35,7 +34,7 @@ from stompy.outbox.forwarder import Forwarder, Forwarding
 from stompy.outbox.record import Ledger, Row, as_json
 from stompy.outbox.stats import DeadLetter, OutboxStats
 from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
-from stompy.secret import Secret, as_secret, without_traceback
+from stompy.secret import Secret, without_traceback
 from stompy.world import os, secrets
 
 if TYPE_CHECKING:
@@ -104,8 +103,8 @@ class Outbox:
         self._telemetry = connect_options.get("telemetry")
         dialect = connect_options.get("dialect")
         del connect_options
+        check_arguments(Outbox.__init__, locals(), skip=("path", "url"))
         check_attempts(attempts)
-        check_backoff(backoff)
         bounds = {"max_messages": max_messages, "max_bytes": max_bytes}
         _check_numbers({name: value for name, value in bounds.items() if value is not None}, least=1)
         _check_numbers({"batch": batch}, least=1)
@@ -204,6 +203,7 @@ class Outbox:
             OutboxError: the outbox is closed or corrupt.
         """
         self._owner.check()
+        check_arguments(Outbox.dead_letters, {"limit": limit})
         return [
             DeadLetter(
                 id=row.id,
@@ -376,10 +376,9 @@ def _check_connecting(arguments: _ConnectArguments) -> Timeouts:
     return without_traceback(lambda: _checked(*arguments.reveal()))
 
 
-def _checked(url: str | Sequence[str], options: Mapping[str, Any]) -> Timeouts:
-    addresses_of(parse_failover(url).urls if isinstance(url, str) and is_failover(url) else url)
-    check_credentials(Secret(options.get("login")), as_secret(options.get("passcode")))
+def _checked(url: str | Sequence[str], options: dict[str, Any]) -> Timeouts:
     check_names("an outbox", options, ConnectOptions.__annotations__, inspect.signature(Outbox).parameters)
+    options["versions"] = config_of(Secret({"url": url, **options})).versions  # which may have been an iterator
     timeouts: Timeouts | Default = options.get("timeouts", DEFAULT)
     # The forwarder tries again by itself, and looks meanwhile whether the outbox is being closed.
     return replace(given(timeouts, Timeouts()), start=0.0)

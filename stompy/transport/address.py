@@ -151,7 +151,7 @@ def _texts(given: object) -> list[str]:
     for item in urls:
         if not isinstance(item, str):
             raise ConfigurationError(
-                f"a broker address is text like 'stomp://localhost:61613', not {type(item).__name__}"
+                f"url must be text like 'stomp://localhost:61613', or a list of such, not {type(item).__name__}"
             )
     return list(urls)
 

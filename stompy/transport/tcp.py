@@ -16,6 +16,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stompy.arguments import check_fields
 from stompy.errors import ConfigurationError, ConnectError, ConnectTimeoutError
 from stompy.transport.address import host_port
 from stompy.transport.diagnosis import describe_lookup_error, describe_os_error
@@ -132,6 +133,7 @@ class TcpOptions:
     user_timeout: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.source is not None:
             try:
                 ipaddress.ip_address(self.source.partition("%")[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stompy.arguments import check_arguments
 from stompy.forks import Owner, never_free, when_forked
 from stompy.locks import Rank, make_lock
 from stompy.world import os, sqlite3, time
@@ -18,6 +19,7 @@ class SqliteSeen:
     _CLEAN_EVERY = 1_000
 
     def __init__(self, path: str | os.PathLike[str], *, keep: float = 7 * 86_400.0) -> None:
+        check_arguments(SqliteSeen.__init__, {"keep": keep})
         self._keep = keep
         self._added = 0
         self._lock = make_lock(Rank.LEAF, "seen")

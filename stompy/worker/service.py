@@ -145,6 +145,18 @@ def _labels(names: Iterable[str], values: Iterable[str]) -> str:
     return ",".join(f'{name}="{value.translate(escapes)}"' for name, value in zip(names, values, strict=True))
 
 
+def http_address(address: str | int) -> tuple[str, int]:
+    """Return the host and the port in `host:port`, or in a port of this machine.
+
+    Raises:
+        ConfigurationError: the address has no port.
+    """
+    host, _, port = str(address).rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ConfigurationError(f"http must be 'host:port' or a port, such as 8080, not {address!r}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
 class HttpEndpoint(DaemonThread):
     """Serves `/live`, `/ready` and `/metrics`.
 
@@ -162,7 +174,7 @@ class HttpEndpoint(DaemonThread):
         self._owner = Owner("endpoint")
         import http.server  # slow to import, and most programs never need it
 
-        host, _, port = str(address).rpartition(":")
+        host, port = http_address(address)
         endpoint = self
         self._health = health
         self._name = name
@@ -185,7 +197,7 @@ class HttpEndpoint(DaemonThread):
                 _LOG.debug("http: " + format, *args)
 
         try:
-            self._server = http.server.ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), Handler)
+            self._server = http.server.ThreadingHTTPServer((host, port), Handler)
         except (ValueError, OSError, OverflowError) as error:
             raise ConfigurationError(f"http={address!r} cannot be listened on: {error}") from error
         self._server.daemon_threads = True

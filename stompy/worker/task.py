@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, cast
 
+from stompy.arguments import is_async
 from stompy.backoff import Backoff, check_attempts
 from stompy.connection.codec import Body
 from stompy.connection.connection import Connection
@@ -254,12 +255,6 @@ class Task:
                 check_count(getattr(self, name), name)
         check_seconds(self.time_limit, "time_limit", positive=True)
         check_seconds(self.rate, "rate", positive=True)
-        if self.key is not None and not callable(self.key):
-            raise ConfigurationError(f"key must be the name of a header or a function of the message, not {self.key!r}")
-        if not callable(self.backoff):
-            raise ConfigurationError(f"backoff must be a Backoff or a function, not {self.backoff!r}")
-        if self.retry_in_place is not None and not hasattr(self.retry_in_place, "copy"):
-            raise ConfigurationError(f"retry_in_place must be a tenacity.Retrying, not {self.retry_in_place!r}")
 
     def identity_of(self, message: Message) -> str:
         """Return the id by which a duplicate is recognised; the same for every retry of a message."""
@@ -322,17 +317,24 @@ def _binding(
     """Return a function that calls the task for a message, and whether the task takes the context."""
     if not callable(function):
         raise ConfigurationError(f"a task must be a function or a TaskListener, not {function!r}")
-    if inspect.iscoroutinefunction(function):
+    if is_async(function):
         raise ConfigurationError(f"a task must not be async: call asyncio.run() in {function!r}")
-    if isinstance(decode, str) and decode not in ("json", "arguments"):
-        raise ConfigurationError(f"decode must be 'json', 'arguments' or a function, not {decode!r}")
     try:
         signature = inspect.signature(function)
     except ValueError:  # of some built-in functions
         if decode == "arguments":
             raise ConfigurationError(f"the arguments of {function!r} are not known") from None
-        signature = inspect.Signature()
+        signature = inspect.signature(_unchanged)
     with_context = "context" in signature.parameters
+    if decode != "arguments":
+        try:
+            signature.bind(None, **({"context": None} if with_context else {}))
+        except TypeError:
+            name = getattr(function, "__qualname__", repr(function))
+            raise ConfigurationError(
+                f"a task is called with the message, or what decode= makes of it, which {name} does not take, as its"
+                f" parameters are {signature}: write def {name}(message)"
+            ) from None
     codec: Callable[[Message], Any] = Message.json if isinstance(decode, str) else decode or _unchanged
 
     def call(message: Message, context: TaskContext | None) -> Any:

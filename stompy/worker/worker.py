@@ -10,17 +10,19 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from stompy.arguments import check_arguments, check_options
 from stompy.connection.codec import Body
-from stompy.connection.connecting import DEFAULT_URL, ConnectOptions
+from stompy.connection.connecting import DEFAULT_URL, ConnectOptions, config_of
 from stompy.connection.reconnect import Reconnect
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default, check_names, given
 from stompy.errors import ConcurrencyError, ConfigurationError, NotConnectedError, StompError
 from stompy.link.settings import Timeouts
+from stompy.secret import Secret
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
 from stompy.worker.middleware import Middleware
 from stompy.worker.once import RanOnce, run_once
-from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth
+from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth, http_address
 from stompy.worker.signals import Interrupted, Signals, stacks_on_request
 from stompy.worker.supervisor import ChildRole, Supervisor
 from stompy.worker.task import Task, TaskArguments, TaskListener, check_count, task_of_listener
@@ -77,6 +79,12 @@ class Worker:
     ) -> None:
         own = inspect.signature(Worker).parameters
         check_names("a worker", options, ConnectOptions.__annotations__, own)
+        check_arguments(Worker.__init__, locals(), skip=("url", "options"))
+        # Without a url, the address may yet come from the command line, and is checked when it is used.
+        config = config_of(Secret({"url": url or "stomp+ssl://localhost", "reconnect": reconnect, **options}))
+        options["versions"] = config.versions  # which may have been an iterator
+        if http is not None:
+            http_address(http)
         check_count(concurrency, "concurrency")
         check_seconds(max_seconds, "max_seconds", positive=True)
         if max_messages is not None:
@@ -141,6 +149,12 @@ class Worker:
             http: the address of the HTTP endpoint.
             clock: returns the time in seconds since the epoch, for retries.
         """
+        check_arguments(Worker.override, locals())
+        if http is not None:
+            http_address(http)
+        for name, count in (("concurrency", concurrency), ("processes", processes)):
+            if count is not None:
+                check_count(count, name)
         self._clock = self._clock if clock is None else clock
         settings = self._settings
         if concurrency is not None:
@@ -186,6 +200,10 @@ class Worker:
         Raises:
             ConfigurationError: an option is unknown or invalid.
         """
+        if any(map(callable, destinations)):
+            raise ConfigurationError("@worker.task needs a destination: write @worker.task('/queue/NAME')")
+        check_names("a task", arguments, TaskArguments.__annotations__)
+        check_options(TaskArguments, arguments)
 
         def decorate(function: Function) -> Function:
             self.add(function, *destinations, **arguments)
@@ -207,8 +225,10 @@ class Worker:
         check_names("a task", arguments, TaskArguments.__annotations__)
         if isinstance(task, TaskListener):
             own, arguments = task_of_listener(task, arguments)
+            check_options(TaskArguments, arguments)
             made = Task(task.on_message, destinations or own, **arguments)
         else:
+            check_options(TaskArguments, arguments)
             made = Task(task, destinations, **arguments)
         if any(each.name == made.name for each in self._tasks):
             raise ConfigurationError(f"there are two tasks named {made.name!r}; set name=")
@@ -248,6 +268,7 @@ class Worker:
         Raises:
             ConfigurationError: there is no such task.
         """
+        check_arguments(Worker.run_once, locals())
         found = [each for each in self._tasks if task in (None, each.name) and destination in each.destinations]
         if len(found) != 1:
             raise ConfigurationError(f"{len(found)} tasks are for {destination!r}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import stompy
 from stompy.backoff import Backoff
 from stompy.connection.reconnect import Reconnect, ResendLimits, first_wait, reconnect_of, resend_of, retry
 from stompy.default import DEFAULT
@@ -43,7 +44,7 @@ def test_the_policy_of_an_address_is_that_of_true_and_of_nothing_said() -> None:
 @pytest.mark.parametrize("wrong", [None, 0, 1, "true"])
 def test_anything_else_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="reconnect must be True, False or a Reconnect"):
-        reconnect_of(wrong, None)
+        stompy.connect("stomp://localhost:1", reconnect=wrong)
 
 
 def test_a_policy_travels_to_another_process() -> None:

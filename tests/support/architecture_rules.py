@@ -19,6 +19,7 @@ PACKAGE = "stompy"
 
 SHARED = frozenset(
     {
+        "arguments",
         "errors",
         "exports",
         "types",
@@ -39,6 +40,7 @@ SHARED = frozenset(
 CORE = frozenset({"connection", "dialects", "link", "protocol", "frames", "transport"})
 
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
+    "arguments": frozenset(),
     "errors": frozenset(),
     "types": frozenset(),
     "backoff": frozenset(),

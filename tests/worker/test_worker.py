@@ -267,7 +267,7 @@ def test_a_message_without_its_key_is_a_dead_letter_and_the_others_stay_in_order
 
 @pytest.mark.parametrize("key", [3, ("customer",), b"customer"])
 def test_a_key_that_is_neither_a_name_nor_a_function_is_refused(make_worker: Make, key: Any) -> None:
-    with pytest.raises(stompy.ConfigurationError, match="key must be the name of a header or a function"):
+    with pytest.raises(stompy.ConfigurationError, match=r"key must be text .* a function"):
         make_worker().add(print, "/queue/a", key=key)
 
 
@@ -301,7 +301,7 @@ def test_a_topic_task_retries_without_sending_to_other_subscribers(
         ({"time_limit": 0}, "time_limit"),
         ({"backoff": (1, 2)}, "backoff"),
         ({"decode": "xml"}, "decode"),
-        ({"retry_in_place": 3}, "tenacity"),
+        ({"retry_in_place": 3}, "tenacity.Retrying"),
         ({"atempts": 3}, "no option 'atempts'; did you mean 'attempts'"),
     ],
 )

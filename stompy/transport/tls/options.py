@@ -5,16 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
+from stompy.arguments import check_fields
 from stompy.errors import ConfigurationError, InsecureTlsWarning
 from stompy.secret import Secret, as_secret, check_text
 from stompy.world import os
 
 TlsVersion = Literal["1.2", "1.3"]
-Path = Union[str, "os.PathLike[str]"]
-
-_VERSIONS = ("1.2", "1.3")
+Path = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +55,13 @@ class Tls:
     def __post_init__(self) -> None:
         object.__setattr__(self, "password", as_secret(self.password))
         check_text("password", self.password)
+        check_fields(self)
         for name in ("ca", "cert", "key", "crl"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, (str, os.PathLike)) or not os.fspath(value)):
-                raise ConfigurationError(f"{name} must be the path of a file, not {type(value).__name__}")
+            if value is not None and not os.fspath(value):
+                raise ConfigurationError(f"{name} must be the path of a file, and is empty")
         if self.key is not None and self.cert is None:
             raise ConfigurationError("a TLS key needs its certificate: set cert too")
-        if self.minimum_version not in _VERSIONS or self.maximum_version not in (None, *_VERSIONS):
-            raise ConfigurationError("a version of TLS must be '1.2' or '1.3'")
         if self.maximum_version is not None and self.maximum_version < self.minimum_version:
             raise ConfigurationError("maximum_version must not be older than minimum_version")
         if self.insecure_skip_verification and (self.ca is not None or self.crl is not None):

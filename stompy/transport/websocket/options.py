@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stompy.arguments import check_value
 from stompy.errors import ConfigurationError, ConnectError
 from stompy.secret import Secret, without_traceback
 from stompy.threads import must_propagate
@@ -37,6 +38,7 @@ class WebSocketOptions:
         # Not that of the dataclass, whose local variables a traceback would show.
         given = headers if headers is None or isinstance(headers, Secret) else Secret(headers)
         headers = None
+        check_value("text", text, bool)
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "headers", without_traceback(lambda: _stored(given)))
 

@@ -24,9 +24,9 @@ def test_the_password_is_not_shown() -> None:
     ("options", "message"),
     [
         ({"key": "me.key"}, "set cert too"),
-        ({"ca": b"ca.pem"}, "ca must be the path of a file, not bytes"),
+        ({"ca": b"ca.pem"}, "ca must be text \\(str\\), a path or None, not b'ca.pem'"),
         ({"cert": ""}, "cert must be the path"),
-        ({"crl": 3}, "crl must be the path"),
+        ({"crl": 3}, "crl must be text .*, not 3"),
         ({"minimum_version": "1.1"}, "'1.2' or '1.3'"),
         ({"maximum_version": "TLSv1.3"}, "'1.2' or '1.3'"),
         ({"minimum_version": "1.3", "maximum_version": "1.2"}, "must not be older"),
