@@ -14,7 +14,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 BY_BROKER := -n 3 --dist loadgroup
 REAL := activemq,activemq5,artemis,rabbitmq3,rabbitmq4
 # `__init__` defines the version.
-DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
+DEFINED_BY := setup.py setup.cfg pyproject.toml stompy/__init__.py
 
 # Compiled tests are kept from run to run, whatever the caller's shell says.
 export PYTHONDONTWRITEBYTECODE :=
@@ -275,11 +275,12 @@ conformance: dev
 docs: conformance
 	$(BIN)/sphinx-build -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 
-# The built sdist is unpacked and the wheel made from it, so that the sdist is known to be whole.
+# The built sdist is unpacked and the wheel made from it, so that the sdist is known to be whole; its tests run on what each installs.
 build: dev
 	rm -rf build/lib build/bdist.* dist
 	$(BIN)/python -m build --quiet --outdir dist .
 	$(BIN)/python tools/check_dists.py dist
+	$(BIN)/twine check --strict dist/*
 	$(BIN)/python tools/check_installed.py dist/*
 
 check: lint types test docs build
