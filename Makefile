@@ -14,7 +14,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 BY_BROKER := -n 3 --dist loadgroup
 REAL := activemq,activemq5,artemis,rabbitmq3,rabbitmq4
 # `__init__` defines the version.
-DEFINED_BY := setup.cfg pyproject.toml stompy/__init__.py
+DEFINED_BY := setup.py setup.cfg pyproject.toml stompy/__init__.py
 
 # Compiled tests are kept from run to run, whatever the caller's shell says.
 export PYTHONDONTWRITEBYTECODE :=
@@ -49,8 +49,8 @@ help:
 	@echo "make lint | format | types | architecture | audit | coverage | docs | build | dev | clean"
 	@echo "bash .ci/run            everything that a change has to pass"
 
-# One stamp for each set of extras; a change of the metadata installs anew. Each asks for the environment by order only.
-$(VENV)/.made:
+# One stamp for each group of requirements; a change of the metadata installs anew. Each asks for the environment by order only.
+$(VENV)/.made: tools/make_venv
 	@tools/make_venv $(VENV) $(PYTHON)
 	@touch $@
 
@@ -59,11 +59,11 @@ $(VENV)/.installed-package: $(DEFINED_BY) | $(VENV)/.made
 	@touch $@
 
 $(VENV)/.installed-test: $(DEFINED_BY) | $(VENV)/.made
-	$(PIP_INSTALL) --editable ".[test]"
+	$(PIP_INSTALL) --editable . --group test
 	@touch $@
 
 $(VENV)/.installed-dev: $(DEFINED_BY) | $(VENV)/.made
-	$(PIP_INSTALL) --editable ".[dev]"
+	$(PIP_INSTALL) --editable . --group dev
 	@touch $@
 
 # What stompy.compat stands in for, beside the newest release, which is among the requirements of the tests.
@@ -143,7 +143,7 @@ test-pythons: $(VENV)/.installed-test
 # SPARK chooses the release (SPARK='pyspark==4.1.*'), SPARK_VENV another place for it.
 SPARK ?= pyspark
 SPARK_VENV ?= .venv-spark
-SPARK_EXTRAS ?= spark-test,examples
+SPARK_GROUPS ?= spark-test examples
 SPARK_REQUIRED ?= all
 SPARK_TESTS ?= tests/spark tests/cli/test_spool.py tests/cli/test_spark.py::test_a_replay_reports_one_line_and_needs_no_spark \
 	tests/documentation tests/examples/test_spark_flights.py
@@ -156,10 +156,10 @@ SPARK_PYTEST = $(SPARK_JAVA) JAVA_TOOL_OPTIONS="$(SPARK_JAVA_OPTIONS)" STOMPY_RE
 test-spark test-spark-brokers test-long-spark: private SPARK_JAVA_OPTIONS += -XX:SharedArchiveFile=$(SPARK_ARCHIVE)
 
 # What is not imported is not compiled.
-$(SPARK_VENV)/.installed: setup.cfg
+$(SPARK_VENV)/.installed: setup.cfg pyproject.toml
 	@tools/make_venv $(SPARK_VENV) $(PYTHON)
 	$(SPARK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
-		--editable ".[$(SPARK_EXTRAS)]" "$(SPARK)"
+		--editable ".[spark]" $(addprefix --group ,$(SPARK_GROUPS)) "$(SPARK)"
 	@touch $@
 
 # Pays for itself where Java is started again and again. Java goes on writing it while the tests begin.
@@ -178,7 +178,7 @@ test-spark-brokers: $(SPARK_VENV)/.installed
 # What depends on the release: the session, the options, the offsets; tables and streams, read and written.
 test-spark-oldest:
 	.ci/iceberg
-	$(MAKE) --no-print-directory test-spark-release SPARK='pyspark==4.1.*' SPARK_VENV=.venv-spark-4.1 SPARK_EXTRAS=spark,test \
+	$(MAKE) --no-print-directory test-spark-release SPARK='pyspark==4.1.*' SPARK_VENV=.venv-spark-4.1 SPARK_GROUPS=test \
 		SPARK_REQUIRED=pyarrow,pyspark,iceberg SPARK_TESTS="$(addprefix tests/spark/,test_session.py test_datasource.py \
 		source/test_stream.py sink/test_writer.py queries/test_iceberg.py)"
 
@@ -225,9 +225,9 @@ flights: $(SPARK_VENV)/.installed
 # The clients that are measured have an environment of their own (.venv-bench); BENCH_VENV chooses another one.
 BENCH_VENV ?= .venv-bench
 
-$(BENCH_VENV)/.installed: setup.cfg
+$(BENCH_VENV)/.installed: setup.cfg pyproject.toml
 	@tools/make_venv $(BENCH_VENV) $(PYTHON)
-	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable . --group bench
 	@touch $@
 
 # Where Go is, the Go client is measured too.
@@ -275,11 +275,12 @@ conformance: dev
 docs: conformance
 	$(BIN)/sphinx-build -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 
-# The built sdist is unpacked and the wheel made from it, so that the sdist is known to be whole.
+# The built sdist is unpacked and the wheel made from it, so that the sdist is known to be whole; its tests run on what each installs.
 build: dev
 	rm -rf build/lib build/bdist.* dist
 	$(BIN)/python -m build --quiet --outdir dist .
 	$(BIN)/python tools/check_dists.py dist
+	$(BIN)/twine check --strict dist/*
 	$(BIN)/python tools/check_installed.py dist/*
 
 check: lint types test docs build

@@ -66,6 +66,18 @@ def pytest_configure(config: pytest.Config) -> None:
             config.pluginmanager.register(Progress(config))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Give pytest 9.2 the name that pytest-xdist 3.8 has appended the group to: `loadgroup` reads the group there.
+
+    It sets `_nodeid`, which was the name of a test up to pytest 9.1; now `_id` is.
+    """
+    for item in items:
+        named = getattr(item, "_nodeid", item.nodeid)
+        if named != item.nodeid:
+            item._id = type(item.id).parse(named)
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Let pytest-rerunfailures ask its parent process before each test without waiting: it makes two small writes."""
     asks = getattr(getattr(session.config, "failures_db", None), "sock", None)

@@ -177,3 +177,36 @@ def test_a_worker_shows_where_a_test_hangs(pytester: pytest.Pytester, monkeypatc
     result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider", "-n", "1")
     assert result.ret != 0
     result.stderr.fnmatch_lines(["*most recent call first*", "*in test_hangs*"])
+
+
+GROUPED = """
+from pathlib import Path
+import pytest
+
+from tests.support.needs import each
+
+@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("kind", each(["embedded", "like-artemis", "like-rabbitmq4"]))
+def test_broker(kind, number, worker_id):
+    with Path("workers").open("a") as workers:
+        print(kind, worker_id, file=workers)
+
+@pytest.mark.xdist_group("embedded")
+@pytest.mark.parametrize("number", range(8))
+def test_another(number, worker_id):
+    test_broker("embedded", number, worker_id)
+"""
+
+
+def test_side_by_side_one_process_has_all_tests_of_a_kind_of_broker(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
+        monkeypatch.delenv(name, raising=False)
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(GROUPED)
+    pytester.runpytest_subprocess("-n", "3", "--dist", "loadgroup").assert_outcomes(passed=32)
+    ran = [line.split() for line in (pytester.path / "workers").read_text(encoding="utf-8").splitlines()]
+    assert len(ran) == 32
+    assert len({tuple(pair) for pair in ran}) == len({kind for kind, _ in ran}) == 3

@@ -40,6 +40,15 @@ def test_tenacity_is_the_only_requirement_outside_the_extras() -> None:
     assert requirement.startswith("tenacity>=")
 
 
+def test_only_users_have_extras() -> None:
+    metadata = configparser.ConfigParser()
+    metadata.read(TOP / "setup.cfg", encoding="utf-8")
+    extras = {"otel", "prometheus", "testing", "websocket", "top", "spool", "spark"}
+    assert set(metadata["options.extras_require"]) == extras
+    install = (TOP / "docs" / "install.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `pip install 'stompy-client\[(\w+)\]'`", install, re.MULTILINE)) == extras
+
+
 def test_the_package_is_marked_as_typed() -> None:
     assert (TOP / "stompy" / "py.typed").is_file()
 

@@ -1,4 +1,4 @@
-"""Check that a built wheel and sdist hold what the project holds, and nothing else.
+"""Check that a built wheel and sdist hold what the project holds, and nothing else, and what the wheel says of itself.
 
 Usage::
 
@@ -9,14 +9,19 @@ Run from the top of the repository: git says which files are the project's.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
 import zipfile
+from email.message import Message
+from email.parser import Parser
 from pathlib import Path
 
 PACKAGE = "stompy/"
 GENERATED_BY_SDIST = frozenset({"PKG-INFO", "setup.cfg"})
+FILLED_BY_A_RELEASE = {"Author": "AUTHOR", "Author-email": "AUTHOR_EMAIL", "Project-URL": "URL"}
+"""Field of the metadata to its name in setup.py."""
 
 
 def project_files() -> set[str]:
@@ -47,6 +52,30 @@ def check_sdist(path: Path, files: set[str]) -> list[str]:
     return _differences(path.name, held=held, allowed=files, wanted=wanted)
 
 
+def metadata_of(wheel: Path) -> Message:
+    """Return the metadata of a wheel; the payload is the description."""
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
+        return Parser().parsestr(opened.read(name).decode())
+
+
+def check_metadata(metadata: Message) -> list[str]:
+    """Return what must not be published: fields without a value, and links that a package index cannot follow."""
+    empty = [f"the field {name} is empty" for name, value in metadata.items() if not value.strip(" ,")]
+    links = re.findall(r"\]\((?!https?://|#)([^)]*)\)", str(metadata.get_payload()))
+    return empty + [f"the description links to {link}, which a package index does not have" for link in links]
+
+
+def missing_at_a_release(metadata: Message) -> list[str]:
+    """Return the fields of setup.py that are still to be filled."""
+    return [field for name, field in FILLED_BY_A_RELEASE.items() if name not in metadata]
+
+
+def is_released(version: str, changelog: str) -> bool:
+    """Return whether the changelog has a section for the version."""
+    return f"\n## [{version}]" in changelog
+
+
 def _differences(name: str, *, held: set[str], allowed: set[str], wanted: set[str]) -> list[str]:
     stray = [f"{name}: stray file {entry}" for entry in sorted(held - allowed)]
     return stray + [f"{name}: lacks {entry}" for entry in sorted(wanted - held)]
@@ -65,6 +94,15 @@ def main(arguments: list[str]) -> int:
         problems += check_wheel(wheel, files)
     for sdist in sdists:
         problems += check_sdist(sdist, files)
+    for wheel in wheels:
+        metadata = metadata_of(wheel)
+        problems += check_metadata(metadata)
+        if missing := missing_at_a_release(metadata):
+            text = f"a release fills in setup.py: {', '.join(missing)}"
+            if is_released(str(metadata["Version"]), Path("CHANGELOG.md").read_text(encoding="utf-8")):
+                problems.append(text)
+            else:
+                print(text)
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems:

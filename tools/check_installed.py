@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""Installs each built distribution into a fresh environment and uses it there: `tools/check_installed.py dist/*`.
+"""Installs each built distribution into a fresh environment, uses it there, and runs tests of the sdist on it.
 
-Standard library only.
+    tools/check_installed.py dist/*
+
+The sdist, which has the tests, must be among them. Standard library only.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 from collections.abc import Sequence
@@ -26,9 +31,21 @@ with Broker() as broker, stompy.connect(broker.url) as connection:
 print("imported and used:", stompy.__version__, "from", stompy.__file__)
 """
 
+TESTS = ("tests/protocol", "tests/transport", "tests/broker/console", "tests/testing/test_plugin.py")
+"""The tests that run: sessions without a socket, sockets, files of the package that are no Python, its entry points."""
 
-def check(dist: Path) -> None:
-    """Install a distribution and use what it installs, away from the source tree.
+
+def unpack_tests(sdist: Path, folder: Path) -> Path:
+    """Unpack an sdist without its package, so that its tests import the installed one, and return where it is."""
+    with tarfile.open(sdist) as opened:
+        opened.extractall(folder, filter="data")
+    (tree,) = folder.iterdir()
+    shutil.rmtree(tree / "stompy")
+    return tree
+
+
+def check(dist: Path, tree: Path) -> None:
+    """Install a distribution, use what it installs, away from the source tree, and run the tests of `tree` on it.
 
     Raises:
         subprocess.CalledProcessError: something did not work.
@@ -41,13 +58,33 @@ def check(dist: Path) -> None:
         subprocess.run([*pip, dist.resolve()], check=True, cwd=folder)
         subprocess.run([python, "-W", "error", "-c", PROGRAM], check=True, cwd=folder)
         subprocess.run([command, "--version"], check=True, cwd=folder)
+        subprocess.run([*pip, "--upgrade", "pip>=25.1"], check=True, cwd=folder)
+        subprocess.run([*pip, dist.resolve(), "--group", "test"], check=True, cwd=tree)
+        pytest: list[Path | str] = [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-n",
+            "2",
+            "-m",
+            "not broker",
+            *TESTS,
+        ]
+        environment = {**os.environ, "STOMPY_BROKERS_FROM": "none"}
+        subprocess.run(pytest, check=True, cwd=tree, env=environment)
 
 
 def main(argv: Sequence[str]) -> int:
     """Check every distribution that is named."""
-    for name in argv:
-        print(f"-- {Path(name).name}", flush=True)
-        check(Path(name))
+    (sdist,) = [Path(name) for name in argv if name.endswith(".tar.gz")]
+    with tempfile.TemporaryDirectory() as folder:
+        tree = unpack_tests(sdist, Path(folder))
+        for name in argv:
+            print(f"-- {Path(name).name}", flush=True)
+            check(Path(name), tree)
     return 0
 
 

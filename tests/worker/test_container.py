@@ -67,7 +67,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     docker("import", "-c", OFFLINE, str(archive), BASE)
     context = tmp_path_factory.mktemp("orders")
     shutil.copytree(TOP / "stompy", context / "stompy", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(TOP / name, context)
     (block,) = blocks("docs/recipes/docker-compose.md", "dockerfile")
     (context / "Dockerfile").write_text(block.text)
