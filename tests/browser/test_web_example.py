@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from stompy.broker import Broker
 from tests.support.browser import Browser
 from tests.support.peer import until
@@ -15,6 +17,7 @@ from tests.support.peer import until
 TOP = Path(__file__).parents[2]
 
 
+@pytest.mark.needs("browser")
 def test_two_tabs_chat_over_a_worker(chromium: Browser, tmp_path: Path) -> None:
     shutil.copy(TOP / "examples/web/index.html", tmp_path)
     shutil.copy(Path(os.environ["STOMPY_BROWSER_LIBRARIES"]) / "@stomp/stompjs/bundles/stomp.umd.min.js", tmp_path)
