@@ -61,9 +61,8 @@ class WriteQueue:
         self._announced = False  # entered in `touched`
         self._at_once: Callable[[list[bytes | OutgoingMessage]], list[bytes] | None] | None = None
         self._rest: list[bytes] | None = None  # of what was begun to be written at once
-        self._waiting = False  # the writer waits for frames
+        self._waiting = False  # the writer waits for frames, and others may write at once
         self._at_once_runs = False  # another thread writes at once
-        self._writer_waits_for_it = False  # the writer waits for its end
         self._due = False  # the writer is to look when its next heartbeat is due
 
     def write_at_once(self, write: Callable[[list[bytes | OutgoingMessage]], list[bytes] | None] | None) -> None:
@@ -167,9 +166,9 @@ class WriteQueue:
     def _end_at_once(self, rest: list[bytes] | None) -> None:
         with self._lock:
             self._rest = rest
-            if rest is not None or self._frames or self._room_wanted or self._finished or self._writer_waits_for_it:
+            self._at_once_runs = False
+            if rest is not None or self._frames or self._room_wanted or self._finished or not self._waiting:
                 self._lock.notify_all()
-            self._at_once_runs = self._writer_waits_for_it = False
 
     def _may_write_at_once(self) -> bool:
         over = self._finished or self._broken or self._room_wanted
@@ -192,10 +191,9 @@ class WriteQueue:
             if not self._has_work():
                 self._waiting = True
                 self._lock.wait_for(self._has_work, timeout)
-            if self._at_once_runs:
-                self._writer_waits_for_it = True
-                self._lock.wait_for(lambda: not self._at_once_runs)
-            self._waiting = self._due = False
+            self._waiting = False  # from here on nobody begins to write at once, and who does notifies
+            self._lock.wait_for(lambda: not self._at_once_runs)
+            self._due = False
             if not self._frames and self._rest is None and self._finished:
                 return None
             frames = self._take_frames()

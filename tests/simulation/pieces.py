@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from stompy.broker import write_queue
 from stompy.connection import dispatcher
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, LimitExceededError, StompError
@@ -22,7 +23,7 @@ from stompy.link import flow, receipts
 from stompy.link.settings import Limits
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from stompy.transport import memory
-from tests.simulation.world import Thread, current_world
+from tests.simulation.world import Event, Thread, current_world
 from tests.support.receipts import outcome_of
 
 LONG = 1000.0
@@ -176,6 +177,33 @@ def written_and_read(module: ModuleType) -> None:
     assert b"".join(got) == b"ab"
 
 
+def looked_at_while_others_write(module: ModuleType) -> None:
+    """The writer comes out to look when its next heartbeat is due, however many others write at once meanwhile."""
+    queue = module.WriteQueue(max_bytes=100, max_frames=100, touched=[])
+    written: list[bytes] = []
+    looked = Event()
+    queue.write_at_once(written.extend)
+
+    def write() -> None:
+        while (taken := queue.take(LONG)) is not None:
+            written.extend(taken[0])
+            looked.set()
+
+    def answer() -> None:
+        for frame in (b"a", b"b", b"c"):
+            queue.answer(frame)
+            queue.wake()
+
+    def recheck_and_finish() -> None:
+        queue.recheck()
+        looked.wait()
+        queue.finish()
+        queue.wake()
+
+    together(write, answer, recheck_and_finish)
+    assert b"abc".startswith(b"".join(written))
+
+
 @dataclass(frozen=True)
 class Piece:
     """A program, the module that it tries, and faults: texts of the module, and what stands in their place."""
@@ -289,6 +317,22 @@ PIECES = [
             "the end wakes nobody": (
                 "            self._write_closed = True\n            self._changed.notify_all()",
                 "            self._write_closed = True",
+            ),
+        },
+    ),
+    Piece(
+        looked_at_while_others_write,
+        write_queue,
+        {
+            "who writes at once does not wake the writer": (" or not self._waiting:", ":"),
+            "the next writes at once before the writer": (
+                "            self._waiting = False  # from here",
+                "            self._lock.wait_for(lambda: not self._at_once_runs)\n"
+                "            self._waiting = False  # from here",
+            ),
+            "a change of its time does not wake the writer": (
+                "            self._due = True\n            self._lock.notify_all()",
+                "            self._due = True",
             ),
         },
     ),
