@@ -290,7 +290,9 @@ def test_a_signal_that_is_sent_twice_is_one(
 def test_a_terminal_that_hangs_up_stops_it_in_order(
     broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path
 ) -> None:
+    ours = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which the worker inherits: `nohup` ignores it
     process = start("slow", url=broker.url)
+    signal.signal(signal.SIGHUP, ours)
     send(broker.url, "x")
     wait_until(lambda: noted() == ["begin x"])
     process.send_signal(signal.SIGHUP)
