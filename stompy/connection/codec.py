@@ -77,7 +77,9 @@ def _encode_json(body: object, charset: str) -> bytes:
     try:
         text = body if isinstance(body, str) else _JSON.encode(body)
     except (TypeError, ValueError, RecursionError) as error:
-        raise LocalProtocolError(f"a body of {type(body).__name__} cannot be encoded as JSON: {error}") from None
+        raise LocalProtocolError(
+            f"a body of {type(body).__name__} cannot be encoded as JSON: {error}; send bytes, text or values of JSON"
+        ) from None
     return _encode_text(text, charset)
 
 

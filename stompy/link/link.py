@@ -124,7 +124,7 @@ class Link:
     def check_open(self) -> None:
         """Raise the reason if the link can send no more frames."""
         if self._closing and not isinstance(self._end, ConcurrencyError):
-            raise NotConnectedError("the connection is closed")
+            raise NotConnectedError("the connection is closed; stompy.connect() opens another")
         if isinstance(self._end, ConcurrencyError):
             raise self._end.with_traceback(None)
         if self._end is not None:
@@ -219,7 +219,7 @@ class Link:
     def close(self) -> None:
         """End the link without DISCONNECT. Idempotent, never blocks."""
         self.expect_end()
-        self.fail(NotConnectedError("the connection is closed"))
+        self.fail(NotConnectedError("the connection is closed; stompy.connect() opens another"))
 
     def discard(self) -> None:
         """End a link that is not in use yet; clean up here if its reader was never started."""
