@@ -160,7 +160,8 @@ class Connection:
             body: `str` (sent as `text/plain;charset=utf-8`), bytes (sent unchanged), or a value to encode as JSON.
             confirm: wait until the broker has confirmed the message by a receipt.
             timeout: seconds for the write and, with `confirm`, for the receipt; by default those of the connection.
-            options: see `SendOptions`.
+            options: `content_type: str`, `headers: Mapping[str, object]`, `content_length: bool`, `persistent: bool`,
+                `priority: int`, `expires: float`, `delay: float`, `group: str`, `dedupe_id: str`; see `SendOptions`.
 
         Raises:
             LocalProtocolError: the frame cannot be encoded; nothing was sent.
