@@ -21,8 +21,7 @@ from stompy.testing.brokers.artemis import Artemis
 from stompy.testing.brokers.container import ContainerBroker
 from stompy.testing.brokers.embedded import EmbeddedBroker
 from stompy.testing.brokers.rabbitmq import RabbitMQ
-from stompy.testing.brokers.running import NetworkBroker, RunningBroker
-from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable, Product
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable, NetworkBroker, Product, RunningBroker
 from stompy.world import os
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stompy.testing.brokers.certificates import STORE_PASSWORD
-from stompy.testing.brokers.settings import BrokerSettings, Place, Product, Recipe, with_elements
+from stompy.testing.brokers.running import BrokerSettings, Place, Product, Recipe, with_elements
 
 if TYPE_CHECKING:
     from stompy.testing.brokers.certificates import Certificates

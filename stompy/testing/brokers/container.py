@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from stompy.forks import Owner
 from stompy.testing.brokers import images
 from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.running import NetworkBroker
-from stompy.testing.brokers.settings import BrokerSettings
+from stompy.testing.brokers.running import BrokerSettings, NetworkBroker
 from stompy.world import random, socket
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-    from stompy.testing.brokers.settings import Product, Recipe
+    from stompy.testing.brokers.running import Product, Recipe
 
 _STOP_TIMEOUT = 20
 _ATTEMPTS = 5

@@ -19,8 +19,7 @@ from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConfigurationError, ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.locks import make_condition
 from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.running import RunningBroker, tls_sibling, user_info
-from stompy.testing.brokers.settings import BrokerSettings
+from stompy.testing.brokers.running import BrokerSettings, RunningBroker, tls_sibling, user_info
 from stompy.transport.tls.options import Tls
 
 if TYPE_CHECKING:

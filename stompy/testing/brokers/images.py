@@ -17,7 +17,7 @@ from stompy.deadline import Deadline
 from stompy.world import os, socket
 
 if TYPE_CHECKING:
-    from stompy.testing.brokers.settings import Product
+    from stompy.testing.brokers.running import Product
 
 _LOG = logging.getLogger("stompy.testing")
 
