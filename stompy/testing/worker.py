@@ -36,7 +36,7 @@ class RunningWorker:
     def wait_idle(self, *, timeout: float = 10.0) -> None:
         """Wait until no message of the worker's queues waits or runs; retries that wait for their time do not count.
 
-        `broker.clock.advance(seconds)` lets those come at once.
+        `broker.clock.advance(seconds)` lets the retries come at once.
 
         Raises:
             StompTimeoutError: not in time.
@@ -93,7 +93,7 @@ def message(
         destination: it was sent to.
         content_type: as for `Connection.send`.
         ack: the mode of its subscription.
-        sent: gets what `Message.reply` and `Message.forward` send.
+        sent: gets the messages that `Message.reply` and `Message.forward` send.
 
     Raises:
         LocalProtocolError: the body, a header or the destination could not have been sent.

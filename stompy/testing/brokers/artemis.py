@@ -166,7 +166,7 @@ def _properties(users: Mapping[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Write a value as Java's properties want it: what is not a plain character becomes its number."""
+    """Write a value as a Java properties file has it: a character that is not plain becomes its number."""
     return "".join(
         character
         if character.isascii() and character.isalnum()

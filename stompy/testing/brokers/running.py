@@ -1,4 +1,4 @@
-"""A broker under test, wherever it runs: its settings, its addresses, and what can be done to it."""
+"""A broker under test, wherever it runs: its settings, its addresses, its faults."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class BrokerUnavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """What a test asks of a broker.
+    """The settings of a test's broker.
 
     Attributes:
-        users: passcode by login; `None` lets everybody in, also without a login. A passcode is in no `repr`.
+        users: passcode by login; `None` accepts every client, also without a login. A passcode is in no `repr`.
         persistent: keep messages on disk, so that they outlive `kill` and `restart`. RabbitMQ always does.
         tls: listen with TLS too, with a certificate of an authority made for the purpose; see `url(tls=True)`.
         client_certificates: the TLS connectors want a certificate of the client, of the same authority.
@@ -56,7 +56,7 @@ class BrokerSettings:
         advisories: whether ActiveMQ sends its advisory messages.
         dead_letter_nonpersistent: whether ActiveMQ keeps also refused messages that are not persistent.
         configuration: more of the broker's own: elements within `<broker>` of activemq.xml or `<core>` of broker.xml,
-            lines of rabbitmq.conf. What is there already under that name is replaced.
+            lines of rabbitmq.conf. An entry of the same name is replaced.
         environment: variables for the broker's process.
     """
 
@@ -94,7 +94,7 @@ class BrokerSettings:
 
     @property
     def closed(self) -> bool:
-        """Whether nobody may come in."""
+        """Whether no client may log in."""
         return self.users is not None and not self.users
 
     @classmethod
@@ -111,7 +111,7 @@ class BrokerSettings:
 
     @classmethod
     def names(cls) -> frozenset[str]:
-        """Return what `of` takes."""
+        """Return the names of the settings."""
         return frozenset(one.name for one in fields(cls))
 
 
@@ -185,18 +185,18 @@ class Product(ABC):
         return tuple(self.in_container(settings, None).ports)
 
     def url_path(self, connector: str) -> str:
-        """Return what follows the port in the URL of a connector."""
+        """Return the path of a connector's URL."""
         return self.path
 
     def _refuse_others(self, settings: BrokerSettings, **accepted: object) -> None:
-        """Refuse what differs from `accepted`, as this product has no such setting."""
+        """Refuse the settings that differ from `accepted`, as this product lacks them."""
         for name, value in accepted.items():
             if getattr(settings, name) != value:
                 raise ConfigurationError(f"{self.title} has no setting {name!r}")
 
 
 def with_elements(defaults: str, more: str) -> str:
-    """Return the XML elements of `defaults`, those of `more` in the place of its namesakes, by name.
+    """Return the XML elements of `defaults` by name; an element of `more` replaces its namesakes.
 
     ActiveMQ's schema wants them in the order of the alphabet.
 
@@ -220,9 +220,9 @@ class RunningBroker(ABC):
 
     Attributes:
         kind: such as `activemq`; see `start_broker`.
-        settings: what was asked of it.
+        settings: the settings that it runs with.
         flavour: where it comes from: `official`, `local` (an image), `process` or `embedded`.
-        server: what it calls itself in CONNECTED, such as `ActiveMQ/6.3.1`.
+        server: the `server` header of its CONNECTED, such as `ActiveMQ/6.3.1`.
     """
 
     kind: str
@@ -232,7 +232,7 @@ class RunningBroker(ABC):
 
     @property
     def version(self) -> str:
-        """Its version, from what it calls itself, such as `6.3.1`."""
+        """Its version, from `server`, such as `6.3.1`."""
         return self.server.partition("/")[2].split(" ")[0]
 
     @property
@@ -248,7 +248,7 @@ class RunningBroker(ABC):
     @property
     @abstractmethod
     def connectors(self) -> tuple[str, ...]:
-        """What `url` takes as a connector: `stomp`, and as the broker has them `stomp+nio`, `stomp+ssl`, `ws`, ..."""
+        """The connectors that `url` takes: `stomp`, and depending on the broker `stomp+nio`, `stomp+ssl`, `ws`, ..."""
 
     @abstractmethod
     def url(self, connector: str = "stomp", *, tls: bool = False, login: str | None = None) -> str:
@@ -293,15 +293,15 @@ class RunningBroker(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End it for good and remove what it leaves; as often as you like."""
+        """End it for good and remove its files; may be called again."""
 
     @abstractmethod
     def shut_down(self) -> None:
-        """Let it end in good order; `start` brings it back with what it keeps on disk."""
+        """Let it end in good order; `start` brings it back with its data on disk."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End it as a crash would; `start` or `restart` brings it back with what it keeps on disk."""
+        """End it as a crash would; `start` or `restart` brings it back with its data on disk."""
 
     @abstractmethod
     def pause(self) -> None:
@@ -313,7 +313,7 @@ class RunningBroker(ABC):
 
     @abstractmethod
     def log(self) -> str:
-        """Return what it has written so far; empty where it writes nothing."""
+        """Return its output so far; empty where it has none."""
 
     def restart(self) -> None:
         """Shut it down in good order, unless it is down already, and start it again on the same ports.
@@ -338,7 +338,7 @@ class RunningBroker(ABC):
 
 
 class NetworkBroker(RunningBroker):
-    """A broker of another process: what containers and processes have in common."""
+    """A broker of another process, in a container or not."""
 
     def __init__(self, product: Product, settings: BrokerSettings) -> None:
         self.product = product
@@ -401,7 +401,7 @@ class NetworkBroker(RunningBroker):
         raise self._unavailable(f"it was not ready in time{refusal}")
 
     def _ask(self, host: str) -> handshake.Answer | None:
-        """Return the answer to every user: RabbitMQ listens while it still reads who they are."""
+        """Return the answer to every user: RabbitMQ listens before it has read its users."""
         answer = None
         users: list[tuple[str | None, str | None]] = [*(self.settings.users or {}).items()]
         for login, passcode in users or [(None, None)]:
@@ -418,7 +418,7 @@ class NetworkBroker(RunningBroker):
         return answer
 
     def _listens(self, host: str, connector: str) -> bool:
-        """Whether somebody is behind a connector: they come up one after the other."""
+        """Whether a connector answers: connectors come up one after the other."""
         tls = None
         if self._certificates is not None and (connector.endswith("ssl") or connector == "wss"):
             tls = self._certificates.client_context()
@@ -437,7 +437,7 @@ class NetworkBroker(RunningBroker):
 
     @abstractmethod
     def _find_ports(self) -> dict[str, int]:
-        """Return the ports by which it is reached now; those that are not known yet are missing."""
+        """Return the ports by which it is reached now, without ports that are not known yet."""
 
 
 def user_info(settings: BrokerSettings, login: str | None) -> str:
