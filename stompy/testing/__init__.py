@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stompy.testing.brokers.certificates import Certificates as Certificates
+    from stompy.testing.brokers.running import BrokerSettings as BrokerSettings
+    from stompy.testing.brokers.running import BrokerUnavailable as BrokerUnavailable
     from stompy.testing.brokers.running import RunningBroker as RunningBroker
-    from stompy.testing.brokers.settings import BrokerSettings as BrokerSettings
-    from stompy.testing.brokers.settings import BrokerUnavailable as BrokerUnavailable
     from stompy.testing.containers import ActiveMQContainer as ActiveMQContainer
     from stompy.testing.containers import ArtemisContainer as ArtemisContainer
     from stompy.testing.containers import BrokerOptions as BrokerOptions
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from stompy.testing.listener import Event as Event
     from stompy.testing.listener import EventName as EventName
     from stompy.testing.listener import RecordingListener as RecordingListener
-    from stompy.testing.messages import message as message
     from stompy.testing.proxied import Direction as Direction
     from stompy.testing.proxied import Ending as Ending
     from stompy.testing.proxied import FaultControls as FaultControls
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from stompy.testing.proxy import FaultProxy as FaultProxy
     from stompy.testing.proxy import ProxyStats as ProxyStats
     from stompy.testing.worker import RunningWorker as RunningWorker
+    from stompy.testing.worker import message as message
 
 __all__ = [
     "GARBAGE",
@@ -86,7 +86,7 @@ __all__ = [
 ]
 
 _LAZY = {
-    "message": "stompy.testing.messages",
+    "message": "stompy.testing.worker",
     "State": "stompy.testing.proxied",
     "BrokerOptions": "stompy.testing.containers",
     "Range": "stompy.testing.faults",
@@ -96,8 +96,8 @@ _LAZY = {
     "Direction": "stompy.testing.proxied",
     "ActiveMQContainer": "stompy.testing.containers",
     "ArtemisContainer": "stompy.testing.containers",
-    "BrokerSettings": "stompy.testing.brokers.settings",
-    "BrokerUnavailable": "stompy.testing.brokers.settings",
+    "BrokerSettings": "stompy.testing.brokers.running",
+    "BrokerUnavailable": "stompy.testing.brokers.running",
     "Certificates": "stompy.testing.brokers.certificates",
     "Cut": "stompy.testing.faults",
     "CutAfter": "stompy.testing.faults",

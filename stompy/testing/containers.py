@@ -4,7 +4,7 @@ A kind is tried in this order: the project's own image, if it is there or can be
 `tools/broker_images.py` builds. `STOMPY_BROKERS_FROM` (`official`, `local`, several with commas, or `none`) leaves out
 the others, and `STOMPY_ACTIVEMQ_IMAGE` and its like name an image instead.
 
-Every broker is given its whole configuration, whatever the image holds: newer official images of ActiveMQ come with
+Every broker is given its whole configuration, for any image: newer official images of ActiveMQ come with
 STOMP switched off.
 """
 
@@ -21,8 +21,7 @@ from stompy.testing.brokers.artemis import Artemis
 from stompy.testing.brokers.container import ContainerBroker
 from stompy.testing.brokers.embedded import EmbeddedBroker
 from stompy.testing.brokers.rabbitmq import RabbitMQ
-from stompy.testing.brokers.running import NetworkBroker, RunningBroker
-from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable, Product
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable, NetworkBroker, Product, RunningBroker
 from stompy.world import os
 
 if TYPE_CHECKING:
@@ -77,12 +76,12 @@ def start_broker(kind: str, **options: Any) -> RunningBroker:
 
     Args:
         kind: one of `KINDS`: `embedded`, `activemq` (6.x), `activemq5`, `artemis`, `rabbitmq3` or `rabbitmq4`; with
-            `like-` before the name of a broker, the embedded one that behaves as it does.
+            `like-` before the name of a broker, the embedded broker with that broker's profile.
         options: fields of `BrokerSettings`; for `embedded` also arguments of `stompy.broker.Broker`.
 
     Raises:
         BrokerUnavailable: none can be had here; the error lists why each source was not taken.
-        ConfigurationError: no such kind or option, or the broker lacks what an option asks for.
+        ConfigurationError: no such kind or option, or the broker lacks a feature that an option needs.
     """
     if kind.startswith(LIKE) and "like" not in options:
         return start_broker("embedded", like=kind.removeprefix(LIKE), **options)
@@ -144,7 +143,7 @@ def _image(product: Product, source: str) -> str:
 
 
 def chosen_sources() -> tuple[str, ...]:
-    """Return the sources of brokers, best first: all, or those that `STOMPY_BROKERS_FROM` allows."""
+    """Return the sources of brokers, best first: all, or the sources in `STOMPY_BROKERS_FROM`."""
     known = (*IMAGES, *OTHER_SOURCES)
     wanted = os.environ.get(FROM_VARIABLE) or ",".join(known)
     if wanted == "none":
@@ -239,7 +238,7 @@ def broker_or_skip(kind: str, **options: Any) -> RunningBroker:
     the kind.
 
     Raises:
-        ConfigurationError: no such kind or option, or the broker lacks what an option asks for.
+        ConfigurationError: no such kind or option, or the broker lacks a feature that an option needs.
     """
     try:
         return start_broker(kind, **options)

@@ -73,7 +73,7 @@ class FrameFault(_Shown):
 
     Attributes:
         frame: a command (its side follows from it), `SENT`, `RECEIVED`, or `"heart-beat"` for the broker's heartbeats.
-        nth: only this one of those frames on a link, from 1, counted since the fault was added; `None` for each.
+        nth: only this one of a link's matching frames, from 1, counted since the fault was added; `None` for each.
         chance: how probable it is that such a frame is struck, 0 to 1, drawn from the plan's seed.
         link: only this connection, from 1, in the order of acceptance; `None` for all.
 
@@ -153,7 +153,7 @@ class Double(FrameFault):
 class Rewrite(FrameFault):
     """A header of the frame gets another value; a frame without that header passes as it is.
 
-    `Rewrite("RECEIPT", header="receipt-id", value="other")` confirms what was never asked for.
+    `Rewrite("RECEIPT", header="receipt-id", value="other")` confirms a receipt that no frame requested.
 
     Attributes:
         header: its name.
@@ -382,7 +382,7 @@ Step: TypeAlias = "Pass | Wait | End"
 
 @dataclass(slots=True)
 class _Frame:
-    """What is done to the current frame."""
+    """The fate of the current frame."""
 
     dropped: bool = False
     left: int | None = None  # bytes until the link ends
@@ -400,7 +400,7 @@ class _Count:
 
 
 class FaultInjector:
-    """Applies a plan to what passes one direction on one link.
+    """Applies a plan to one direction of one link.
 
     Args:
         plan: read again for each frame.
@@ -429,7 +429,7 @@ class FaultInjector:
         self._plan.struck(fault, link=self._link)
 
     def feed(self, data: bytes) -> list[Step]:
-        """Return what to do, in order; nothing any more after an `End`."""
+        """Return the steps, in order; none after an `End`."""
         steps: list[Step] = []
         for part in self._frame_splitter.feed(data):
             if part.begins:
@@ -440,7 +440,7 @@ class FaultInjector:
     # Frames
 
     def _begin(self, part: Part) -> list[Step]:
-        """Decide what happens to a frame; return what comes before it."""
+        """Decide the fate of a frame; return the steps before the frame."""
         self._frame = frame = _Frame()
         before: list[Step] = []
         for fault in self._struck_by(part.command):
@@ -494,7 +494,7 @@ class FaultInjector:
     # Bytes
 
     def _limited(self, steps: list[Step]) -> list[Step]:
-        """Shorten the steps to what passes before the link ends."""
+        """Cut the steps off where the link ends."""
         limit = self._limit()
         done: list[Step] = []
         for step in steps:

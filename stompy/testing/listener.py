@@ -44,7 +44,7 @@ class Event:
         name: of the method, without `on_`.
         frame: of `connected`, `receipt` and `error`.
         message: of `message` and `handler_error`.
-        error: of `handler_error`: what the handler raised.
+        error: of `handler_error`: the handler's exception.
         attempt: of `reconnecting`.
         delay: of `reconnecting`, in seconds.
         reason: of `disconnected`, `reconnecting` and `closed`; `None` also where `close` ended the session.
@@ -95,7 +95,7 @@ class RecordingListener(Listener):
         matching: Callable[[Event], object] = lambda event: True,
         timeout: float = 5.0,
     ) -> Event:
-        """Wait until there were `count` such events, including those before the call; return the last of these.
+        """Wait until there were `count` such events, also before the call; return the event with that number.
 
         Args:
             name: of the event.
@@ -104,7 +104,7 @@ class RecordingListener(Listener):
             timeout: seconds.
 
         Raises:
-            StompTimeoutError: there were too few in time; it says what was heard instead.
+            StompTimeoutError: there were too few in time; the text lists the events that came.
             ConfigurationError: no event has that name, or `count` is below 1.
         """
         if name not in _NAMES or count < 1:

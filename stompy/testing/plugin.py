@@ -4,8 +4,8 @@ The real ones (`stomp_activemq`, `stomp_artemis`, `stomp_rabbitmq`) are started 
 that asks; each has a fixture of options, to be overridden with `scope="session"`. Where one cannot be had, its tests
 are skipped with every reason, or fail if `STOMPY_REQUIRE_BROKERS` names it.
 
-Installed with the package, pytest finds them automatically, in every run: so the fixtures import what
-they need when a test asks for them.
+Installed with the package, pytest finds them automatically, in every run: so the fixtures import
+their modules when a test asks for them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def stomp_proxy(stomp_broker: Broker, request: pytest.FixtureRequest) -> Iterato
 
 @pytest.fixture
 def stomp_worker(stomp_broker: Broker) -> Iterator[Callable[[Worker], RunningWorker]]:
-    """What runs a `stompy.Worker` on `stomp_broker` until the end of the test, whatever its own address is."""
+    """A function that runs a `stompy.Worker` on `stomp_broker`, not on its own broker, until the end of the test."""
     from stompy.testing.worker import RunningWorker
 
     running: list[RunningWorker] = []

@@ -105,7 +105,7 @@ class FaultControls:
     def cut_after(self, count: int, *, direction: Which, ending: Ending = "fin") -> None:
         """Forward exactly so many bytes from now on, then end the connection both ways.
 
-        Each connection counts for itself, and each direction too. With `"rst"` the peer loses those of the bytes that
+        Each connection counts for itself, and each direction too. With `"rst"` the peer loses the bytes that
         did not fit its TCP window.
 
         Raises:
@@ -146,8 +146,8 @@ class ProxyDirection:
     Args:
         source: non-blocking.
         sink: non-blocking.
-        faults: what is wrong from the start.
-        record: bytes to remember of what was forwarded, the first ones.
+        faults: the faults from the start.
+        record: how many of the first forwarded bytes to remember.
         injector: applies the frame faults; `None` forwards bytes without looking for frames.
     """
 
@@ -333,7 +333,7 @@ class ProxyLink(FaultControls):
         plan: the frame faults; `None` forwards bytes without looking for frames.
         record: bytes of each direction to remember.
         window: bytes of the kernel's receive buffer; `None` leaves it to the system.
-        loop: what serves it.
+        loop: the loop that serves the link.
     """
 
     def __init__(
@@ -398,8 +398,8 @@ class ProxyLink(FaultControls):
     def cut(self, ending: Ending = "fin") -> None:
         """End both directions of the connection, now; no effect if it has ended.
 
-        `"fin"` closes in order: both peers find the end of the stream, and who goes on sending is reset after a while.
-        `"rst"` resets at once.
+        `"fin"` closes in order: both peers read the end of the stream, and a peer that still sends is reset after a
+        while. `"rst"` resets at once.
 
         Raises:
             ConfigurationError: no such ending.
@@ -437,7 +437,7 @@ class ProxyLink(FaultControls):
         return {sock: READ for sock in self._sockets if sock is self._client or self._state != "black-hole"}
 
     def due(self, now: float) -> float | None:
-        """Return when something held may go on, or the time to close in order is up."""
+        """Return when held bytes may go on, or the time to close in order is up."""
         if self._state == "open":
             times = [due for flow in self._directions.values() if (due := flow.due()) is not None and due > now]
             return min(times, default=None)
@@ -466,7 +466,7 @@ class ProxyLink(FaultControls):
             self.close()
 
     def end(self, ending: Ending) -> None:
-        """End the connection; a reset also ends one that is already ending in order."""
+        """End the connection; a reset also ends a connection that is ending in order."""
         if self.closed or (self._state == "ending" and ending == "fin"):
             return
         if ending == "rst":

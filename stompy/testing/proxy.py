@@ -4,7 +4,7 @@
 
     with FaultProxy(broker.url) as proxy, stompy.connect(proxy.url, reconnect=True) as conn:
         proxy.cut("rst")                                # every running connection, now
-        proxy.stall("down")                             # what the broker says no longer arrives
+        proxy.stall("down")                             # the broker's frames no longer arrive
         proxy.upcoming.cut_after(100, direction="up")   # each connection from now on, at its 101st byte
         proxy.running[0].chop()                         # only this connection, byte by byte
 
@@ -267,7 +267,7 @@ class FaultProxy(FaultControls):
             self.listen()
 
     def await_that(self, holds: Callable[[FaultProxy], object], *, timeout: float = 5.0) -> None:
-        """Wait until `holds(proxy)` is true; it is asked again whenever something may have changed.
+        """Wait until `holds(proxy)` is true; it is asked again after every change.
 
         Raises:
             StompTimeoutError: it was not true within `timeout` seconds.
@@ -347,7 +347,7 @@ class FaultProxy(FaultControls):
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """The connections of a proxy, and the byte counts of those that it no longer remembers."""
+    """The connections of a proxy, and the byte counts of forgotten connections."""
 
     links: tuple[ProxyLink, ...]
     accepted: int

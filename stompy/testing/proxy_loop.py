@@ -9,7 +9,7 @@
 | `ProxyEventLoop._lock` (a leaf) | the calls that wait for the thread, and whether it still takes any | no |
 
 A socket with `SO_LINGER` 0 that one thread closes while another is in `recv` on it sends no reset: the system keeps it
-open until that `recv` returns. So nobody but this thread closes, and none of its calls blocks.
+open until that `recv` returns. So this thread alone closes, and none of its calls blocks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Member(Protocol):
         ...
 
     def wanted(self, now: float) -> Mapping[socket.socket, int]:
-        """Return what to watch: `READ`, `WRITE`, both, or 0, for each open socket."""
+        """Return the events to watch, `READ`, `WRITE`, both, or 0, for each open socket."""
         ...
 
     def due(self, now: float) -> float | None:
@@ -60,7 +60,7 @@ class Member(Protocol):
         ...
 
     def look(self, now: float) -> None:
-        """Handle what is due."""
+        """Handle the events and timers that are due."""
         ...
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class ProxyEventLoop(DaemonThread):
 
     Args:
         name: of the thread.
-        after_turn: called after everything that may have changed something.
+        after_turn: called after each turn that may have changed the state.
     """
 
     def __init__(self, name: str, *, after_turn: Callable[[], None]) -> None:
@@ -100,7 +100,7 @@ class ProxyEventLoop(DaemonThread):
         self.release()
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run a function on the loop's thread and return what it returns; from any thread.
+        """Run a function on the loop's thread and return its result; from any thread.
 
         Raises:
             NotConnectedError: the loop has ended.
@@ -169,7 +169,7 @@ class ProxyEventLoop(DaemonThread):
         self._after_turn()
 
     def _prepare(self, now: float) -> float | None:
-        """Watch the members' sockets; return the seconds until one of them has something due."""
+        """Watch the members' sockets; return the seconds until the next timer is due."""
         soonest: float | None = None
         for member in list(self._members):
             if member.closed:
@@ -247,7 +247,7 @@ class ProxyListener:
         loop.add(self)
 
     def refuse(self) -> None:
-        """Stop listening: new connections, and those not accepted yet, are refused."""
+        """Stop listening: new connections are refused, also connections that wait to be accepted."""
         if self._listening:
             self._listening = False
             self._close_socket()

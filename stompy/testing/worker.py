@@ -1,11 +1,18 @@
-"""A worker on the embedded broker, for tests; see the fixture `stomp_worker`."""
+"""Tests of handlers and tasks: a message that no broker has delivered, and a worker on the embedded broker."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stompy.broker.broker import Broker
+from stompy.connection.codec import Body
+from stompy.connection.detached import detached
+from stompy.connection.message import Message
+from stompy.connection.subscription import AckMode
 from stompy.deadline import Deadline
 from stompy.errors import StompTimeoutError
 from stompy.worker.failure import DUE, retry_queues
+from stompy.worker.once import SendRecorder, SentMessage
 from stompy.worker.worker import Worker
 from stompy.world import time
 
@@ -29,7 +36,7 @@ class RunningWorker:
     def wait_idle(self, *, timeout: float = 10.0) -> None:
         """Wait until no message of the worker's queues waits or runs; retries that wait for their time do not count.
 
-        `broker.clock.advance(seconds)` lets those come at once.
+        `broker.clock.advance(seconds)` lets the retries come at once.
 
         Raises:
             StompTimeoutError: not in time.
@@ -65,3 +72,33 @@ class RunningWorker:
     def close(self) -> None:
         """End the worker."""
         self.worker.close()
+
+
+def message(
+    body: Body = b"",
+    *,
+    headers: Mapping[str, object] | None = None,
+    destination: str = "/queue/test",
+    content_type: str | None = None,
+    ack: AckMode = "handled",
+    sent: list[SentMessage] | None = None,
+) -> Message:
+    """Return a message that no broker has delivered, to call a handler with in a unit test.
+
+    Its `ack` and `nack` are recorded in its `settled`.
+
+    Args:
+        body: as for `Connection.send`.
+        headers: such as `reply-to`; `message-id` is generated unless it is one of them.
+        destination: it was sent to.
+        content_type: as for `Connection.send`.
+        ack: the mode of its subscription.
+        sent: gets the messages that `Message.reply` and `Message.forward` send.
+
+    Raises:
+        LocalProtocolError: the body, a header or the destination could not have been sent.
+    """
+    recorder = SendRecorder(sent)
+    return detached(
+        body, destination=destination, headers=headers or {}, content_type=content_type, ack=ack, sender=recorder
+    )

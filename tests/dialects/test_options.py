@@ -105,7 +105,9 @@ def test_whatever_sends_takes_the_options_and_names_none_of_them(sender: Callabl
 
 
 def test_the_table_has_each_option_that_editors_show() -> None:
-    assert list(SEND_OPTIONS) == list(stompy.SendOptions.__annotations__)
+    assert list(SEND_OPTIONS) == list(stompy.SendOptions.__annotations__), (
+        "both, in stompy/dialects/options.py, in one order"
+    )
 
 
 def test_the_help_of_send_names_each_option_with_its_type() -> None:

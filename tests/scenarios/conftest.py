@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.testing.brokers.settings import BrokerUnavailable
+from stompy.testing.brokers.running import BrokerUnavailable
 from stompy.testing.containers import missing
 from tests.scenarios.expected.facts import FACTS
 from tests.scenarios.expected.model import CLASSIC, KINDS, LIKE, VERSIONS, fits

@@ -31,7 +31,7 @@ from stompy.outbox.lockfile import LockFile
 from stompy.spark.spool.files import FileLock
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.embedded import EmbeddedBroker
-from stompy.testing.brokers.settings import BrokerSettings
+from stompy.testing.brokers.running import BrokerSettings
 from stompy.testing.listener import RecordingListener
 from stompy.testing.proxy import FaultProxy
 from stompy.transport.memory import MemoryListener

@@ -17,8 +17,7 @@ from stompy.connection.config import Config, addresses_of
 from stompy.connection.connector import dialer_of
 from stompy.deadline import Deadline
 from stompy.testing.brokers.container import ContainerBroker
-from stompy.testing.brokers.running import RunningBroker
-from stompy.testing.brokers.settings import BrokerUnavailable
+from stompy.testing.brokers.running import BrokerUnavailable, RunningBroker
 from stompy.testing.containers import start_broker
 from stompy.transport.address import parse_addresses
 from stompy.transport.base import Transport

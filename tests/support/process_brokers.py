@@ -24,11 +24,10 @@ from stompy.deadline import Deadline
 from stompy.testing.brokers import activemq, rabbitmq
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.container import free_port
-from stompy.testing.brokers.running import NetworkBroker
-from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable, Place
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable, NetworkBroker, Place
 
 if TYPE_CHECKING:
-    from stompy.testing.brokers.settings import Product
+    from stompy.testing.brokers.running import Product
 
 HOME_VARIABLE = "STOMPY_ACTIVEMQ_HOME"
 """The environment variable with the folder whose lib/ has ActiveMQ's jars."""

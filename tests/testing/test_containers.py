@@ -12,7 +12,7 @@ from stompy.errors import ConfigurationError
 from stompy.testing import containers
 from stompy.testing.brokers import images
 from stompy.testing.brokers.container import ContainerBroker
-from stompy.testing.brokers.settings import BrokerUnavailable
+from stompy.testing.brokers.running import BrokerUnavailable
 from stompy.testing.containers import (
     KINDS,
     PRODUCTS,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.words import CLEAN, TOP, files, found_in, main
+from tools.words import CLEAN, TOP, files, found_in, main, vague_folders
 
 
 def test_the_clean_folders_have_none_of_the_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,3 +40,10 @@ def test_a_file_or_folder_may_be_named(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "data.bin").write_text("octets\n")
     assert main([str(tmp_path)]) == 1
     assert capsys.readouterr().out == f"{tmp_path}/page.md:1: 'under way': write in flight\n"
+
+
+def test_a_folder_whose_docstrings_name_things_vaguely_is_found(tmp_path: Path) -> None:
+    for folder, text in (("vague", "Return what somebody has asked for."), ("plain", "Return the frame.")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "module.py").write_text(f'"""{text}"""\n')
+    assert [(folder, density > most) for folder, density, most in vague_folders(tmp_path)] == [("vague", True)]

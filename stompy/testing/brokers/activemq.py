@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
 from stompy.testing.brokers.certificates import STORE_PASSWORD
-from stompy.testing.brokers.settings import BrokerSettings, Place, Product, Recipe, with_elements
+from stompy.testing.brokers.running import BrokerSettings, Place, Product, Recipe, with_elements
 
 if TYPE_CHECKING:
     from stompy.testing.brokers.certificates import Certificates

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stompy.testing.brokers.certificates import STORE_PASSWORD
-from stompy.testing.brokers.settings import BrokerSettings, Place, Product, Recipe, with_elements
+from stompy.testing.brokers.running import BrokerSettings, Place, Product, Recipe, with_elements
 
 if TYPE_CHECKING:
     from stompy.testing.brokers.certificates import Certificates
@@ -166,7 +166,7 @@ def _properties(users: Mapping[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Write a value as Java's properties want it: what is not a plain character becomes its number."""
+    """Write a value as a Java properties file has it: a character that is not plain becomes its number."""
     return "".join(
         character
         if character.isascii() and character.isalnum()

@@ -26,10 +26,10 @@ class Certificates:
     """An authority, a broker's certificate and a client's, all fresh; the files are there until `close`.
 
     Args:
-        hosts: more names and addresses under which the broker is reached, beside those of this machine.
+        hosts: more names and addresses under which the broker is reached, beside the names of this machine.
 
     Attributes:
-        ca_file: the authority's certificate, PEM: what a client trusts.
+        ca_file: the authority's certificate (PEM), which a client trusts.
         client_cert: the client's certificate, PEM.
         client_key: its private key, PEM.
         broker_file: the broker's certificate and private key, PEM.
@@ -86,7 +86,7 @@ class Certificates:
         )
 
     def trust_store(self) -> bytes:
-        """Return the authority's certificate as PKCS#12; Java trusts only what is marked as trusted in it."""
+        """Return the authority's certificate as PKCS#12; Java trusts only entries that are marked as trusted."""
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import pkcs12
 
@@ -94,7 +94,7 @@ class Certificates:
         return pkcs12.serialize_java_truststore([pkcs12.PKCS12Certificate(authority, b"authority")], _encryption())
 
     def client_context(self) -> ssl.SSLContext:
-        """Return a context that trusts the authority, whatever the host is called, and has the client's certificate."""
+        """Return a context that trusts the authority, checks no host name, and has the client's certificate."""
         context = ssl.create_default_context(cafile=self.ca_file)
         context.check_hostname = False
         context.load_cert_chain(self.client_cert, self.client_key)

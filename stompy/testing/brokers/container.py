@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from stompy.forks import Owner
 from stompy.testing.brokers import images
 from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.running import NetworkBroker
-from stompy.testing.brokers.settings import BrokerSettings
+from stompy.testing.brokers.running import BrokerSettings, NetworkBroker
 from stompy.world import random, socket
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-    from stompy.testing.brokers.settings import Product, Recipe
+    from stompy.testing.brokers.running import Product, Recipe
 
 _STOP_TIMEOUT = 20
 _ATTEMPTS = 5
@@ -34,13 +33,13 @@ class ContainerBroker(NetworkBroker):
     The container is removed by `stop`, at the end of the process, or, where that was killed, by the next one.
 
     Args:
-        product: what to run.
-        settings: what is asked of it.
+        product: the broker in the container.
+        settings: the broker's settings.
         image: from which.
         flavour: of the image, `official` or `local`.
 
     Attributes:
-        container: testcontainers' own, once started; for what this class does not do.
+        container: testcontainers' own, once started; for anything beyond this class.
     """
 
     def __init__(self, product: Product, settings: BrokerSettings, *, image: str, flavour: str = "local") -> None:
@@ -199,13 +198,13 @@ def _freeze(container: Any) -> None:
 
 @atexit.register
 def _stop_all() -> None:
-    """Remove what a run that was broken off has left."""
+    """Remove the containers of a run that was broken off."""
     for broker in list(_alive):
         broker.stop()
 
 
 def free_port() -> int:
-    """Return a port of this machine on which nobody listens, and which the kernel gives to nobody by itself."""
+    """Return a free port of this machine, outside the range of the kernel's ephemeral ports."""
     while True:
         port = random.randint(_FIRST_PORT, _LAST_PORT)
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock, contextlib.suppress(OSError):

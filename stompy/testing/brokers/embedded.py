@@ -19,8 +19,7 @@ from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConfigurationError, ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.locks import make_condition
 from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.running import RunningBroker, tls_sibling, user_info
-from stompy.testing.brokers.settings import BrokerSettings
+from stompy.testing.brokers.running import BrokerSettings, RunningBroker, tls_sibling, user_info
 from stompy.transport.tls.options import Tls
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class EmbeddedBroker(RunningBroker):
     """The embedded broker, for the same tests as the real ones; it keeps its queues in memory over `restart`.
 
     Args:
-        settings: what is asked of it; it has no limit of memory. With TLS it speaks nothing else.
+        settings: the broker's settings; `memory_limit` is refused. With TLS it has no plain connector.
         options: more arguments of `stompy.broker.Broker`; with `unix` it listens on that socket and nowhere else. A
             wrong login is answered at once, unless `limits` are given.
 
@@ -99,7 +98,7 @@ class EmbeddedBroker(RunningBroker):
             self.broker.close()
 
     def kill(self) -> None:
-        """See `RunningBroker`; what was not yet written to a connection does not get there any more."""
+        """See `RunningBroker`; bytes that were not yet written to a connection are lost."""
         if self._runs:
             self._runs = False
             self.freezer.end_all()
@@ -168,7 +167,7 @@ class FreezableTransport:
     """A transport that is suspended while its freezer is frozen; see `stompy.transport.base.Transport`.
 
     Args:
-        transport: the one that moves the bytes, owned by this one from here on.
+        transport: moves the bytes; owned by this object from here on.
         freezer: which one it obeys.
     """
 
@@ -186,7 +185,7 @@ class FreezableTransport:
 
     @property
     def subprotocol(self) -> str | None:
-        """What the transport below has agreed on."""
+        """The subprotocol of the transport below."""
         return getattr(self._transport, "subprotocol", None)
 
     def recv(self, deadline: Deadline | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""Docker: whether it can be used, which image to take, and what earlier runs have left.
+"""Docker: whether it can be used, which image to take, and the containers that earlier runs left.
 
 Nothing of docker's or testcontainers' is imported before it is needed.
 """
@@ -17,7 +17,7 @@ from stompy.deadline import Deadline
 from stompy.world import os, socket
 
 if TYPE_CHECKING:
-    from stompy.testing.brokers.settings import Product
+    from stompy.testing.brokers.running import Product
 
 _LOG = logging.getLogger("stompy.testing")
 
@@ -56,11 +56,11 @@ def docker_missing() -> str | None:
 def _ping(host: str) -> None:
     """Connect to docker's Unix socket, if that is where it should be.
 
-    Docker's own client leaves its socket to the garbage collector when nobody answers there, and the warning then falls
-    upon whatever test runs at that moment.
+    Docker's own client leaves its socket to the garbage collector when no daemon answers, and the warning then falls
+    upon the test that runs at that moment.
 
     Raises:
-        OSError: nobody answers.
+        OSError: no daemon answers.
     """
     scheme, _, path = host.partition("unix://")
     if scheme in ("", "http+"):
@@ -71,7 +71,7 @@ def _ping(host: str) -> None:
 
 @functools.lru_cache(maxsize=1)
 def prepare() -> None:
-    """Prepare for the first container of this process: remove those of ended runs, and disable Ryuk if necessary."""
+    """Remove the containers of ended runs before this process starts its first, and disable Ryuk if necessary."""
     import docker
     from testcontainers.core.config import testcontainers_config
 
@@ -182,7 +182,7 @@ def owner() -> str:
 
 
 def _remove_leftovers(client: Any) -> None:
-    """Remove the containers of processes of this machine that are no more; those of others are left alone."""
+    """Remove the containers of ended processes of this machine; containers of other machines stay."""
     import docker
 
     # Other processes remove theirs at the same time: one may be gone between the list and its inspection.

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stompy.testing.brokers.settings import BrokerSettings, Place, Product, Recipe
+from stompy.testing.brokers.running import BrokerSettings, Place, Product, Recipe
 from stompy.world import os
 
 if TYPE_CHECKING:

@@ -1,21 +1,23 @@
-"""A broker under test, wherever it runs: its addresses, and what can be done to it."""
+"""A broker under test, wherever it runs: its settings, its addresses, its faults."""
 
 from __future__ import annotations
 
+import types
+import xml.etree.ElementTree as ElementTree
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.testing.brokers import handshake
-from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
 from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.testing.brokers.certificates import Certificates
-    from stompy.testing.brokers.settings import Product
 
 _POLL = 0.05
 _LOG_LINES = 60
@@ -25,6 +27,192 @@ _REFUSED = 30.0
 _Broker = TypeVar("_Broker", bound="RunningBroker")
 
 
+class BrokerUnavailable(RuntimeError):
+    """No such broker can be started here.
+
+    Attributes:
+        kind: of the broker.
+        reasons: why each way of starting one was not taken, in the order of trying.
+    """
+
+    def __init__(self, kind: str, reasons: tuple[str, ...]) -> None:
+        self.kind = kind
+        self.reasons = reasons
+        super().__init__(f"no {kind} broker: " + "; ".join(reasons))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """The settings of a test's broker.
+
+    Attributes:
+        users: passcode by login; `None` accepts every client, also without a login. A passcode is in no `repr`.
+        persistent: keep messages on disk, so that they outlive `kill` and `restart`. RabbitMQ always does.
+        tls: listen with TLS too, with a certificate of an authority made for the purpose; see `url(tls=True)`.
+        client_certificates: the TLS connectors want a certificate of the client, of the same authority.
+        ws: listen for WebSocket too, as `url("ws")`; RabbitMQ and Artemis always do, Artemis on the port of STOMP. The
+            embedded broker then has no other address.
+        memory_limit: bytes of messages in memory, beyond which a broker holds its senders back.
+        advisories: whether ActiveMQ sends its advisory messages.
+        dead_letter_nonpersistent: whether ActiveMQ keeps also refused messages that are not persistent.
+        configuration: more of the broker's own: elements within `<broker>` of activemq.xml or `<core>` of broker.xml,
+            lines of rabbitmq.conf. An entry of the same name is replaced.
+        environment: variables for the broker's process.
+    """
+
+    users: Mapping[str, str] | None = field(default=None, repr=False)
+    persistent: bool = False
+    tls: bool = False
+    client_certificates: bool = False
+    ws: bool = False
+    memory_limit: int | None = None
+    advisories: bool = True
+    dead_letter_nonpersistent: bool = False
+    configuration: str = field(default="", repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.client_certificates and not self.tls:
+            raise ConfigurationError("client_certificates needs tls=True")
+        if self.memory_limit is not None and self.memory_limit <= 0:
+            raise ConfigurationError(f"memory_limit is a number of bytes above 0, not {self.memory_limit}")
+        for login, passcode in (self.users or {}).items():
+            if not login or "\0" in login + passcode:
+                raise ConfigurationError("a login is not empty, and neither it nor its passcode holds a NUL")
+        if self.users is not None:
+            object.__setattr__(self, "users", types.MappingProxyType(dict(self.users)))
+
+    @property
+    def login(self) -> str | None:
+        """The first of the users."""
+        return next(iter(self.users or {}), None)
+
+    @property
+    def passcode(self) -> str | None:
+        """The passcode of the first of the users."""
+        return None if self.users is None or self.login is None else self.users[self.login]
+
+    @property
+    def closed(self) -> bool:
+        """Whether no client may log in."""
+        return self.users is not None and not self.users
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> BrokerSettings:
+        """Make the settings from keyword arguments.
+
+        Raises:
+            ConfigurationError: an option is not known, or is invalid.
+        """
+        if unknown := sorted(options.keys() - cls.names()):
+            known = ", ".join(sorted(cls.names()))
+            raise ConfigurationError(f"no such option of a broker: {', '.join(unknown)} (there are {known})")
+        return cls(**options)
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """Return the names of the settings."""
+        return frozenset(one.name for one in fields(cls))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a broker runs.
+
+    Attributes:
+        host: the address it listens on.
+        ports: port by connector.
+        data: the folder of its messages.
+        stores: the folder of its certificates.
+    """
+
+    host: str
+    ports: Mapping[str, int]
+    data: str
+    stores: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How one container is started.
+
+    Attributes:
+        ports: port by connector, inside the container.
+        files: contents by absolute path.
+        environment: variables.
+        hostname: of the container.
+    """
+
+    ports: Mapping[str, int]
+    files: Mapping[str, bytes] = field(repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    hostname: str | None = None
+
+
+class Product(ABC):
+    """One kind of broker.
+
+    Attributes:
+        kind: by which it is asked for.
+        title: for people.
+        official_images: of the project itself, the first that is there or can be pulled is taken.
+        local_image: as `tools/broker_images.py` builds it.
+        unescapes_connect: whether it unescapes the values of CONNECT, other than STOMP says.
+        vhost: the `host` header that it wants.
+        path: of its URLs.
+        start_timeout: seconds until it must have answered a CONNECT.
+    """
+
+    kind: str
+    title: str
+    official_images: tuple[str, ...]
+    local_image: str
+    unescapes_connect = True
+    vhost = "localhost"
+    path = ""
+    start_timeout = 90.0
+
+    @abstractmethod
+    def in_container(self, settings: BrokerSettings, certificates: Certificates | None) -> Recipe:
+        """Return how to start it from an image.
+
+        Raises:
+            ConfigurationError: it has no such setting.
+        """
+
+    def connectors(self, settings: BrokerSettings) -> tuple[str, ...]:
+        """Return the names of the connectors that it has then."""
+        return tuple(self.in_container(settings, None).ports)
+
+    def url_path(self, connector: str) -> str:
+        """Return the path of a connector's URL."""
+        return self.path
+
+    def _refuse_others(self, settings: BrokerSettings, **accepted: object) -> None:
+        """Refuse the settings that differ from `accepted`, as this product lacks them."""
+        for name, value in accepted.items():
+            if getattr(settings, name) != value:
+                raise ConfigurationError(f"{self.title} has no setting {name!r}")
+
+
+def with_elements(defaults: str, more: str) -> str:
+    """Return the XML elements of `defaults` by name; an element of `more` replaces its namesakes.
+
+    ActiveMQ's schema wants them in the order of the alphabet.
+
+    Raises:
+        ConfigurationError: `more` is not XML.
+    """
+    try:
+        added = list(ElementTree.fromstring(f"<more>{more}</more>"))
+    except ElementTree.ParseError as error:
+        raise ConfigurationError(f"the configuration is not a row of XML elements: {error}") from error
+    names = {element.tag for element in added}
+    kept = [element for element in ElementTree.fromstring(f"<all>{defaults}</all>") if element.tag not in names]
+    elements = sorted((*kept, *added), key=lambda element: element.tag)
+    return "\n".join(ElementTree.tostring(element, encoding="unicode").strip() for element in elements)
+
+
 class RunningBroker(ABC):
     """A broker for a test; it runs inside its `with` block, or from `start` to `stop`.
 
@@ -32,9 +220,9 @@ class RunningBroker(ABC):
 
     Attributes:
         kind: such as `activemq`; see `start_broker`.
-        settings: what was asked of it.
+        settings: the settings that it runs with.
         flavour: where it comes from: `official`, `local` (an image), `process` or `embedded`.
-        server: what it calls itself in CONNECTED, such as `ActiveMQ/6.3.1`.
+        server: the `server` header of its CONNECTED, such as `ActiveMQ/6.3.1`.
     """
 
     kind: str
@@ -44,7 +232,7 @@ class RunningBroker(ABC):
 
     @property
     def version(self) -> str:
-        """Its version, from what it calls itself, such as `6.3.1`."""
+        """Its version, from `server`, such as `6.3.1`."""
         return self.server.partition("/")[2].split(" ")[0]
 
     @property
@@ -60,7 +248,7 @@ class RunningBroker(ABC):
     @property
     @abstractmethod
     def connectors(self) -> tuple[str, ...]:
-        """What `url` takes as a connector: `stomp`, and as the broker has them `stomp+nio`, `stomp+ssl`, `ws`, ..."""
+        """The connectors that `url` takes: `stomp`, and depending on the broker `stomp+nio`, `stomp+ssl`, `ws`, ..."""
 
     @abstractmethod
     def url(self, connector: str = "stomp", *, tls: bool = False, login: str | None = None) -> str:
@@ -105,15 +293,15 @@ class RunningBroker(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End it for good and remove what it leaves; as often as you like."""
+        """End it for good and remove its files; may be called again."""
 
     @abstractmethod
     def shut_down(self) -> None:
-        """Let it end in good order; `start` brings it back with what it keeps on disk."""
+        """Let it end in good order; `start` brings it back with its data on disk."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End it as a crash would; `start` or `restart` brings it back with what it keeps on disk."""
+        """End it as a crash would; `start` or `restart` brings it back with its data on disk."""
 
     @abstractmethod
     def pause(self) -> None:
@@ -125,7 +313,7 @@ class RunningBroker(ABC):
 
     @abstractmethod
     def log(self) -> str:
-        """Return what it has written so far; empty where it writes nothing."""
+        """Return its output so far; empty where it has none."""
 
     def restart(self) -> None:
         """Shut it down in good order, unless it is down already, and start it again on the same ports.
@@ -150,7 +338,7 @@ class RunningBroker(ABC):
 
 
 class NetworkBroker(RunningBroker):
-    """A broker of another process: what containers and processes have in common."""
+    """A broker of another process, in a container or not."""
 
     def __init__(self, product: Product, settings: BrokerSettings) -> None:
         self.product = product
@@ -213,7 +401,7 @@ class NetworkBroker(RunningBroker):
         raise self._unavailable(f"it was not ready in time{refusal}")
 
     def _ask(self, host: str) -> handshake.Answer | None:
-        """Return the answer to every user: RabbitMQ listens while it still reads who they are."""
+        """Return the answer to every user: RabbitMQ listens before it has read its users."""
         answer = None
         users: list[tuple[str | None, str | None]] = [*(self.settings.users or {}).items()]
         for login, passcode in users or [(None, None)]:
@@ -230,7 +418,7 @@ class NetworkBroker(RunningBroker):
         return answer
 
     def _listens(self, host: str, connector: str) -> bool:
-        """Whether somebody is behind a connector: they come up one after the other."""
+        """Whether a connector answers: connectors come up one after the other."""
         tls = None
         if self._certificates is not None and (connector.endswith("ssl") or connector == "wss"):
             tls = self._certificates.client_context()
@@ -249,7 +437,7 @@ class NetworkBroker(RunningBroker):
 
     @abstractmethod
     def _find_ports(self) -> dict[str, int]:
-        """Return the ports by which it is reached now; those that are not known yet are missing."""
+        """Return the ports by which it is reached now, without ports that are not known yet."""
 
 
 def user_info(settings: BrokerSettings, login: str | None) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.settings import BrokerSettings, Product, Recipe
+from stompy.testing.brokers.running import BrokerSettings, Product, Recipe
 from tests.support.process_brokers import Launch
 
 CONNECTED = b"CONNECTED\nserver:Toy/1.2.3 (for tests)\nversion:1.2\n\n\0\n"

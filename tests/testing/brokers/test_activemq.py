@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stompy.testing.brokers.activemq import ActiveMQ, broker_xml
 from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.settings import BrokerSettings, Place
+from stompy.testing.brokers.running import BrokerSettings, Place
 
 PRODUCT = ActiveMQ("activemq", official_images=("official:1",), local_image="local:1")
 XML = "/opt/apache-activemq/conf/activemq.xml"

@@ -10,7 +10,7 @@ import pytest
 from stompy.errors import ConfigurationError
 from stompy.testing.brokers.artemis import Artemis
 from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.settings import BrokerSettings
+from stompy.testing.brokers.running import BrokerSettings
 
 PRODUCT = Artemis("artemis", official_images=("official:1",), local_image="local:1")
 NS = {"c": "urn:activemq:core"}

@@ -18,7 +18,7 @@ import pytest
 import stompy
 from stompy.testing.brokers import handshake, images
 from stompy.testing.brokers.container import ContainerBroker
-from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable
 from stompy.testing.containers import PRODUCTS, candidates, missing
 from tests.support.needs import each
 from tests.support.peer import until

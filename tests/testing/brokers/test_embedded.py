@@ -13,7 +13,7 @@ from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.testing.brokers import handshake
 from stompy.testing.brokers.embedded import EmbeddedBroker, FreezableTransport, Freezer
-from stompy.testing.brokers.settings import BrokerSettings
+from stompy.testing.brokers.running import BrokerSettings
 from stompy.transport.memory import memory_pair
 
 pytestmark = pytest.mark.broker

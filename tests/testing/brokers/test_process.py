@@ -15,7 +15,7 @@ import pytest
 
 import stompy
 from stompy.testing.brokers import handshake
-from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable
 from stompy.testing.containers import PRODUCTS
 from tests.support import process_brokers
 from tests.support.process_brokers import HOME_VARIABLE, INSTALLED, ProcessBroker
@@ -120,7 +120,7 @@ def test_a_real_broker_runs_as_a_process(kind: str) -> None:
 
 HOLDER = """
 import sys
-from stompy.testing.brokers.settings import BrokerSettings
+from stompy.testing.brokers.running import BrokerSettings
 from tests.support.process_brokers import ProcessBroker
 from tests.testing.brokers.conftest import InstalledToy, ToyProduct
 broker = ProcessBroker(ToyProduct(), BrokerSettings(), InstalledToy())

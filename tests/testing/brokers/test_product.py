@@ -6,7 +6,7 @@ import pytest
 
 from stompy.errors import ConfigurationError
 from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.settings import BrokerSettings, Product, Recipe, with_elements
+from stompy.testing.brokers.running import BrokerSettings, Product, Recipe, with_elements
 
 
 class Plain(Product):

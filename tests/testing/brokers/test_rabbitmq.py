@@ -11,7 +11,7 @@ import pytest
 from stompy.errors import ConfigurationError
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.rabbitmq import RabbitMQ, definitions
-from stompy.testing.brokers.settings import BrokerSettings
+from stompy.testing.brokers.running import BrokerSettings
 
 PRODUCT = RabbitMQ("rabbitmq4", official_images=("official:4",), local_image="local:4")
 

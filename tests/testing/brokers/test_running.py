@@ -8,8 +8,7 @@ import pytest
 
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.testing.brokers import running
-from stompy.testing.brokers.running import NetworkBroker
-from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable, NetworkBroker
 from tests.testing.brokers.conftest import CONNECTED, Toy, ToyProduct
 
 REFUSED = b"ERROR\nmessage:not you\n\n\0"

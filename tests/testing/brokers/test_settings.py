@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.testing.brokers.settings import BrokerSettings, BrokerUnavailable
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable
 
 
 def test_an_option_that_is_not_known_is_named_with_those_that_are() -> None:
