@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from stompy.arguments import check_arguments, check_heartbeat
-from stompy.broker.acceptor import Acceptor
+from stompy.broker.acceptor import Acceptor, Listening
 from stompy.broker.commands import Commands
-from stompy.broker.listening import Listening, Places
 from stompy.broker.management import FrameHook, Management
 from stompy.broker.profiles.known import Like, profile_named
 from stompy.broker.router import BrokerRouter
@@ -175,22 +174,19 @@ class Broker(Management):
             profile=profile,
         )
         self._listening = Listening(
-            Places(
-                host=host,
-                port=port,
-                tls=tls,
-                unix=unix,
-                unix_mode=unix_mode,
-                listener=listener,
-                ws=ws is True,
-                ws_port=None if isinstance(ws, bool) else ws,
-                origins=origins,
-                serve=serve,
-                versions=self._settings.versions,
-                guarded=known is not None,
-            )
+            host=host,
+            port=port,
+            tls=tls,
+            unix=unix,
+            unix_mode=unix_mode,
+            listener=listener,
+            ws=ws is True,
+            ws_port=None if isinstance(ws, bool) else ws,
+            origins=origins,
+            serve=serve,
+            versions=self._settings.versions,
+            guarded=known is not None,
         )
-        self._given = listener
         instance = secrets.token_hex(3)
         super().__init__(BrokerRouter(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)
@@ -211,7 +207,7 @@ class Broker(Management):
             if self._acceptor.runs:
                 self._owner.check()
                 return self
-            if self._given is not None and self._listeners:
+            if self._listening.listener is not None and self._listeners:
                 raise ConfigurationError("this broker's listener is closed; make a new broker with a new listener")
             if self._console is not None:
                 self._console.start()
