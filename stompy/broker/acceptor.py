@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from stompy.broker.admission import Admission
 from stompy.broker.session import ClientSession
+from stompy.broker.users import Admission
 from stompy.default import given
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.frames.grammar import Version

@@ -14,7 +14,7 @@ from stompy.frames.grammar import Version
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stompy.broker.options import SubscribeRequest
+    from stompy.broker.profile import SubscribeRequest
     from stompy.broker.queues import Queue
     from stompy.broker.session_state import SessionState
     from stompy.broker.topology import Feed

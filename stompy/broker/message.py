@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stompy.broker.budget import excess
-from stompy.broker.options import PLAIN
-from stompy.broker.profile import OWN, Profile
+from stompy.broker.profile import OWN, PLAIN, Profile
 from stompy.frames.encoder import encode, encode_lines
 from stompy.frames.frame import Headers, Pairs
 from stompy.frames.grammar import Version
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from stompy.broker.budget import MemoryBudget
     from stompy.broker.consumer import Consumer
-    from stompy.broker.options import SendRequest
+    from stompy.broker.profile import SendRequest
     from stompy.broker.queues import Queue
     from stompy.broker.selector import Value
     from stompy.frames.frame import Frame

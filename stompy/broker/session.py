@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.budget import SessionBudget
 from stompy.broker.management import HookedFrames
-from stompy.broker.options import deletes_durable
-from stompy.broker.profile import OWN, Refusal
+from stompy.broker.profile import OWN, Refusal, deletes_durable
 from stompy.broker.session_state import SessionState
 from stompy.broker.write_queue import WriterThread
 from stompy.deadline import Deadline
@@ -31,12 +30,11 @@ from stompy.secret import Secret
 from stompy.world import threading, time
 
 if TYPE_CHECKING:
-    from stompy.broker.admission import Admission, ClientSlot
     from stompy.broker.commands import Commands
     from stompy.broker.management import FrameHook
     from stompy.broker.router import BrokerRouter
     from stompy.broker.settings import Settings
-    from stompy.broker.users import User
+    from stompy.broker.users import Admission, ClientSlot, User
     from stompy.frames.frame import Frame
     from stompy.transport.base import Transport
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.consumer import Consumer
 from stompy.broker.message import StoredMessage
-from stompy.broker.options import SubscribeRequest
+from stompy.broker.profile import SubscribeRequest
 from stompy.broker.queues import Snapshot
 from stompy.broker.topology import Feed
 

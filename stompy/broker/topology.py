@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from stompy.broker.budget import MemoryBudget
     from stompy.broker.consumer import Consumer
-    from stompy.broker.options import SubscribeRequest
-    from stompy.broker.profile import Declaration
+    from stompy.broker.profile import Declaration, SubscribeRequest
     from stompy.broker.selector import Lookup, Selector
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings

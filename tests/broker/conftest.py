@@ -12,7 +12,7 @@ from stompy.broker import Broker
 from stompy.broker.budget import MemoryBudget, SessionBudget
 from stompy.broker.consumer import Consumer
 from stompy.broker.message import Item, StoredMessage
-from stompy.broker.options import SubscribeRequest
+from stompy.broker.profile import SubscribeRequest
 from stompy.broker.queues import Queue
 from stompy.broker.session_state import SessionState
 from stompy.broker.stats import BrokerStats

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stompy.broker.consumer import Consumer
 from stompy.broker.message import Item
-from stompy.broker.options import SubscribeRequest
+from stompy.broker.profile import SubscribeRequest
 from stompy.broker.queues import Queue
 from stompy.broker.selector import compiled
 from tests.broker.conftest import Served, a_consumer, a_message, a_queue, a_session_state, hand_out

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from stompy.broker.message import StoredMessage
-from stompy.broker.options import send_options
+from stompy.broker.profile import send_options
 from stompy.broker.profiles.known import profile_named
 from stompy.broker.selector import Evaluation, compiled
 from stompy.errors import StompTimeoutError
