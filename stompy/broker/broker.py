@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from stompy.arguments import check_arguments, check_heartbeat
 from stompy.broker.acceptor import Acceptor, Listening
 from stompy.broker.commands import Commands
-from stompy.broker.management import FrameHook, Management
+from stompy.broker.management import Management
 from stompy.broker.profiles.known import Like, profile_named
 from stompy.broker.router import BrokerRouter
-from stompy.broker.schedule import Clock
-from stompy.broker.settings import BrokerLimits, Settings
+from stompy.broker.settings import BrokerLimits, FrameHook, Settings
 from stompy.broker.users import User, Users
+from stompy.broker.work import Clock
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError, NotConnectedError

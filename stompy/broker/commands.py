@@ -12,7 +12,6 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from stompy.broker.budget import BoundedTable
 from stompy.broker.destinations import Target, is_topic, least_of, reply_target, targets_of
 from stompy.broker.message import NOT_PASSED_ON, MessageHead, StoredMessage
 from stompy.broker.profile import (
@@ -26,6 +25,7 @@ from stompy.broker.profile import (
     subscribe_options,
 )
 from stompy.broker.session_state import SessionTransaction
+from stompy.broker.settings import BoundedTable
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 from stompy.frames.frame import Frame, Headers
 from stompy.frames.grammar import Version

@@ -12,9 +12,8 @@ import weakref
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
-from stompy.broker.budget import excess
 from stompy.broker.profile import UNDECLARED
-from stompy.broker.stats import QueueDepth
+from stompy.broker.settings import QueueDepth, excess
 from stompy.broker.work import TOGETHER
 from stompy.errors import LocalProtocolError
 

@@ -15,9 +15,9 @@ from stompy.protocol.rules import shown
 from stompy.world import time
 
 if TYPE_CHECKING:
-    from stompy.broker.budget import SessionBudget
     from stompy.broker.consumer import Consumer
     from stompy.broker.message import OutgoingMessage, StoredMessage
+    from stompy.broker.settings import SessionBudget
     from stompy.broker.users import Right, User
     from stompy.broker.write_queue import WriteQueue
     from stompy.errors import ProtocolError

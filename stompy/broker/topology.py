@@ -13,12 +13,11 @@ from stompy.protocol.rules import Fault, FaultyFrame
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from stompy.broker.budget import MemoryBudget
     from stompy.broker.consumer import Consumer
     from stompy.broker.profile import Declaration, SubscribeRequest
     from stompy.broker.selector import Lookup, Selector
     from stompy.broker.session_state import SessionState
-    from stompy.broker.settings import Settings
+    from stompy.broker.settings import MemoryBudget, Settings
     from stompy.broker.work import Steps, Work
 
 _REMEMBERED = 1_000
