@@ -17,10 +17,10 @@ from stompy.frames.grammar import Version
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stompy.broker.consumer import Consumer
     from stompy.broker.profile import SendRequest
     from stompy.broker.queues import Queue
     from stompy.broker.selector import Value
+    from stompy.broker.session_state import Consumer
     from stompy.broker.settings import MemoryBudget
     from stompy.frames.frame import Frame
     from stompy.frames.grammar import Grammar

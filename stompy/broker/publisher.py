@@ -17,8 +17,8 @@ from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from stompy.broker.consumer import Consumer
     from stompy.broker.message import MessageHead, OutgoingMessage, StoredMessage
+    from stompy.broker.session_state import Consumer
     from stompy.broker.settings import Counters, Settings
     from stompy.broker.topology import Feed, Followers, Topology
     from stompy.broker.work import Clock, Schedule, Steps, Work

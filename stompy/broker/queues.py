@@ -20,10 +20,10 @@ from stompy.errors import LocalProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from stompy.broker.consumer import Consumer
     from stompy.broker.message import Item, StoredMessage
     from stompy.broker.profile import Declaration
     from stompy.broker.selector import Selector
+    from stompy.broker.session_state import Consumer
 
 _VALUES = operator.methodcaller("values")
 

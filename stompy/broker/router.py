@@ -24,8 +24,7 @@ from stompy.broker.message import StoredMessage
 from stompy.broker.profile import Refusal, refusal_frames
 from stompy.broker.publisher import BrokerPublisher
 from stompy.broker.settings import BrokerStats, Counters, MemoryBudget, Settings
-from stompy.broker.subscriptions import Subscriptions
-from stompy.broker.topology import Topology
+from stompy.broker.topology import Subscriptions, Topology
 from stompy.broker.work import PIECE, Clock, Schedule, Steps, Timer, Turn, Unfinished, Work
 from stompy.broker.write_queue import WriteQueue
 from stompy.errors import RemoteProtocolError
@@ -34,11 +33,10 @@ from stompy.printable import printable
 from stompy.world import threading
 
 if TYPE_CHECKING:
-    from stompy.broker.consumer import Consumer
     from stompy.broker.destinations import Target
     from stompy.broker.message import Item, OutgoingMessage
     from stompy.broker.queues import Queue
-    from stompy.broker.session_state import SessionState, SessionTransaction
+    from stompy.broker.session_state import Consumer, SessionState, SessionTransaction
     from stompy.frames.frame import Frame
     from stompy.protocol.ack import Entry
 

@@ -9,11 +9,10 @@ from typing import Any, Protocol
 import pytest
 
 from stompy.broker import Broker
-from stompy.broker.consumer import Consumer
 from stompy.broker.message import Item, StoredMessage
 from stompy.broker.profile import SubscribeRequest
 from stompy.broker.queues import Queue
-from stompy.broker.session_state import SessionState
+from stompy.broker.session_state import Consumer, SessionState
 from stompy.broker.settings import BrokerStats, MemoryBudget, SessionBudget
 from stompy.broker.write_queue import WriteQueue
 from stompy.deadline import Deadline
