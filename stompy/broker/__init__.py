@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from stompy.broker.broker import Broker as Broker
+from stompy.broker.broker import Like as Like
 from stompy.broker.management import ClientConnection as ClientConnection
 from stompy.broker.management import QueuedMessage as QueuedMessage
-from stompy.broker.profiles.known import Like as Like
 from stompy.broker.settings import BrokerLimits as BrokerLimits
 from stompy.broker.settings import BrokerStats as BrokerStats
 from stompy.broker.settings import FrameHook as FrameHook
