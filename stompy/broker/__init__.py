@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from stompy.broker.broker import Broker as Broker
+from stompy.broker.broker import Like as Like
 from stompy.broker.management import ClientConnection as ClientConnection
-from stompy.broker.management import FrameHook as FrameHook
 from stompy.broker.management import QueuedMessage as QueuedMessage
-from stompy.broker.profiles.known import Like as Like
-from stompy.broker.schedule import Clock as Clock
 from stompy.broker.settings import BrokerLimits as BrokerLimits
-from stompy.broker.stats import BrokerStats as BrokerStats
-from stompy.broker.stats import QueueDepth as QueueDepth
+from stompy.broker.settings import BrokerStats as BrokerStats
+from stompy.broker.settings import FrameHook as FrameHook
+from stompy.broker.settings import QueueDepth as QueueDepth
 from stompy.broker.users import User as User
 from stompy.broker.users import hash_passcode as hash_passcode
+from stompy.broker.work import Clock as Clock
 
 __all__ = [
     "Broker",

@@ -9,18 +9,20 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from stompy.arguments import check_arguments, check_heartbeat
-from stompy.broker.acceptor import Acceptor
+from stompy.broker.acceptor import Acceptor, Listening
 from stompy.broker.commands import Commands
-from stompy.broker.listening import Listening, Places
-from stompy.broker.management import FrameHook, Management
-from stompy.broker.profiles.known import Like, profile_named
+from stompy.broker.management import Management
+from stompy.broker.profile import OWN, Profile
+from stompy.broker.profiles.activemq import ACTIVEMQ, ACTIVEMQ_5
+from stompy.broker.profiles.artemis import ARTEMIS
+from stompy.broker.profiles.rabbitmq import RABBITMQ
 from stompy.broker.router import BrokerRouter
-from stompy.broker.schedule import Clock
-from stompy.broker.settings import BrokerLimits, Settings
+from stompy.broker.settings import BrokerLimits, FrameHook, Settings
 from stompy.broker.users import User, Users
+from stompy.broker.work import Clock
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError, NotConnectedError
@@ -41,6 +43,12 @@ _LOG = logging.getLogger("stompy.broker")
 
 _GRACE = 0.5
 """Seconds that clients get to take the end of the stream, before `close` ends it for them."""
+
+
+Like = Literal["activemq", "activemq5", "artemis", "rabbitmq"]
+"""The names that `Broker(like=...)` takes."""
+
+_PROFILES = {profile.name: profile for profile in (ACTIVEMQ, ACTIVEMQ_5, ARTEMIS, RABBITMQ)}
 
 
 class Broker(Management):
@@ -175,22 +183,19 @@ class Broker(Management):
             profile=profile,
         )
         self._listening = Listening(
-            Places(
-                host=host,
-                port=port,
-                tls=tls,
-                unix=unix,
-                unix_mode=unix_mode,
-                listener=listener,
-                ws=ws is True,
-                ws_port=None if isinstance(ws, bool) else ws,
-                origins=origins,
-                serve=serve,
-                versions=self._settings.versions,
-                guarded=known is not None,
-            )
+            host=host,
+            port=port,
+            tls=tls,
+            unix=unix,
+            unix_mode=unix_mode,
+            listener=listener,
+            ws=ws is True,
+            ws_port=None if isinstance(ws, bool) else ws,
+            origins=origins,
+            serve=serve,
+            versions=self._settings.versions,
+            guarded=known is not None,
         )
-        self._given = listener
         instance = secrets.token_hex(3)
         super().__init__(BrokerRouter(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)
@@ -211,7 +216,7 @@ class Broker(Management):
             if self._acceptor.runs:
                 self._owner.check()
                 return self
-            if self._given is not None and self._listeners:
+            if self._listening.listener is not None and self._listeners:
                 raise ConfigurationError("this broker's listener is closed; make a new broker with a new listener")
             if self._console is not None:
                 self._console.start()
@@ -350,3 +355,16 @@ class Broker(Management):
 def _users_of(users: Mapping[str, User | str] | None) -> Users | None:
     check_arguments(Broker.__init__, {"users": users}, hidden=("users",))
     return None if users is None else Users(users)
+
+
+def profile_named(like: str | None) -> Profile:
+    """Return the profile of a name; the broker's own ways for `None`.
+
+    Raises:
+        ConfigurationError: there is none of that name.
+    """
+    if like is None:
+        return OWN
+    if like not in _PROFILES:
+        raise ConfigurationError(f"like must be one of {', '.join(get_args(Like))}, not {like!r}")
+    return _PROFILES[like]

@@ -12,10 +12,10 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from stompy.broker.budget import BoundedTable
 from stompy.broker.destinations import Target, is_topic, least_of, reply_target, targets_of
 from stompy.broker.message import NOT_PASSED_ON, MessageHead, StoredMessage
-from stompy.broker.options import (
+from stompy.broker.profile import (
+    OWN,
     PLAIN,
     SEND_HEADERS,
     check_combination,
@@ -24,8 +24,8 @@ from stompy.broker.options import (
     send_options,
     subscribe_options,
 )
-from stompy.broker.profile import OWN
 from stompy.broker.session_state import SessionTransaction
+from stompy.broker.settings import BoundedTable
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 from stompy.frames.frame import Frame, Headers
 from stompy.frames.grammar import Version
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TypeAlias
 
-    from stompy.broker.options import SendRequest
+    from stompy.broker.profile import SendRequest
     from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings

@@ -99,7 +99,7 @@ def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tupl
     return tuple(found.values())
 
 
-def _target(destination: str, session: str, names: Names = OWN_NAMES) -> Target:
+def _target(destination: str, session: str, names: Names) -> Target:
     if names.temporary == "own":
         temporary = reply_target(destination, session)
         if temporary is not None:
@@ -127,11 +127,6 @@ def reply_target(destination: str, session: str) -> Target | None:
 def is_topic(name: str) -> bool:
     """Whether a destination, as the broker keeps it, is a topic; else it is a queue."""
     return name.startswith((TOPIC, REMOTE[1]))
-
-
-def right_name(destination: str, session: str) -> str:
-    """Return the name by which rights are given: temporary destinations have the same for their owner and others."""
-    return _target(destination, session).shown if destination.startswith(REMOTE) else destination
 
 
 def has_wildcards(name: str, rest: tuple[str, ...] = OWN_NAMES.rest) -> bool:

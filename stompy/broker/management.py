@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from stompy.arguments import check_arguments
 from stompy.broker.destinations import Target, targets_of
 from stompy.errors import ConfigurationError, StompError
-from stompy.forks import ChildEnds
-from stompy.frames.frame import Frame
-from stompy.frames.parser import Parser
 from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.broker.message import Item
     from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
-    from stompy.broker.stats import BrokerStats
-    from stompy.frames.grammar import Grammar
+    from stompy.broker.settings import BrokerStats
 
 _LOG = logging.getLogger("stompy.broker")
-
-FrameHook = Callable[[Literal["received", "sent"], str, Frame], object]
-"""Called with the direction, seen from the broker, the id of the session, and the frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,37 +186,6 @@ class Management:
         if found is not None:
             found.abort()
         return found is not None
-
-
-class HookedFrames:
-    """Calls hooks with the frames of one session; what they raise is logged.
-
-    Args:
-        hooks: what to call.
-        session: the id of the session.
-    """
-
-    def __init__(self, hooks: Iterable[FrameHook], session: str) -> None:
-        self._hooks = tuple(hooks)
-        self._session = session
-
-    def received(self, frames: Iterable[Frame]) -> None:
-        """Call the hooks with frames of the client; on the session's reader."""
-        for frame in frames:
-            self._call("received", frame)
-
-    def sent(self, data: bytes, grammar: Grammar) -> None:
-        """Call the hooks with frames to the client, which are about to be written; on the session's writer."""
-        for frame in Parser(grammar).feed(data):
-            self._call("sent", frame)
-
-    def _call(self, direction: Literal["received", "sent"], frame: Frame) -> None:
-        for hook in self._hooks:
-            try:
-                with ChildEnds():
-                    hook(direction, self._session, frame)
-            except Exception:
-                _LOG.exception("the hook of the broker's frames failed")
 
 
 def _named(numbers: Collection[int] | None) -> Callable[[Item], bool]:

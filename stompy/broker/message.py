@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.broker.budget import excess
-from stompy.broker.options import PLAIN
-from stompy.broker.profile import OWN, Profile
+from stompy.broker.profile import OWN, PLAIN, Profile
+from stompy.broker.settings import excess
 from stompy.frames.encoder import encode, encode_lines
 from stompy.frames.frame import Headers, Pairs
 from stompy.frames.grammar import Version
@@ -18,11 +17,11 @@ from stompy.frames.grammar import Version
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stompy.broker.budget import MemoryBudget
-    from stompy.broker.consumer import Consumer
-    from stompy.broker.options import SendRequest
+    from stompy.broker.profile import SendRequest
     from stompy.broker.queues import Queue
     from stompy.broker.selector import Value
+    from stompy.broker.session_state import Consumer
+    from stompy.broker.settings import MemoryBudget
     from stompy.frames.frame import Frame
     from stompy.frames.grammar import Grammar
 

@@ -17,13 +17,11 @@ from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from stompy.broker.consumer import Consumer
     from stompy.broker.message import MessageHead, OutgoingMessage, StoredMessage
-    from stompy.broker.schedule import Clock, Schedule
-    from stompy.broker.settings import Settings
-    from stompy.broker.stats import Counters
+    from stompy.broker.session_state import Consumer
+    from stompy.broker.settings import Counters, Settings
     from stompy.broker.topology import Feed, Followers, Topology
-    from stompy.broker.work import Steps, Work
+    from stompy.broker.work import Clock, Schedule, Steps, Work
 
 LETTER_HEADERS = ("original-destination", "delivery-count", "dead-letter-reason")
 """Headers of a dead letter: where it was, how often it was delivered, why it is one."""
@@ -84,7 +82,7 @@ class BrokerPublisher:
         self,
         settings: Settings,
         topology: Topology,
-        schedule: Schedule[StoredMessage],
+        schedule: Schedule[StoredMessage, Item | Queue],
         *,
         clock: Clock,
         counters: Counters,

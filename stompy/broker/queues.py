@@ -12,19 +12,18 @@ import weakref
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
-from stompy.broker.budget import excess
 from stompy.broker.profile import UNDECLARED
-from stompy.broker.stats import QueueDepth
+from stompy.broker.settings import QueueDepth, excess
 from stompy.broker.work import TOGETHER
 from stompy.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from stompy.broker.consumer import Consumer
     from stompy.broker.message import Item, StoredMessage
     from stompy.broker.profile import Declaration
     from stompy.broker.selector import Selector
+    from stompy.broker.session_state import Consumer
 
 _VALUES = operator.methodcaller("values")
 

@@ -20,16 +20,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.broker.budget import MemoryBudget
 from stompy.broker.message import StoredMessage
 from stompy.broker.profile import Refusal, refusal_frames
 from stompy.broker.publisher import BrokerPublisher
-from stompy.broker.schedule import Clock, Schedule, Timer
-from stompy.broker.settings import Settings
-from stompy.broker.stats import BrokerStats, Counters
-from stompy.broker.subscriptions import Subscriptions
-from stompy.broker.topology import Topology
-from stompy.broker.work import PIECE, Steps, Turn, Unfinished, Work
+from stompy.broker.settings import BrokerStats, Counters, MemoryBudget, Settings
+from stompy.broker.topology import Subscriptions, Topology
+from stompy.broker.work import PIECE, Clock, Schedule, Steps, Timer, Turn, Unfinished, Work
 from stompy.broker.write_queue import WriteQueue
 from stompy.errors import RemoteProtocolError
 from stompy.forks import Owner
@@ -37,11 +33,10 @@ from stompy.printable import printable
 from stompy.world import threading
 
 if TYPE_CHECKING:
-    from stompy.broker.consumer import Consumer
     from stompy.broker.destinations import Target
-    from stompy.broker.message import OutgoingMessage
+    from stompy.broker.message import Item, OutgoingMessage
     from stompy.broker.queues import Queue
-    from stompy.broker.session_state import SessionState, SessionTransaction
+    from stompy.broker.session_state import Consumer, SessionState, SessionTransaction
     from stompy.frames.frame import Frame
     from stompy.protocol.ack import Entry
 
@@ -78,7 +73,7 @@ class BrokerRouter:
         """Counts all messages and what else clients make the broker keep; has a lock of its own."""
         self.clock = Clock()
         self.clock.turned = self.tick
-        self._schedule: Schedule[StoredMessage] = Schedule()
+        self._schedule: Schedule[StoredMessage, Item | Queue] = Schedule()
         self.timer = Timer(self._look)
         self.topology = Topology(settings, self.budget, self._dirty, work=self.work, trash=self.trash)
         self.publisher = BrokerPublisher(

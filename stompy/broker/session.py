@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
-from stompy.broker.budget import SessionBudget
-from stompy.broker.management import HookedFrames
-from stompy.broker.options import deletes_durable
-from stompy.broker.profile import OWN, Refusal
+from stompy.broker.profile import OWN, Refusal, deletes_durable
 from stompy.broker.session_state import SessionState
+from stompy.broker.settings import SessionBudget
 from stompy.broker.write_queue import WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, LimitExceededError, ProtocolError, RemoteProtocolError, StompTimeoutError
+from stompy.forks import ChildEnds
 from stompy.frames.grammar import Version
 from stompy.frames.learned import Run, frames_of
+from stompy.frames.parser import Parser
 from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
 from stompy.protocol.server import ServerProtocol
 from stompy.protocol.subprotocols import version_of
@@ -31,13 +31,12 @@ from stompy.secret import Secret
 from stompy.world import threading, time
 
 if TYPE_CHECKING:
-    from stompy.broker.admission import Admission, ClientSlot
     from stompy.broker.commands import Commands
-    from stompy.broker.management import FrameHook
     from stompy.broker.router import BrokerRouter
-    from stompy.broker.settings import Settings
-    from stompy.broker.users import User
+    from stompy.broker.settings import FrameHook, Settings
+    from stompy.broker.users import Admission, ClientSlot, User
     from stompy.frames.frame import Frame
+    from stompy.frames.grammar import Grammar
     from stompy.transport.base import Transport
 
 _LOG = logging.getLogger("stompy.broker")
@@ -47,6 +46,37 @@ _UNACKED_COST = 512
 
 _TOPIC_CHECK_INTERVAL = 1.0
 """Seconds between two checks by a reader whose session a publisher may have ended."""
+
+
+class HookedFrames:
+    """Calls hooks with the frames of one session; what they raise is logged.
+
+    Args:
+        hooks: what to call.
+        session: the id of the session.
+    """
+
+    def __init__(self, hooks: Iterable[FrameHook], session: str) -> None:
+        self._hooks = tuple(hooks)
+        self._session = session
+
+    def received(self, frames: Iterable[Frame]) -> None:
+        """Call the hooks with frames of the client; on the session's reader."""
+        for frame in frames:
+            self._call("received", frame)
+
+    def sent(self, data: bytes, grammar: Grammar) -> None:
+        """Call the hooks with frames to the client, which are about to be written; on the session's writer."""
+        for frame in Parser(grammar).feed(data):
+            self._call("sent", frame)
+
+    def _call(self, direction: Literal["received", "sent"], frame: Frame) -> None:
+        for hook in self._hooks:
+            try:
+                with ChildEnds():
+                    hook(direction, self._session, frame)
+            except Exception:
+                _LOG.exception("the hook of the broker's frames failed")
 
 
 class ClientSession:

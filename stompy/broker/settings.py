@@ -1,10 +1,21 @@
-"""The settings of an embedded broker."""
+"""How much the broker takes of its clients and keeps, its other settings, and what it tells about itself.
+
+Messages count from their making to their end, whichever queue, backlog, ledger or transaction has them. State is what
+else a client can make large: unfinished frames, ids of subscriptions and transactions, names of queues, long heads of
+messages. What is usual is not counted, as other limits bound how much there is of it: the first KiB of a name or a
+head, and the first `ALLOWANCE` bytes of a session, which so has room whatever others have used up.
+
+| thread | does here | lock |
+|---|---|---|
+| any | counts messages and state | `MemoryBudget._lock`, taken by readers, also while they hold the router's lock |
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import Literal, TypeVar
 
 from stompy.arguments import check_fields
 from stompy.broker.destinations import targets_of
@@ -12,13 +23,230 @@ from stompy.broker.profile import OWN, Profile
 from stompy.broker.users import Users
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default, given
-from stompy.errors import ConfigurationError
+from stompy.errors import ConfigurationError, LimitExceededError
+from stompy.forks import free_when_forked
+from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
+from stompy.world import threading
 
-if TYPE_CHECKING:
-    from stompy.broker.management import FrameHook
+K = TypeVar("K")
+V = TypeVar("V")
+
+ALLOWANCE = 64 * 1024
+
+_USUAL = 1024
+
+
+def excess(size: int) -> int:
+    """Return how much of a name or a head counts, of so many bytes."""
+    return max(0, size - _USUAL)
+
+
+class MemoryBudget:
+    """Counts the bytes of messages and of state. Any thread.
+
+    Args:
+        limit: bytes of messages at most.
+        state_limit: bytes of state at most.
+    """
+
+    def __init__(self, limit: int, state_limit: int) -> None:
+        self._limit = limit
+        self._state_limit = state_limit
+        # Messages end where their last reference goes, which may be anywhere, also inside of these methods.
+        self._lock = threading.RLock()
+        free_when_forked(self._lock)
+        self._held = 0
+        self._state = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of all messages there are."""
+        return self._held
+
+    @property
+    def state(self) -> int:
+        """Bytes of state."""
+        return self._state
+
+    def take(self, size: int, state: int = 0, *, force: bool = False) -> None:
+        """Count a new message, or state; `force` where it takes the place of another.
+
+        Raises:
+            LimitExceededError: there is no room for it; it was not counted.
+        """
+        with self._lock:
+            if not force:
+                if size and self._held + size > self._limit:
+                    raise LimitExceededError("the broker is full", limit_name="max_store_bytes", limit=self._limit)
+                if state and self._state + state > self._state_limit:
+                    what = "the broker keeps too much beside messages"
+                    raise LimitExceededError(what, limit_name="max_state_bytes", limit=self._state_limit)
+            self._held += size
+            self._state += state
+
+    def give_back(self, size: int, state: int = 0) -> None:
+        """Count a message, or state, no more."""
+        with self._lock:
+            self._held -= size
+            self._state -= state
+
+
+class SessionBudget:
+    """What one session makes the broker keep beside messages. Any thread.
+
+    Args:
+        budget: counts it for all sessions.
+        limit: bytes at most.
+    """
+
+    def __init__(self, budget: MemoryBudget, limit: int) -> None:
+        self._budget = budget
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._held = 0
+        self._frame = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of state."""
+        return self._held
+
+    def take(self, size: int) -> None:
+        """Count state; a negative number gives some back.
+
+        Raises:
+            LimitExceededError: it is too much for one session, or for all of them; it was not counted.
+        """
+        with self._lock:
+            held = self._held + size
+            if size > 0 and held > self._limit:
+                what = "the broker keeps too much for this client beside messages"
+                raise LimitExceededError(what, limit_name="max_session_state_bytes", limit=self._limit)
+            self._budget.take(0, _counted(held) - _counted(self._held), force=size < 0)
+            self._held = held
+
+    def take_frame(self, size: int) -> None:
+        """Count the frame that is not whole yet, in the place of what it was before; raises as `take` does."""
+        if size != self._frame:
+            self.take(size - self._frame)
+            self._frame = size
+
+    def close(self) -> None:
+        """Give everything back, as the session is over."""
+        self.take(-self._held)
+        self._frame = 0
+
+
+def _counted(held: int) -> int:
+    """Return how much of what a session holds counts for all sessions."""
+    return max(0, held - ALLOWANCE)
+
+
+class BoundedTable(dict[K, V]):
+    """What is remembered because it is likely to be asked for again; it is forgotten when there is too much of it.
+
+    Args:
+        limit: bytes at most.
+    """
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+        self._held = 0
+
+    def remember(self, key: K, value: V, size: int) -> None:
+        """Add an entry that takes about so many bytes."""
+        if self._held + size > self._limit:
+            self.clear()
+            self._held = 0
+        self._held += size
+        self[key] = value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDepth:
+    """How many messages a queue holds.
+
+    Attributes:
+        ready: wait for a consumer.
+        unacked: were delivered and wait for their ACK, or for the COMMIT of it.
+        consumers: live subscriptions.
+    """
+
+    ready: int
+    unacked: int
+    consumers: int
+
+    @property
+    def total(self) -> int:
+        """All of the messages."""
+        return self.ready + self.unacked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStats:
+    """A snapshot of one moment; the counters run since the broker was made.
+
+    Attributes:
+        sessions: clients that are connected, counted from their CONNECTED.
+        sessions_total: sessions opened so far.
+        queues: by name; an empty queue that nobody consumes is forgotten.
+        topics: live subscriptions by name, or pattern.
+        durables: what is kept for durable subscriptions, by client id and name with a slash between.
+        scheduled: messages that are to be delivered later.
+        subscriptions: live subscriptions in all.
+        transactions: open transactions.
+        messages_in: messages published.
+        messages_out: MESSAGE frames handed to sessions, redeliveries included.
+        redelivered: messages that went back to their queue, by NACK or because their session ended.
+        dead_lettered: messages moved to the dead-letter queue.
+        expired: messages whose time was over before they were delivered.
+        duplicates: messages dropped as their `dedupe_id` was seen before.
+        discarded: messages given up: refused as dead letters too, or the dead-letter queue was full.
+        errors: ERROR frames written.
+        longest_turn: the most messages, subscriptions and queues that were looked at for one client before others had
+            their turn.
+    """
+
+    sessions: int
+    sessions_total: int
+    queues: Mapping[str, QueueDepth]
+    topics: Mapping[str, int]
+    durables: Mapping[str, QueueDepth]
+    scheduled: int
+    subscriptions: int
+    transactions: int
+    messages_in: int
+    messages_out: int
+    redelivered: int
+    dead_lettered: int
+    expired: int
+    duplicates: int
+    discarded: int
+    errors: int
+    longest_turn: int
+
+
+@dataclass(slots=True)
+class Counters:
+    """The counters behind `BrokerStats`; guarded by the router's lock."""
+
+    sessions: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+    redelivered: int = 0
+    dead_lettered: int = 0
+    expired: int = 0
+    duplicates: int = 0
+    discarded: int = 0
+    errors: int = 0
+
+
+FrameHook = Callable[[Literal["received", "sent"], str, Frame], object]
+"""Called with the direction, seen from the broker, the id of the session, and the frame."""
 
 _OF_FRAMES = tuple(limit.name for limit in fields(FrameLimits))
 

@@ -1,16 +1,26 @@
-"""How much is done while the router's lock is held: a piece of work at a time, so that no client stops the others.
+"""What is done while the router's lock is held, a piece at a time, and at what time: so no client stops the others.
 
 Work is counted in messages, subscriptions and queues that are looked at. What is longer than a piece is a generator,
-which yields where the others may have their turn: it leaves everything in order there. Guarded by the router's lock.
+which yields where the others may have their turn: it leaves everything in order there.
+
+| thread | owns | may block on |
+|---|---|---|
+| `stompy-broker-timer` | nothing | its event, until the next thing is due; the router's lock |
+
+The router's lock guards `Work`, `Unfinished` and `Schedule`; `Timer` and `Clock` hold no lock of their own.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from stompy.errors import ProtocolError
+from stompy.world import threading, time
 
 PIECE = 256
 """Messages, subscriptions and queues that are looked at before others have their turn; a few milliseconds."""
@@ -114,3 +124,136 @@ class Turn:
     def __exit__(self, *raised: object) -> None:
         while not self._end(self._unfinished):
             self._begin(self._unfinished)
+
+
+T = TypeVar("T")
+E = TypeVar("E")
+
+_LONGEST = 3600.0
+"""Seconds that the timer waits at most, as the clock of the system may be set."""
+
+
+class Clock:
+    """The broker's clock: that of the system, and what it was turned forward by."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+        self.turned: Callable[[], None] = lambda: None
+        """Called when it was turned."""
+
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        return time.time() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Turn it forward; what is due then has been done when this returns. Any thread.
+
+        Raises:
+            ValueError: the number is negative.
+        """
+        if not seconds >= 0:
+            raise ValueError(f"a clock is turned forward by a number of seconds, not {seconds!r}")
+        self._ahead += seconds
+        self.turned()
+
+    def __repr__(self) -> str:
+        return f"<Clock {self._ahead:g} s ahead>"
+
+
+class Schedule(Generic[T, E]):
+    """Messages (`T`) that are to be delivered later, and what (`E`) expires unless it is delivered or used before.
+
+    A message that was delivered is not looked for here: it is dropped when its time has come, or when such ones are
+    half of all.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._later: list[tuple[float, int, T]] = []
+        self._expiring: list[tuple[float, int, weakref.ref[E]]] = []
+        self._compact_at = 1024
+
+    @property
+    def later(self) -> list[T]:
+        """What waits for its time."""
+        return [entry for _, _, entry in self._later]
+
+    @property
+    def waiting(self) -> int:
+        """How much that is."""
+        return len(self._later)
+
+    def add(self, due: float, entry: T) -> None:
+        """Keep an entry until `due`."""
+        heapq.heappush(self._later, (due, next(self._numbers), entry))
+
+    def expire(self, item: E, at: float) -> None:
+        """Note when a message expires, or a queue that nobody uses; that does not keep it."""
+        heapq.heappush(self._expiring, (at, next(self._numbers), weakref.ref(item)))
+        if len(self._expiring) >= self._compact_at:
+            self._expiring = [entry for entry in self._expiring if entry[2]() is not None]
+            heapq.heapify(self._expiring)
+            self._compact_at = max(1024, 2 * len(self._expiring))
+
+    def keep(self, wanted: Callable[[T], bool]) -> None:
+        """Forget the entries that are not `wanted`."""
+        self._later = [entry for entry in self._later if wanted(entry[2])]
+        heapq.heapify(self._later)
+
+    def due(self, now: float) -> Iterator[T]:
+        """Take out and yield what is due, in order."""
+        return (entry for _, _, entry in self._take(self._later, now))
+
+    def expired(self, now: float) -> Iterator[E]:
+        """Take out and yield the messages and queues whose time is over, if they still exist."""
+        return (item for _, _, found in self._take(self._expiring, now) if (item := found()) is not None)
+
+    @staticmethod
+    def _take(heap: list[Any], now: float) -> Iterator[Any]:
+        while heap and heap[0][0] <= now:
+            yield heapq.heappop(heap)
+
+    def next(self) -> float | None:
+        """Return the moment of the next thing to do."""
+        if not self._later and not self._expiring:
+            return None
+        return min((heap[0][0] for heap in (self._later, self._expiring) if heap), default=None)
+
+
+class Timer:
+    """The thread that looks at the schedule.
+
+    Args:
+        look: does what is due, and returns the seconds until the next thing is, if there is one.
+    """
+
+    def __init__(self, look: Callable[[], float | None]) -> None:
+        self._look = look
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._stopped = True
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="stompy-broker-timer", daemon=True)
+        self._thread.start()
+
+    def notify(self) -> None:
+        """Look again, as something was scheduled; called with the router's lock held."""
+        self._wake.set()
+
+    def stop(self, timeout: float | None) -> None:
+        """End the thread, and wait for it."""
+        self._stopped = True
+        self._wake.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(timeout)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wake.clear()
+            seconds = self._look()
+            if not self._stopped:
+                self._wake.wait(None if seconds is None else min(max(seconds, 0.0), _LONGEST))

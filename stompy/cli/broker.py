@@ -13,8 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
-from stompy.broker.broker import Broker
-from stompy.broker.profiles.known import Like
+from stompy.broker.broker import Broker, Like
 from stompy.broker.settings import BrokerLimits
 from stompy.broker.users import User, hash_passcode
 from stompy.cli.console import report, say, why

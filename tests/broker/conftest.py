@@ -9,13 +9,11 @@ from typing import Any, Protocol
 import pytest
 
 from stompy.broker import Broker
-from stompy.broker.budget import MemoryBudget, SessionBudget
-from stompy.broker.consumer import Consumer
 from stompy.broker.message import Item, StoredMessage
-from stompy.broker.options import SubscribeRequest
+from stompy.broker.profile import SubscribeRequest
 from stompy.broker.queues import Queue
-from stompy.broker.session_state import SessionState
-from stompy.broker.stats import BrokerStats
+from stompy.broker.session_state import Consumer, SessionState
+from stompy.broker.settings import BrokerStats, MemoryBudget, SessionBudget
 from stompy.broker.write_queue import WriteQueue
 from stompy.deadline import Deadline
 from stompy.frames.grammar import Version, grammar_of

@@ -8,7 +8,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker, BrokerLimits
-from stompy.broker.admission import Admission, ClientSlot, SlotState, network_of
+from stompy.broker.users import Admission, ClientSlot, SlotState, network_of
 from stompy.transport.tcp import TcpOptions
 
 HERE = "192.0.2.1:1234"

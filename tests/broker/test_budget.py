@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from stompy.broker import BrokerLimits
-from stompy.broker.budget import ALLOWANCE, BoundedTable, MemoryBudget, SessionBudget
 from stompy.broker.message import StoredMessage
+from stompy.broker.settings import ALLOWANCE, BoundedTable, MemoryBudget, SessionBudget
 from stompy.errors import LimitExceededError
 from stompy.frames.grammar import Version, grammar_of
 from tests.broker.conftest import Serve, Served

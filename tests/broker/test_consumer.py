@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.broker.consumer import Consumer
 from stompy.broker.message import Item, OutgoingMessage
-from stompy.broker.options import SubscribeRequest
+from stompy.broker.profile import SubscribeRequest
+from stompy.broker.session_state import Consumer
 from stompy.errors import LocalProtocolError
 from tests.broker.conftest import a_consumer, a_queue, a_session_state, an_item
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from stompy.broker.destinations import targets_of
-from stompy.broker.options import (
+from stompy.broker.profile import (
     PLAIN,
     UNSUPPORTED,
     SendRequest,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.broker.consumer import Consumer
 from stompy.broker.message import Item
-from stompy.broker.options import SubscribeRequest
+from stompy.broker.profile import SubscribeRequest
 from stompy.broker.queues import Queue
 from stompy.broker.selector import compiled
+from stompy.broker.session_state import Consumer
 from tests.broker.conftest import Served, a_consumer, a_message, a_queue, a_session_state, hand_out
 
 

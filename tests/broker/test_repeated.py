@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stompy.broker import BrokerLimits, User
+from stompy.broker.broker import Like, profile_named
 from stompy.broker.commands import Commands
 from stompy.broker.message import OutgoingMessage
 from stompy.broker.profile import Profile
-from stompy.broker.profiles.known import Like, profile_named
 from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import Settings
 from stompy.frames.frame import Frame

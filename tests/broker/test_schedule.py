@@ -7,7 +7,8 @@ import queue
 
 import pytest
 
-from stompy.broker.schedule import Clock, Schedule, Timer
+from stompy.broker.message import Item
+from stompy.broker.work import Clock, Schedule, Timer
 from tests.broker.conftest import Served, an_item
 
 
@@ -25,7 +26,7 @@ def test_a_clock_is_turned_forward_and_never_back() -> None:
 
 
 def test_what_is_due_comes_in_order() -> None:
-    schedule: Schedule[str] = Schedule()
+    schedule: Schedule[str, Item] = Schedule()
     for due, entry in ((3.0, "c"), (1.0, "a"), (2.0, "b"), (1.0, "a again")):
         schedule.add(due, entry)
     assert (schedule.waiting, schedule.next()) == (4, 1.0)
@@ -35,7 +36,7 @@ def test_what_is_due_comes_in_order() -> None:
 
 
 def test_what_expires_is_not_kept_by_that() -> None:
-    schedule: Schedule[str] = Schedule()
+    schedule: Schedule[str, Item] = Schedule()
     item = an_item()
     schedule.expire(item, 1.0)
     schedule.expire(an_item(), 1.0)
@@ -45,7 +46,7 @@ def test_what_expires_is_not_kept_by_that() -> None:
 
 
 def test_delivered_messages_do_not_pile_up() -> None:
-    schedule: Schedule[str] = Schedule()
+    schedule: Schedule[str, Item] = Schedule()
     for order in range(5_000):
         schedule.expire(an_item(order), 1e12)
     assert len(schedule._expiring) <= 1_024

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stompy.broker.profiles.known import profile_named
+from stompy.broker.broker import profile_named
 from stompy.broker.settings import BrokerLimits, Settings
 from stompy.broker.users import Users
 from stompy.errors import ConfigurationError

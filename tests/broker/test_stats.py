@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from stompy.broker.stats import QueueDepth
+from stompy.broker.settings import QueueDepth
 from tests.broker.conftest import Served
 
 

@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
+from stompy.broker.broker import profile_named
 from stompy.broker.message import StoredMessage
-from stompy.broker.options import send_options
-from stompy.broker.profiles.known import profile_named
+from stompy.broker.profile import send_options
 from stompy.broker.selector import Evaluation, compiled
 from stompy.errors import StompTimeoutError
 from stompy.frames.frame import Pairs

@@ -14,7 +14,7 @@ import pytest
 import stompy
 import stompy.worker
 from stompy.broker import Broker
-from stompy.broker.profiles import known
+from stompy.broker import broker as broker_module
 from stompy.broker.profiles.rabbitmq import RABBITMQ
 from stompy.worker.seen import SqliteSeen
 from stompy.worker.task_queue import RateLimit
@@ -194,7 +194,7 @@ def test_a_message_beside_one_that_is_refused_does_not_share_its_end(
 def test_more_transactional_tasks_than_the_broker_has_transactions_are_refused(
     make_worker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(known._KNOWN, "rabbitmq", replace(RABBITMQ, server="RabbitMQ/4.4.0"))
+    monkeypatch.setitem(broker_module._PROFILES, "rabbitmq", replace(RABBITMQ, server="RabbitMQ/4.4.0"))
     with Broker(like="rabbitmq") as broker:
         worker = make_worker(broker.url, concurrency=9)
         worker.add(print, "/queue/a", transactional=True)

@@ -1,29 +1,307 @@
-"""The console of a broker: where it listens, and the sessions of its pages."""
+"""The console of a broker: where it listens, the page that it serves, and what the page can ask of the broker.
+
+Over HTTP whoever has the token gets one page, and each request is checked. The page is a STOMP client over WebSocket.
+Beside what any client may do, it sends requests to `CONSOLE`, in JSON: an object with the name of a call and its
+arguments, such as `{"call": "purge", "queue": "/queue/a"}`. The reply is `{"result": ...}` or `{"error": "..."}`. The
+calls are those of `Management`, and those that watch.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import base64
+import functools
+import hashlib
+import hmac
+import itertools
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 from stompy.broker.acceptor import Acceptor
-from stompy.broker.console.calls import Calls
-from stompy.broker.console.commands import ConsoleCommands
-from stompy.broker.console.site import Site
+from stompy.broker.commands import Commands
+from stompy.broker.console.watching import SHOWN, Seen, Watches, masked
+from stompy.broker.destinations import is_topic, targets_of
 from stompy.broker.profile import OWN
-from stompy.errors import NotConnectedError
+from stompy.broker.publisher import origin_of
+from stompy.errors import ConfigurationError, NotConnectedError, RemoteProtocolError, StompError
+from stompy.frames.encoder import encode
 from stompy.frames.grammar import NEGOTIABLE, Leniency
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.subprotocols import subprotocols
 from stompy.transport.address import host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.websocket.endpoints import WebSocketListener
-from stompy.world import secrets
+from stompy.transport.websocket.handshake import END, HandshakeRefused, parse_head
+from stompy.world import secrets, time
 
 if TYPE_CHECKING:
-    from stompy.broker.management import Management
+    from stompy.broker.management import Management, QueuedMessage
     from stompy.broker.router import BrokerRouter
+    from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
     from stompy.deadline import Deadline
+    from stompy.frames.frame import Frame
+
+_SCRIPTS = ("stomp", "dom", "store", "table", "messages", "live", "detail", "main")
+"""The parts of the page's script, in their order."""
+
+_POLICY = (
+    "default-src 'none'; script-src '{script}'; style-src '{style}'; connect-src ws://{host}; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types"
+)
+"""What the page may do: run its own script and connect to its own console; it cannot write markup into itself."""
+
+_HEADERS = (
+    "Content-Type: text/html; charset=utf-8",
+    "Cache-Control: no-store",
+    "Connection: close",
+    "Cross-Origin-Opener-Policy: same-origin",
+    "Cross-Origin-Resource-Policy: same-origin",
+    "Referrer-Policy: no-referrer",
+    "X-Content-Type-Options: nosniff",
+    "X-Frame-Options: DENY",
+)
+
+
+class Site:
+    """Responds to the requests that reach the console.
+
+    The name that a browser was given must be one of this machine, or a page of somebody else could reach the console
+    by a name that leads here (DNS rebinding); the page that asks must be the console's own; and the path begins with
+    the token.
+
+    Args:
+        port: where it listens.
+        token: the first part of every path.
+    """
+
+    def __init__(self, port: int, token: str) -> None:
+        shown = ("", ":80") if port == 80 else (f":{port}",)  # browsers leave the usual port out
+        self._hosts = {name + end for name in ("127.0.0.1", "localhost", "[::1]") for end in shown}
+        self._token = token.encode()
+
+    def respond(self, head: bytes) -> bytes | None:
+        """Return the response to a request; `None` where it may go on as one for a WebSocket.
+
+        Raises:
+            HandshakeRefused: it is refused.
+        """
+        target, headers = parse_head(head)
+        host = headers["host"][0].lower()
+        if host not in self._hosts:
+            raise HandshakeRefused(403, "the console is reached by the names of its own machine only")
+        if headers.get("origin", [f"http://{host}"]) != [f"http://{host}"]:
+            raise HandshakeRefused(403, "a page of another origin has no access to the console")
+        token, _, name = target.partition("?")[0].removeprefix("/").partition("/")
+        if not hmac.compare_digest(token.encode("latin-1"), self._token):
+            raise HandshakeRefused(403, "the address lacks the token: take the one that the broker has printed")
+        if name == "stomp":
+            return None
+        if name:
+            raise HandshakeRefused(404, "the console is one page")
+        body, policy = page()
+        lines = ["HTTP/1.1 200 OK", *_HEADERS, f"Content-Length: {len(body)}"]
+        lines.append(f"Content-Security-Policy: {policy.replace('{host}', host)}")
+        return "\r\n".join(lines).encode("ascii") + END + body
+
+
+@functools.cache
+def page() -> tuple[bytes, str]:
+    """Return the page and its policy, in which `{host}` is left to be filled in."""
+    parts = resources.files(__package__) / "page"
+    style = (parts / "style.css").read_text(encoding="utf-8")
+    scripts = [(parts / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS]
+    script = '\n"use strict";\n(() => {\n' + "\n".join(scripts) + "})();\n"
+    text = (parts / "page.html").read_text(encoding="utf-8")
+    body = text.replace("{style}", style).replace("{script}", script)
+    return body.encode(), _POLICY.replace("{script}", _hash(script)).replace("{style}", _hash(style))
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+_LOG = logging.getLogger("stompy.broker")
+
+CONSOLE = "/console"
+"""The destination of requests."""
+
+_PAGE = 100
+"""Messages that `browse` returns at most."""
+_LARGEST = 256 * 1024
+"""Bytes of a body that `message` returns at most."""
+
+
+class Calls:
+    """Answers the requests of the console.
+
+    Args:
+        management: of the broker.
+        router: its state.
+        own: the start of the ids of the console's own sessions, which are not shown.
+        server: what the broker calls itself.
+    """
+
+    def __init__(self, management: Management, router: BrokerRouter, *, own: str, server: str) -> None:
+        self._management = management
+        self._router = router
+        self._own = own
+        self._server = server
+        self.watches = Watches(router)
+        self._calls: dict[str, Callable[..., object]] = {
+            "overview": self._overview,
+            "browse": self._browse,
+            "message": self._message,
+            "frames": self._frames,
+            "tail": self._tail,
+            **{name: getattr(management, name) for name in ("purge", "move", "retry", "pause", "resume", "kill")},
+        }
+
+    def answer(self, session: str, request: bytes) -> bytes:
+        """Return the reply to a request; without the router's lock.
+
+        Args:
+            session: who asks.
+            request: JSON.
+        """
+        try:
+            asked: dict[str, Any] = json.loads(request)
+            call = self._calls[asked.pop("call")]
+            if "numbers" in asked:
+                asked["numbers"] = {int(number) for number in asked["numbers"]}
+            reader = {"reader": session} if call in (self._frames, self._tail) else {}
+            reply: dict[str, object] = {"result": call(**asked, **reader)}
+        except StompError as error:
+            reply = {"error": str(error)}
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            _LOG.debug("a wrong request to the console: %r", error)
+            reply = {"error": "the request is not understood"}
+        return json.dumps(reply, separators=(",", ":")).encode()
+
+    def _overview(self) -> dict[str, object]:
+        """Return everything that the lists of the console show."""
+        stats = self._management.stats()
+        router, own = self._router, f"/{self._own}"
+        with router.turn():
+            queues = [
+                (name, queue.ready, queue.unacked, len(queue.consumers), queue.delivered, queue.paused)
+                for name, queue in router.topology.queues.items()
+                if own not in name
+            ]
+            durables = [
+                (feed.queue.name, feed.queue.ready, feed.queue.unacked, len(feed.queue.consumers), feed.queue.delivered)
+                for feed in router.topology.durables.values()
+            ]
+            topics = router.topology.topic_rows()
+        connections = [asdict(one) for one in self._management.connections() if not one.session.startswith(self._own)]
+        counters = ("messages_in", "messages_out", "redelivered", "dead_lettered", "expired", "discarded", "errors")
+        return {
+            "server": self._server,
+            "moment": time.monotonic(),
+            "counters": {name: getattr(stats, name) for name in counters},
+            "scheduled": stats.scheduled,
+            "queues": queues,
+            "topics": topics,
+            "durables": durables,
+            "connections": connections,
+        }
+
+    def _browse(self, queue: str, start: int = 0) -> list[dict[str, object]]:
+        found = self._management.browse(queue, start=max(0, int(start)), limit=_PAGE)
+        return [_shown(message, SHOWN // 8) for message in found]
+
+    def _message(self, queue: str, number: int) -> dict[str, object]:
+        """Return one message with its body."""
+        found = self._management.browse(queue, numbers={number})
+        if not found:
+            raise ConfigurationError("the message is not in the queue any more")
+        return _shown(found[0], _LARGEST)
+
+    def _tail(self, destination: str, reader: str, text: str = "", selector: str = "") -> dict[str, object]:
+        """Return what came to a destination since the last call with these arguments."""
+        target, *others = targets_of(destination, "")
+        if not destination or others or (target.pattern and not is_topic(target.name)):
+            raise ConfigurationError(f"{destination!r} is neither a queue nor a topic, nor a pattern of topics")
+        with self._router.turn():
+            tap = self.watches.messages(reader, target, selector=selector, text=text)
+            return _since(tap.read(), tap.seen)
+
+    def _frames(self, connection: str, reader: str) -> dict[str, object]:
+        """Return the frames of a connection since the last call."""
+        with self._router.turn():
+            for state in self._router.connected:
+                if state.name == connection:
+                    watch = self.watches.frames(reader, state)
+                    return _since(watch.read(), watch.seen)
+        raise ConfigurationError("the connection has ended")
+
+
+def _since(passed: Sequence[Seen], total: int) -> dict[str, object]:
+    return {"total": total, "passed": [{**asdict(seen), **_body(seen.body, seen.size)} for seen in passed]}
+
+
+def _shown(message: QueuedMessage, most: int) -> dict[str, object]:
+    return {
+        "number": message.number,
+        "deliveries": message.deliveries,
+        "headers": masked(tuple(message.headers.items())),
+        "origin": origin_of(message.headers),
+        **_body(message.body[:most], len(message.body)),
+    }
+
+
+def _body(body: bytes, size: int) -> dict[str, object]:
+    """Return the body, or the start of one, as text where it is that, else in Base64."""
+    whole = len(body) == size
+    for end in range(len(body), max(-1, len(body) - (1 if whole else 4)), -1):  # a character may be cut
+        try:
+            return {"body": body[:end].decode(), "size": size, "base64": False, "whole": whole}
+        except UnicodeDecodeError:
+            continue
+    return {"body": base64.b64encode(body).decode("ascii"), "size": size, "base64": True, "whole": whole}
+
+
+class ConsoleCommands(Commands):
+    """Answers what is sent to `CONSOLE`, on the session's reader; everything else is as for any client.
+
+    Replies are written past the queues, so that they are not among the broker's messages.
+
+    Args:
+        router: the broker's state.
+        settings: limits.
+        calls: answers requests.
+    """
+
+    def __init__(self, router: BrokerRouter, settings: Settings, calls: Calls) -> None:
+        super().__init__(router, settings)
+        self._calls = calls
+        self._numbers = itertools.count(1)
+
+    def _send(self, session: SessionState, frame: Frame) -> None:
+        header = frame.headers._peek
+        if header("destination") != CONSOLE:
+            super()._send(session, frame)
+            return
+        inbox = next((one for one in session.consumers.values() if one.destination == header("reply-to")), None)
+        if inbox is None:
+            raise RemoteProtocolError("a request to the console needs a reply-to that the session is subscribed to")
+        pairs = [
+            ("subscription", inbox.identity or ""),
+            ("message-id", f"console-{next(self._numbers)}"),
+            ("destination", inbox.destination),
+            ("correlation-id", header("correlation-id") or ""),
+            ("content-type", "application/json"),
+        ]
+        session.calls.append(functools.partial(self._answer, session, pairs, frame.body))
+
+    def _answer(self, session: SessionState, pairs: list[tuple[str, str]], request: bytes) -> None:
+        reply = self._calls.answer(session.name, request)
+        with self._router.turn():
+            session.write_queue.answer(encode("MESSAGE", pairs, reply, grammar=session.protocol.grammar))
+
 
 _LOOPBACK = "127.0.0.1"
 _GRACE = 0.1

@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from stompy.broker.options import subscribe_options
+from stompy.broker.profile import subscribe_options
 from stompy.broker.queues import Queue, View
 from stompy.broker.topology import Feed
 from stompy.frames.frame import is_secret

@@ -13,7 +13,7 @@ from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, fault_of
 
 if TYPE_CHECKING:
-    from stompy.broker.options import SendRequest
+    from stompy.broker.profile import SendRequest
     from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Version
 

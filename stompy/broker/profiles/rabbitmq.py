@@ -8,15 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stompy.broker.destinations import REMOTE, Names
-from stompy.broker.options import DURABLE, EXCLUSIVE, NO_LOCAL
-from stompy.broker.profile import TOO_LONG, Declaration, Profile, Refusal, exact_versions
+from stompy.broker.profile import DURABLE, EXCLUSIVE, NO_LOCAL, TOO_LONG, Declaration, Profile, Refusal, exact_versions
 from stompy.errors import RemoteProtocolError
 from stompy.frames.grammar import FrameLimits, Leniency
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
 
 if TYPE_CHECKING:
-    from stompy.broker.options import SendRequest
+    from stompy.broker.profile import SendRequest
     from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Version
     from stompy.protocol.rules import Lookup

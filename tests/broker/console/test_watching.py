@@ -9,10 +9,9 @@ import pytest
 
 from stompy.broker.console.watching import KEPT, FrameWatch, Tap, Watches
 from stompy.broker.destinations import targets_of
-from stompy.broker.management import FrameHook
 from stompy.broker.message import Item
 from stompy.broker.router import BrokerRouter
-from stompy.broker.settings import Settings
+from stompy.broker.settings import FrameHook, Settings
 from stompy.frames.frame import Frame
 from tests.broker.conftest import a_message, a_session_state
 from tests.broker.console.conftest import until

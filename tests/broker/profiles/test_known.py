@@ -6,8 +6,8 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.broker.broker import Like, profile_named
 from stompy.broker.profile import OWN
-from stompy.broker.profiles.known import Like, profile_named
 from stompy.errors import ConfigurationError
 
 
