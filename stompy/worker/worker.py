@@ -20,12 +20,11 @@ from stompy.errors import ConcurrencyError, ConfigurationError, NotConnectedErro
 from stompy.link.settings import Timeouts
 from stompy.secret import Secret
 from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
-from stompy.worker.middleware import Middleware
 from stompy.worker.once import RanOnce, run_once
 from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth, http_address
 from stompy.worker.signals import Interrupted, Signals, stacks_on_request
 from stompy.worker.supervisor import ChildRole, Supervisor
-from stompy.worker.task import Task, TaskArguments, TaskListener, check_count, task_of_listener
+from stompy.worker.task import Middleware, Task, TaskArguments, TaskListener, check_count, task_of_listener
 from stompy.world import os
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import stompy.worker
 from stompy.broker import Broker
 from stompy.broker.profiles import known
 from stompy.broker.profiles.rabbitmq import RABBITMQ
-from stompy.worker.seen import SqliteSeen
+from stompy.worker.task import SqliteSeen
 from stompy.worker.task_queue import RateLimit
 from tests.worker.conftest import WITHIN, Seen, left, orders_to_refused, wait_until
 
