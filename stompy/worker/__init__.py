@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stompy.worker.engine import WorkerExit as WorkerExit
     from stompy.worker.once import RanOnce as RanOnce
     from stompy.worker.once import SentMessage as SentMessage
     from stompy.worker.service import TaskHealth as TaskHealth
+    from stompy.worker.service import WorkerExit as WorkerExit
     from stompy.worker.service import WorkerHealth as WorkerHealth
     from stompy.worker.task import Decode as Decode
     from stompy.worker.task import Defer as Defer
@@ -68,7 +68,7 @@ _LAZY = {
     "TaskListener": "stompy.worker.task",
     "TimeLimitExceeded": "stompy.worker.task",
     "Worker": "stompy.worker.worker",
-    "WorkerExit": "stompy.worker.engine",
+    "WorkerExit": "stompy.worker.service",
     "WorkerHealth": "stompy.worker.service",
 }
 """Imported on first use; type checkers read the imports above."""
