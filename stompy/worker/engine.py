@@ -35,7 +35,7 @@ from stompy.link.settings import Timeouts
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread, must_propagate
 from stompy.worker.crashes import Crashes, identity
-from stompy.worker.failure import class_of, delays, parking_queue, retry_queues, text_of
+from stompy.worker.failure import class_of, parking_queue, retry_queues, text_of
 from stompy.worker.parking import ParkingLot
 from stompy.worker.service import TaskHealth, WorkerExit, WorkerHealth, exit_of
 from stompy.worker.slot import NO_REFUSALS, Commits, Pool, Refusals, Slot
@@ -262,7 +262,7 @@ class Engine:
                         headers=task.headers if user else None,
                         own_thread=not limited,
                     )
-        self.parks = not delays(dialect)
+        self.parks = not (dialect.supports("delay") and dialect.durable_delay)
         if self.parks:
             queues = [parking_queue(task) for task in self.tasks if task.key is None]
             self._parking = ParkingLot(self, list(dict.fromkeys(queues)))

@@ -23,22 +23,19 @@ from stompy.errors import AckError, BrokerError, NotConnectedError, SessionError
 from stompy.forks import ChildEnds
 from stompy.locks import Rank, make_condition, make_lock
 from stompy.threads import DaemonThread
-from stompy.worker.crashes import CRASHED, Note
+from stompy.worker.crashes import Note
 from stompy.worker.failure import (
     Attempt,
     Copy,
     Decision,
     class_of,
-    copy_of,
-    dead_letter_headers,
-    dead_letter_queue,
+    dead_letter,
     decide,
     end_session,
     make_redelivered,
     parked,
     parking_queue,
-    retry_headers,
-    retry_queue,
+    retry_copy,
     settle,
     text_of,
 )
@@ -581,7 +578,6 @@ class Slot(DaemonThread):
             decision = decide(task, attempt.number, error)
         except BaseException as bug:  # of the user's backoff
             error, decision = bug, Decision("dead-letter", reason="backoff failed")
-        counts = decision.action == "retry"
         level = logging.INFO if decision.action == "defer" else logging.WARNING
         expected = decision.action != "dead-letter" or isinstance(error, (Reject, Retry))
         self._log(
@@ -594,7 +590,7 @@ class Slot(DaemonThread):
         if decision.action != "defer":
             self._pool.count("failed")
             engine.notify("failed", task, message, error)
-        following = Attempt(attempt.number + counts, attempt.first_failure)
+        following = Attempt(attempt.number + decision.counts, attempt.first_failure)
         if decision.action != "dead-letter" and task.key is not None:
             self._count(_COUNTER[decision.action], job)
             if self._note is not None:
@@ -602,13 +598,9 @@ class Slot(DaemonThread):
             return None if engine.wait(decision.delay) or message.session_ended else following
         try:
             if decision.action == "dead-letter":
-                headers = dead_letter_headers(task, message, attempt, error, decision.reason)
-                copy = copy_of(message, dead_letter_queue(task, message), headers)
+                copy = dead_letter(task, message, attempt, error, decision.reason)
             else:
-                headers = retry_headers(task, message, attempt, counts=counts)
-                if isinstance(error, ProcessCrashed):
-                    headers[CRASHED] = "true"
-                copy = copy_of(message, retry_queue(task, message), headers, delay=decision.delay)
+                copy = retry_copy(task, message, attempt, error, decision)
                 if decision.delay > 0 and engine.parks:
                     copy = parked(copy, parking_queue(task), engine.now())
             settle(engine.connection, (message, copy))
