@@ -86,8 +86,7 @@ if TYPE_CHECKING:
     from stompy.transport.tcp import TcpOptions
     from stompy.transport.tls.options import Tls, TlsVersion
     from stompy.transport.websocket.options import WebSocketOptions
-    from stompy.worker.engine import WorkerExit
-    from stompy.worker.service import TaskHealth, WorkerHealth
+    from stompy.worker.service import TaskHealth, WorkerExit, WorkerHealth
     from stompy.worker.task import Defer, Reject, Retry, TaskContext, TaskListener
     from stompy.worker.worker import Worker
 
@@ -248,7 +247,7 @@ _LAZY = {
     "TaskHealth": "stompy.worker.service",
     "TaskListener": "stompy.worker.task",
     "Worker": "stompy.worker.worker",
-    "WorkerExit": "stompy.worker.engine",
+    "WorkerExit": "stompy.worker.service",
     "WorkerHealth": "stompy.worker.service",
     "connect": "stompy.connection.connecting",
 }

@@ -40,7 +40,7 @@ _MEANT: Mapping[str, Callable[[Any], str]] = {
     "telemetry": lambda _: "write telemetry=OpenTelemetry()",
     "listeners": lambda _: "write listeners=[...], of objects of your class derived from Listener",
     "retry_in_place": lambda _: "write retry_in_place=tenacity.Retrying(...)",
-    "seen": lambda _: "write seen=SqliteSeen('seen.db'), of stompy.worker.seen, or any object with these methods",
+    "seen": lambda _: "write seen=SqliteSeen('seen.db'), of stompy.worker, or any object with these methods",
     "middleware": lambda _: "write middleware=[...]",
 }
 """The likely meaning of a value of the wrong type, by the name of the option."""

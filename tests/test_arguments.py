@@ -28,7 +28,7 @@ from stompy.connection.telemetry import Telemetry
 from stompy.spark.building import options_for_read, options_for_stream, options_for_write
 from stompy.transport.base import Listener as TransportListener
 from stompy.transport.websocket.options import Headers
-from stompy.worker.seen import SqliteSeen
+from stompy.worker.task import SqliteSeen
 
 CLASSES: tuple[type, ...] = (
     *(stompy.Connection, stompy.Subscription, stompy.Message, stompy.Transaction, stompy.Receipt),

@@ -12,8 +12,7 @@ from stompy.telemetry import names
 from stompy.telemetry.recorder import Observation, Recorder
 from stompy.telemetry.traced import TracedConnection
 from stompy.worker.failure import Attempt
-from stompy.worker.middleware import Middleware
-from stompy.worker.task import Task
+from stompy.worker.task import Middleware, Task
 
 
 class WorkerTelemetry(Middleware):

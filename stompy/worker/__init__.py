@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stompy.worker.engine import WorkerExit as WorkerExit
-    from stompy.worker.middleware import Middleware as Middleware
     from stompy.worker.once import RanOnce as RanOnce
     from stompy.worker.once import SentMessage as SentMessage
-    from stompy.worker.seen import SqliteSeen as SqliteSeen
     from stompy.worker.service import TaskHealth as TaskHealth
+    from stompy.worker.service import WorkerExit as WorkerExit
     from stompy.worker.service import WorkerHealth as WorkerHealth
     from stompy.worker.task import Decode as Decode
     from stompy.worker.task import Defer as Defer
     from stompy.worker.task import Delays as Delays
+    from stompy.worker.task import Middleware as Middleware
     from stompy.worker.task import ProcessCrashed as ProcessCrashed
     from stompy.worker.task import Reject as Reject
     from stompy.worker.task import Retry as Retry
     from stompy.worker.task import SeenStore as SeenStore
+    from stompy.worker.task import SqliteSeen as SqliteSeen
     from stompy.worker.task import Task as Task
     from stompy.worker.task import TaskArguments as TaskArguments
     from stompy.worker.task import TaskContext as TaskContext
@@ -54,13 +54,13 @@ _LAZY = {
     "Decode": "stompy.worker.task",
     "Defer": "stompy.worker.task",
     "Delays": "stompy.worker.task",
-    "Middleware": "stompy.worker.middleware",
+    "Middleware": "stompy.worker.task",
     "ProcessCrashed": "stompy.worker.task",
     "RanOnce": "stompy.worker.once",
     "Reject": "stompy.worker.task",
     "Retry": "stompy.worker.task",
     "SeenStore": "stompy.worker.task",
-    "SqliteSeen": "stompy.worker.seen",
+    "SqliteSeen": "stompy.worker.task",
     "Task": "stompy.worker.task",
     "TaskArguments": "stompy.worker.task",
     "TaskContext": "stompy.worker.task",
@@ -68,7 +68,7 @@ _LAZY = {
     "TaskListener": "stompy.worker.task",
     "TimeLimitExceeded": "stompy.worker.task",
     "Worker": "stompy.worker.worker",
-    "WorkerExit": "stompy.worker.engine",
+    "WorkerExit": "stompy.worker.service",
     "WorkerHealth": "stompy.worker.service",
 }
 """Imported on first use; type checkers read the imports above."""

@@ -26,11 +26,8 @@ from typing import BinaryIO
 
 from stompy.connection.message import Message, delivery_of
 from stompy.locks import Event, make_condition
-from stompy.worker.failure import ATTEMPT, fingerprint
+from stompy.worker.failure import ATTEMPT, CRASHED, fingerprint
 from stompy.world import mmap, os, time
-
-CRASHED = "stompy-crashed"
-"""Header of the retry of a message that crashed a process: it is run alone."""
 
 _SIZE = 32
 """Bytes of a note: the state, the number of the attempt (two bytes), the mark of the message."""

@@ -11,7 +11,6 @@ The dispatcher of the connection puts messages into the queues of the tasks.
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,22 +26,18 @@ from stompy.deadline import Deadline
 from stompy.default import Default, given
 from stompy.dialects.brokers import dialect_named, with_limits
 from stompy.errors import (
-    BrokerError,
-    ClientCertificateRefusedError,
     ConfigurationError,
-    ConnectRefusedError,
     NotConnectedError,
     StompError,
-    VersionMismatchError,
 )
 from stompy.forks import Owner
 from stompy.link.settings import Timeouts
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread, must_propagate
 from stompy.worker.crashes import Crashes, identity
-from stompy.worker.failure import class_of, delays, parking_queue, retry_queues, text_of
+from stompy.worker.failure import class_of, parking_queue, retry_queues, text_of
 from stompy.worker.parking import ParkingLot
-from stompy.worker.service import TaskHealth, WorkerHealth
+from stompy.worker.service import TaskHealth, WorkerExit, WorkerHealth, exit_of
 from stompy.worker.slot import NO_REFUSALS, Commits, Pool, Refusals, Slot
 from stompy.worker.task import Task
 from stompy.world import time
@@ -57,34 +52,6 @@ _LOOK = 0.01
 
 _MAX_REFUSALS = 1_000
 _DISCONNECT = 5.0
-
-
-class WorkerExit(enum.IntEnum):
-    """The exit codes of a worker."""
-
-    OK = 0
-    """It ended in order: after a signal, `close`, `max_messages` or `max_seconds`."""
-    FAILED = 1
-    """A child process could not be kept running, or a thread ended by a bug."""
-    USAGE = 2
-    """A setting is wrong, or the broker does not support it."""
-    CONNECTION = 3
-    """No session with the broker, and no further attempt."""
-    BROKER = 4
-    """The broker refused the login or a subscription."""
-    UNFINISHED = 6
-    """Tasks did not finish within the close timeout; their messages are redelivered."""
-    STUCK = 7
-    """More tasks than `max_stuck` ran beyond their time limit."""
-
-
-def exit_of(error: StompError | None) -> WorkerExit:
-    """Return the exit code for an error that ended the worker."""
-    if isinstance(error, ConfigurationError):
-        return WorkerExit.USAGE
-    if isinstance(error, (BrokerError, ConnectRefusedError, ClientCertificateRefusedError, VersionMismatchError)):
-        return WorkerExit.BROKER
-    return WorkerExit.CONNECTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +262,7 @@ class Engine:
                         headers=task.headers if user else None,
                         own_thread=not limited,
                     )
-        self.parks = not delays(dialect)
+        self.parks = not (dialect.supports("delay") and dialect.durable_delay)
         if self.parks:
             queues = [parking_queue(task) for task in self.tasks if task.key is None]
             self._parking = ParkingLot(self, list(dict.fromkeys(queues)))

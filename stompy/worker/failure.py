@@ -30,10 +30,12 @@ from stompy.errors import (
     StompTimeoutError,
 )
 from stompy.printable import printable
-from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, Reject, Retry, Task
+from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, ProcessCrashed, Reject, Retry, Task
 
 ATTEMPT = "stompy-attempt"
 """Header of a retry: the number of the attempt that it is for."""
+CRASHED = "stompy-crashed"
+"""Header of the retry of a message that crashed a process: it is run alone."""
 FIRST_FAILURE = "stompy-first-failure"
 ORIGINAL_DESTINATION = "stompy-original-destination"
 DUE = "stompy-due"
@@ -53,6 +55,9 @@ _MAX_TEXT = 300
 """Characters of an error message in a header."""
 
 _EXPIRY = frozenset(("expires", "expiration"))
+
+_IN_NAMES = str.maketrans(",*>#/", "+___.")
+"""Characters that brokers treat specially in destinations, and what stands for them in the name of a queue."""
 
 
 @dataclass(slots=True)
@@ -88,6 +93,11 @@ class Decision:
     delay: float = 0.0
     reason: str = ""
 
+    @property
+    def counts(self) -> bool:
+        """Whether the attempt that failed counts as one."""
+        return self.action == "retry"
+
 
 def decide(task: Task, attempt: int, error: BaseException) -> Decision:
     """Return what is done about a failed attempt.
@@ -110,22 +120,16 @@ def decide(task: Task, attempt: int, error: BaseException) -> Decision:
     return Decision("retry", min(delay, _LONGEST_DELAY))
 
 
-def retry_queue(task: Task, message: Message) -> str:
-    """Return the queue for the retry of a message: its own, or one of the task if it came from a topic."""
-    own = message.destination
-    if own.startswith("/queue/"):
-        return own
-    return task_retry_queue(task)
-
-
-def task_retry_queue(task: Task) -> str:
-    """Return the queue for retries of what has no queue of its own, such as a topic's message."""
+def retry_queue(task: Task, destination: str) -> str:
+    """Return the queue for retries of messages from a destination: itself, or a queue of the task for a topic."""
+    if destination.startswith("/queue/"):
+        return destination
     return f"{queue_named(task.destinations[0])}.{task.name}.retry"
 
 
 def retry_queues(task: Task) -> list[str]:
     """Return all queues to which retries of a task go, as far as they are known before messages arrive."""
-    return [each if each.startswith("/queue/") else task_retry_queue(task) for each in task.destinations]
+    return [retry_queue(task, each) for each in task.destinations]
 
 
 def parking_queue(task: Task) -> str:
@@ -151,31 +155,16 @@ def parking_queue_for(parking: str, seconds: int) -> str:
     return f"{parking}.{seconds}" if seconds else parking
 
 
-def dead_letter_queue(task: Task, message: Message) -> str:
-    """Return where the dead letters of a task go."""
-    if task.dead_letter is not None:
-        return task.dead_letter
-    return (
-        f"{queue_named(message.headers.get(ORIGINAL_DESTINATION) or message.destination or task.destinations[0])}.dead"
-    )
-
-
 def queue_named(destination: str) -> str:
     """Return the queue with the name of a destination of any kind."""
     for prefix in ("/queue/", "/topic/", "/exchange/", "/amq/queue/", "/"):
         if destination.startswith(prefix):
             destination = destination[len(prefix) :]
             break
-    return "/queue/" + destination.translate(
-        {ord(","): "+", ord("*"): "_", ord(">"): "_", ord("#"): "_", ord("/"): "."}
-    )
+    return "/queue/" + destination.translate(_IN_NAMES)
 
 
-_NOT_IN_NAMES = {ord(","): "+", ord("/"): ".", **dict.fromkeys(map(ord, WILDCARDS), "_")}
-
-
-def now_text() -> str:
-    """Return the current time for a header."""
+def _now_text() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
@@ -197,38 +186,6 @@ def fingerprint(message: Message) -> bytes:
         if name not in dropped:
             hashed.update(f"\0{name}\0{value}".encode("utf-8", "replace"))
     return hashed.digest()
-
-
-def retry_headers(task: Task, message: Message, attempt: Attempt, *, counts: bool) -> dict[str, str]:
-    """Return the headers of the copy for the next attempt."""
-    made = copied_headers(message, keep_expiry=True)
-    made[ATTEMPT] = str(attempt.number + counts)
-    if counts:
-        made[FIRST_FAILURE] = attempt.first_failure or now_text()
-    if not message.destination.startswith("/queue/"):
-        made.setdefault(ORIGINAL_DESTINATION, message.destination)
-    return made
-
-
-def dead_letter_headers(
-    task: Task, message: Message, attempt: Attempt, error: BaseException, reason: str
-) -> dict[str, str]:
-    """Return the headers of a dead letter: those of the message, and what went wrong."""
-    failed = now_text()
-    made = copied_headers(message, keep_expiry=False)
-    made.pop(ATTEMPT, None)
-    made |= {
-        ORIGINAL_DESTINATION: message.headers.get(ORIGINAL_DESTINATION) or message.destination,
-        "stompy-task": task.name,
-        "stompy-reason": reason,
-        "stompy-error": class_of(error),
-        "stompy-error-message": text_of(error)[:_MAX_TEXT],
-        "stompy-traceback": traceback_digest(error),
-        "stompy-attempts": str(attempt.number),
-        FIRST_FAILURE: attempt.first_failure or failed,
-        "stompy-last-failure": failed,
-    }
-    return {name: printable(value) if name.startswith("stompy-") else value for name, value in made.items()}
 
 
 def text_of(error: BaseException) -> str:
@@ -287,9 +244,38 @@ def copy_of(message: Message, destination: str, headers: Mapping[str, object], *
     return Copy(destination, message.body, headers, content_type, delay, identity)
 
 
-def delays(dialect: Dialect) -> bool:
-    """Return whether the broker is left to deliver a retry with a delay."""
-    return dialect.supports("delay") and dialect.durable_delay
+def retry_copy(task: Task, message: Message, attempt: Attempt, error: BaseException, decision: Decision) -> Copy:
+    """Return the copy for the next attempt."""
+    headers = copied_headers(message, keep_expiry=True)
+    headers[ATTEMPT] = str(attempt.number + decision.counts)
+    if decision.counts:
+        headers[FIRST_FAILURE] = attempt.first_failure or _now_text()
+    if not message.destination.startswith("/queue/"):
+        headers.setdefault(ORIGINAL_DESTINATION, message.destination)
+    if isinstance(error, ProcessCrashed):
+        headers[CRASHED] = "true"
+    return copy_of(message, retry_queue(task, message.destination), headers, delay=decision.delay)
+
+
+def dead_letter(task: Task, message: Message, attempt: Attempt, error: BaseException, reason: str) -> Copy:
+    """Return the dead letter of a message: its headers and body, and what went wrong."""
+    failed = _now_text()
+    headers = copied_headers(message, keep_expiry=False)
+    headers.pop(ATTEMPT, None)
+    origin = message.headers.get(ORIGINAL_DESTINATION) or message.destination
+    headers |= {
+        ORIGINAL_DESTINATION: origin,
+        "stompy-task": task.name,
+        "stompy-reason": reason,
+        "stompy-error": class_of(error),
+        "stompy-error-message": text_of(error)[:_MAX_TEXT],
+        "stompy-traceback": traceback_digest(error),
+        "stompy-attempts": str(attempt.number),
+        FIRST_FAILURE: attempt.first_failure or failed,
+        "stompy-last-failure": failed,
+    }
+    headers = {name: printable(value) if name.startswith("stompy-") else value for name, value in headers.items()}
+    return copy_of(message, task.dead_letter or f"{queue_named(origin or task.destinations[0])}.dead", headers)
 
 
 def parked(copy: Copy, parking: str, now: float) -> Copy:

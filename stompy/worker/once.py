@@ -13,8 +13,8 @@ from stompy.default import DEFAULT, Default
 from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import NotConnectedError
 from stompy.worker.failure import ATTEMPT, decide
+from stompy.worker.slot import key_of
 from stompy.worker.task import Task, TaskContext
-from stompy.worker.task_queue import key_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -1,19 +1,59 @@
-"""How a worker is seen from outside: systemd's notifications, the HTTP endpoint, the metrics."""
+"""A worker as a process: its exit code, its signals, its health, the metrics, the HTTP endpoint, systemd."""
 
 from __future__ import annotations
 
+import contextlib
+import enum
+import faulthandler
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import FrameType
+from typing import Any
 
 from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError
+from stompy.errors import (
+    BrokerError,
+    ClientCertificateRefusedError,
+    ConfigurationError,
+    ConnectRefusedError,
+    StompError,
+    VersionMismatchError,
+)
 from stompy.forks import Owner, when_forked
-from stompy.threads import DaemonThread
-from stompy.world import os, socket, time
+from stompy.threads import DaemonThread, Repeats
+from stompy.world import os, signal, socket, threading, time
 
 _LOG = logging.getLogger("stompy.worker")
+
+
+class WorkerExit(enum.IntEnum):
+    """The exit codes of a worker."""
+
+    OK = 0
+    """It ended in order: after a signal, `close`, `max_messages` or `max_seconds`."""
+    FAILED = 1
+    """A child process could not be kept running, or a thread ended by a bug."""
+    USAGE = 2
+    """A setting is wrong, or the broker does not support it."""
+    CONNECTION = 3
+    """No session with the broker, and no further attempt."""
+    BROKER = 4
+    """The broker refused the login or a subscription."""
+    UNFINISHED = 6
+    """Tasks did not finish within the close timeout; their messages are redelivered."""
+    STUCK = 7
+    """More tasks than `max_stuck` ran beyond their time limit."""
+
+
+def exit_of(error: StompError | None) -> WorkerExit:
+    """Return the exit code for an error that ended the worker."""
+    if isinstance(error, ConfigurationError):
+        return WorkerExit.USAGE
+    if isinstance(error, (BrokerError, ConnectRefusedError, ClientCertificateRefusedError, VersionMismatchError)):
+        return WorkerExit.BROKER
+    return WorkerExit.CONNECTION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,3 +301,100 @@ class Systemd:
         if self._interval and now >= self._next:
             self._next = now + self._interval
             self.notify("WATCHDOG=1")
+
+
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that stop a process in order: SIGHUP too, unless it is ignored, as by `nohup`."""
+    found = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        found.append(signal.SIGHUP)
+    return found
+
+
+@contextlib.contextmanager
+def stacks_on_request(forward: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Write the stacks of all threads to standard error at SIGUSR1, unless the program handles it; main thread only.
+
+    They are written from C, so also while the main thread waits in C code.
+
+    Args:
+        forward: called then, in the main thread.
+    """
+    number = getattr(signal, "SIGUSR1", None)
+    if (
+        number is None
+        or threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(number) is not signal.SIG_DFL
+    ):
+        yield
+        return
+    try:
+        signal.signal(number, lambda *_: forward())
+        with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):  # there is no standard error
+            faulthandler.register(number, all_threads=True, chain=True)
+        yield
+    finally:
+        faulthandler.unregister(number)
+        signal.signal(number, signal.SIG_DFL)
+
+
+class Interrupted(BaseException):
+    """A signal came that must not wait: while connecting, or the second one."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Signals:
+    """Stops a worker at a signal, and raises `Interrupted` in the main thread, once, if that must not wait.
+
+    It raises wherever the main thread is, also in `install`.
+
+    Args:
+        stop: called with the reason.
+        started: whether the worker is past connecting.
+        told_to_stop: of a child process, which ignores signals until its parent has asked it to stop.
+
+    Attributes:
+        received: number of signals.
+        raises: whether it may raise.
+    """
+
+    def __init__(
+        self, stop: Callable[[str], None], *, started: Callable[[], bool], told_to_stop: Callable[[], bool] | None
+    ) -> None:
+        self._stop = stop
+        self._started = started
+        self._told_to_stop = told_to_stop
+        self._before: dict[int, Any] = {}
+        self._repeats = Repeats()
+        self.received = 0
+        self.raises = True
+        self._owner = Owner("worker")
+
+    def install(self) -> None:
+        """Begin; only in the main thread, as others get no signals."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.getsignal(number) for number in stop_signals()}
+            for number in self._before:
+                signal.signal(number, self._handle)
+
+    def restore(self) -> None:
+        """End."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._owner.forked:  # a child of a task, which `multiprocessing.Process.terminate` is to end
+            self.restore()
+            os.kill(os.getpid(), number)
+            return
+        if self._told_to_stop is not None and (self.received or not self._told_to_stop()):
+            return
+        if self._repeats(number):
+            return
+        self.received += 1
+        self._stop(f"received {signal.Signals(number).name}")
+        if self.raises and self.received == (2 if self._started() else 1):
+            raise Interrupted(number)  # the second signal, or the first one while connecting

@@ -1,4 +1,4 @@
-"""Slots: the threads that run tasks.
+"""Slots, the threads that run tasks, and what feeds them: the queue of a task and its rate limit.
 
 | thread (named `stompy-<worker>-<task>-<number>`) | owns | may block on | never |
 |---|---|---|---|
@@ -13,7 +13,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from stompy.connection.message import Message, delivery_of
@@ -22,32 +23,30 @@ from stompy.errors import AckError, BrokerError, NotConnectedError, SessionError
 from stompy.forks import ChildEnds
 from stompy.locks import Rank, make_condition, make_lock
 from stompy.threads import DaemonThread
-from stompy.worker.crashes import CRASHED, Note
+from stompy.worker.crashes import Note
 from stompy.worker.failure import (
     Attempt,
     Copy,
     Decision,
-    copy_of,
-    dead_letter_headers,
-    dead_letter_queue,
+    class_of,
+    dead_letter,
     decide,
     end_session,
     make_redelivered,
     parked,
     parking_queue,
-    retry_headers,
-    retry_queue,
+    retry_copy,
     settle,
     text_of,
 )
 from stompy.worker.task import ProcessCrashed, Reject, Retry, Task, TaskContext, TimeLimitExceeded, persistence
-from stompy.worker.task_queue import RateLimit, TaskQueue
-from stompy.world import threading, time
+from stompy.world import queue, threading, time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stompy.worker.engine import Engine
+
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 """Seconds that a slot waits after the broker refused a retry, a dead letter or a reply."""
@@ -64,6 +63,163 @@ how many points it has failed. Two refusals are enough, and no message is redeli
 Refusals = tuple[int, "StompError | None"]
 """The points of a message for what the broker refused in its last deliveries, and the last reason."""
 NO_REFUSALS: Refusals = (0, None)
+
+
+class TaskQueue:
+    """Messages of one task that wait for a slot; with a key, one message of each key at a time, in order.
+
+    Args:
+        task: whose messages it holds.
+        limit: of waiting messages, above which `put` blocks; `None` if the broker observes a prefetch limit.
+    """
+
+    def __init__(self, task: Task, limit: int | None) -> None:
+        self._ready: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._task = task
+        self._limit = limit
+        self._lines: dict[Hashable, _Line] = {}
+        """By key."""
+        self._line_of: dict[int, _Line] = {}
+        """By `id` of each message that is here or running."""
+        self._without_key: dict[int, Reject] = {}
+        """The same for messages whose key failed."""
+        self._lock = make_condition("task queue")
+        self._closed = False
+
+    def put(self, message: Message) -> None:
+        """Add a message; the handler of the subscription."""
+        if self._limit is not None:
+            with self._lock:
+                self._lock.wait_for(lambda: self._closed or self._count() < (self._limit or 0))
+        if self._task.key is not None and not self._join_line(message):
+            return
+        self._ready.put(message)
+
+    def _join_line(self, message: Message) -> bool:
+        """Put a message after those of its key; return whether a slot may have it now."""
+        try:
+            key = key_of(self._task, message)
+            with self._lock:
+                line = self._line_of[id(message)] = self._line(key)
+                if line.busy:
+                    line.waiting.append(message)
+                    return False
+                line.busy = True
+        except Reject as failure:
+            with self._lock:
+                self._without_key[id(message)] = failure
+        except BaseException as error:  # of the key, when it is compared
+            with self._lock:
+                self._without_key[id(message)] = _no_key(error)
+        return True
+
+    def check_key(self, message: Message) -> None:
+        """Raise why a message has no place in the order, if it has none."""
+        failure = self._without_key.get(id(message)) if self._without_key else None
+        if failure is not None:
+            raise failure
+
+    def _line(self, key: Hashable) -> _Line:
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line(key)
+        return line
+
+    def get(self) -> Message | None:
+        """Return the next message, or `None` after `close`."""
+        message = self._ready.get()
+        if self._limit is not None:
+            with self._lock:
+                self._lock.notify_all()
+        return message
+
+    def done(self, message: Message) -> None:
+        """Let the next message of the same key run."""
+        if self._task.key is None:
+            return
+        with self._lock:
+            self._without_key.pop(id(message), None)
+            line = self._line_of.pop(id(message), None)
+            if line is None:
+                return
+            if not line.waiting:
+                line.busy = False
+                with contextlib.suppress(BaseException):  # of the key when it is compared; the line can be used again
+                    del self._lines[line.key]
+                return
+            following = line.waiting.popleft()
+        self._ready.put(following)
+
+    def close(self, slots: int) -> None:
+        """Wake all slots and every `put`."""
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+        for _ in range(slots):
+            self._ready.put(None)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return self._count()
+
+    def _count(self) -> int:
+        return self._ready.qsize() + sum(len(line.waiting) for line in self._lines.values())
+
+
+def key_of(task: Task, message: Message) -> Hashable:
+    """Return the key of a message.
+
+    Raises:
+        Reject: the key function raised, or its value cannot be hashed. Without a key the message has no place in the
+            order, so another attempt would not keep that.
+    """
+    assert task.key is not None
+    try:
+        key = task.key(message)
+        hash(key)
+    except BaseException as error:
+        raise _no_key(error) from error
+    return key
+
+
+def _no_key(error: BaseException) -> Reject:
+    failure = Reject(f"its key failed: {class_of(error)}: {text_of(error)}")
+    failure.__cause__ = error
+    return failure
+
+
+class _Line:
+    """The messages of one key.
+
+    Attributes:
+        key: of the messages.
+        busy: whether one of them is ready or running.
+        waiting: the others.
+    """
+
+    __slots__ = ("busy", "key", "waiting")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.busy = False
+        self.waiting: deque[Message] = deque()
+
+
+class RateLimit:
+    """Starts at most `rate` messages per second, evenly spaced."""
+
+    def __init__(self, rate: float) -> None:
+        self._interval = 1.0 / rate
+        self._next = 0.0
+        self._lock = make_lock(Rank.LEAF, "rate limit")
+
+    def delay(self) -> float:
+        """Reserve a start, and return the seconds until then."""
+        with self._lock:
+            now = time.monotonic()
+            start = max(now, self._next)
+            self._next = start + self._interval
+            return start - now
 
 
 class Job:
@@ -422,7 +578,6 @@ class Slot(DaemonThread):
             decision = decide(task, attempt.number, error)
         except BaseException as bug:  # of the user's backoff
             error, decision = bug, Decision("dead-letter", reason="backoff failed")
-        counts = decision.action == "retry"
         level = logging.INFO if decision.action == "defer" else logging.WARNING
         expected = decision.action != "dead-letter" or isinstance(error, (Reject, Retry))
         self._log(
@@ -435,7 +590,7 @@ class Slot(DaemonThread):
         if decision.action != "defer":
             self._pool.count("failed")
             engine.notify("failed", task, message, error)
-        following = Attempt(attempt.number + counts, attempt.first_failure)
+        following = Attempt(attempt.number + decision.counts, attempt.first_failure)
         if decision.action != "dead-letter" and task.key is not None:
             self._count(_COUNTER[decision.action], job)
             if self._note is not None:
@@ -443,13 +598,9 @@ class Slot(DaemonThread):
             return None if engine.wait(decision.delay) or message.session_ended else following
         try:
             if decision.action == "dead-letter":
-                headers = dead_letter_headers(task, message, attempt, error, decision.reason)
-                copy = copy_of(message, dead_letter_queue(task, message), headers)
+                copy = dead_letter(task, message, attempt, error, decision.reason)
             else:
-                headers = retry_headers(task, message, attempt, counts=counts)
-                if isinstance(error, ProcessCrashed):
-                    headers[CRASHED] = "true"
-                copy = copy_of(message, retry_queue(task, message), headers, delay=decision.delay)
+                copy = retry_copy(task, message, attempt, error, decision)
                 if decision.delay > 0 and engine.parks:
                     copy = parked(copy, parking_queue(task), engine.now())
             settle(engine.connection, (message, copy))

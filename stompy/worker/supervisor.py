@@ -18,9 +18,7 @@ from stompy.deadline import Deadline
 from stompy.locks import Rank, make_lock
 from stompy.threads import Repeats
 from stompy.worker.crashes import Crashes, collect, prepare
-from stompy.worker.engine import WorkerExit
-from stompy.worker.service import TaskHealth, WorkerHealth
-from stompy.worker.signals import stacks_on_request, stop_signals
+from stompy.worker.service import TaskHealth, WorkerExit, WorkerHealth, stacks_on_request, stop_signals
 from stompy.world import os, signal, subprocess, tempfile, threading, time
 
 _LOG = logging.getLogger("stompy.worker")

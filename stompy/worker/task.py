@@ -1,4 +1,4 @@
-"""Tasks: which function handles the messages of which destinations, and how."""
+"""Tasks: which function handles the messages of which destinations, and how; what users give to tasks and workers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, cast
 
-from stompy.arguments import is_async
+from stompy.arguments import check_arguments, is_async
 from stompy.backoff import Backoff, check_attempts
 from stompy.connection.codec import Body
 from stompy.connection.connection import Connection
@@ -18,12 +18,16 @@ from stompy.default import DEFAULT, Default, given
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import BodyDecodeError, ConfigurationError
+from stompy.forks import Owner, never_free, when_forked
+from stompy.locks import Rank, make_lock
+from stompy.world import os, time
 
 if TYPE_CHECKING:
     import tenacity
     from typing_extensions import Unpack
 
     from stompy.dialects.options import SendOptions
+
 
 Decode = Callable[[Message], Any] | Literal["json", "arguments"]
 """How a message becomes the arguments of a task; see `Worker.task`."""
@@ -81,7 +85,7 @@ class ProcessCrashed(Exception):
 
 
 class SeenStore(Protocol):
-    """Remembers the ids of messages that were processed; see `stompy.worker.seen.SqliteSeen`. Called by all slots."""
+    """Remembers the ids of messages that were processed; see `SqliteSeen`. Called by all slots."""
 
     def __contains__(self, identity: str, /) -> bool:
         """Return whether a message with this id was processed."""
@@ -353,3 +357,91 @@ def _binding(
 
 def _unchanged(message: Message) -> Message:
     return message
+
+
+class Middleware:
+    """Base class of what a worker calls: override the methods that you need.
+
+    Those with a message run on the thread of its task; what they raise is logged.
+    """
+
+    def started(self) -> None:
+        """Called when the worker takes messages."""
+
+    def stopping(self) -> None:
+        """Called when the worker takes no more messages."""
+
+    def before(self, task: Task, message: Message, /) -> None:
+        """Called before an attempt."""
+
+    def after(self, task: Task, message: Message, /) -> None:
+        """Called after the message was processed and acknowledged."""
+
+    def failed(self, task: Task, message: Message, error: BaseException, /) -> None:
+        """Called after a failed attempt."""
+
+    def retried(self, task: Task, message: Message, /) -> None:
+        """Called after the next attempt was sent to its queue."""
+
+    def deferred(self, task: Task, message: Message, /) -> None:
+        """Called after the message was put off without counting an attempt."""
+
+    def dead_lettered(self, task: Task, message: Message, /) -> None:
+        """Called after the message was moved to the dead letters."""
+
+    def duplicate(self, task: Task, message: Message, /) -> None:
+        """Called after a message that was processed before was acknowledged without calling the task."""
+
+    def unsettled(self, task: Task, message: Message, /) -> None:
+        """Called when the message was not settled, so that the broker redelivers it."""
+
+
+class SqliteSeen:
+    """Remembers ids in an SQLite file, for `Worker.task(seen=...)`. Thread-safe; several processes may share the file.
+
+    Args:
+        path: of the file, which is created.
+        keep: seconds after which an id may be forgotten; by default 7 days.
+    """
+
+    _CLEAN_EVERY = 1_000
+
+    def __init__(self, path: str | os.PathLike[str], *, keep: float = 7 * 86_400.0) -> None:
+        from stompy.world import sqlite3  # slow to import, and most workers need none
+
+        check_arguments(SqliteSeen.__init__, {"keep": keep})
+        self._keep = keep
+        self._added = 0
+        self._lock = make_lock(Rank.LEAF, "seen")
+        self._owner = Owner("store of ids")
+        self._database = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("CREATE TABLE IF NOT EXISTS seen (id TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID")
+        when_forked(self)
+
+    def after_fork(self) -> None:
+        """Leave the file to the parent, in a forked child."""
+        never_free(self._database)
+
+    def __contains__(self, identity: str) -> bool:
+        self._owner.check()
+        with self._lock:
+            row = self._database.execute("SELECT 1 FROM seen WHERE id = ?", (identity,)).fetchone()
+        return row is not None
+
+    def add(self, identity: str) -> None:
+        """Remember an id."""
+        self._owner.check()
+        now = time.time()
+        with self._lock:
+            self._database.execute("INSERT OR REPLACE INTO seen VALUES (?, ?)", (identity, now))
+            self._added += 1
+            if self._added % self._CLEAN_EVERY == 0:
+                self._database.execute("DELETE FROM seen WHERE at < ?", (now - self._keep,))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._owner.forked:
+            return
+        with self._lock:
+            self._database.close()

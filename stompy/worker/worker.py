@@ -19,13 +19,21 @@ from stompy.default import DEFAULT, Default, check_names, given
 from stompy.errors import ConcurrencyError, ConfigurationError, NotConnectedError, StompError
 from stompy.link.settings import Timeouts
 from stompy.secret import Secret
-from stompy.worker.engine import Engine, Settings, WorkerExit, exit_of
-from stompy.worker.middleware import Middleware
+from stompy.worker.engine import Engine, Settings
 from stompy.worker.once import RanOnce, run_once
-from stompy.worker.service import HttpEndpoint, Systemd, WorkerHealth, http_address
-from stompy.worker.signals import Interrupted, Signals, stacks_on_request
+from stompy.worker.service import (
+    HttpEndpoint,
+    Interrupted,
+    Signals,
+    Systemd,
+    WorkerExit,
+    WorkerHealth,
+    exit_of,
+    http_address,
+    stacks_on_request,
+)
 from stompy.worker.supervisor import ChildRole, Supervisor
-from stompy.worker.task import Task, TaskArguments, TaskListener, check_count, task_of_listener
+from stompy.worker.task import Middleware, Task, TaskArguments, TaskListener, check_count, task_of_listener
 from stompy.world import os
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from stompy.testing.listener import RecordingListener
 from stompy.testing.proxy import FaultProxy
 from stompy.transport.memory import MemoryListener
 from stompy.transport.tls.options import Tls
-from stompy.worker.seen import SqliteSeen
+from stompy.worker.task import SqliteSeen
 from tests.support.forks import Held, locks_of
 
 WAYS = ("sys.exit", "os._exit", "exception", "end of the block", "multiprocessing")

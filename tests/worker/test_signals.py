@@ -10,12 +10,12 @@ import pytest
 import stompy
 from stompy import threads
 from stompy.broker import Broker
-from stompy.worker import signals, worker
+from stompy.worker import service, worker
 from tests.support.seed import SEED_SETTING, chance
 from tests.support.strikes import Strike
 
 SAMPLE = 40
-WITHIN = (worker.__file__, signals.__file__)
+WITHIN = (worker.__file__, service.__file__)
 
 
 @pytest.fixture
