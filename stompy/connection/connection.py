@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from stompy.arguments import check_arguments, check_value
-from stompy.connection.acking import Acker
 from stompy.connection.buffer import Batch
 from stompy.connection.closing import Closing
 from stompy.connection.codec import Body
@@ -19,7 +18,7 @@ from stompy.connection.config import Config
 from stompy.connection.encoding import headers_of_subscribe
 from stompy.connection.link_manager import LinkManager
 from stompy.connection.listeners import Callbacks, Listener
-from stompy.connection.message import Message
+from stompy.connection.message import Acker, Message
 from stompy.connection.requests import RequestReply
 from stompy.connection.resend_buffer import ResendBuffer
 from stompy.connection.routing import Router

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from stompy.connection.acking import Acker
 from stompy.connection.codec import Body, encode_body, user_headers
 from stompy.connection.encoding import check_destination
-from stompy.connection.message import Delivery, Message
+from stompy.connection.message import Acker, Delivery, Message
 from stompy.errors import AckError
 from stompy.frames.frame import Headers
 from stompy.link.link import Link
@@ -50,7 +49,7 @@ def detached(
     fields = {"destination": destination, "message-id": f"detached-{next(_NUMBERS)}", **user_headers(headers)}
     if kind is not None:
         fields["content-type"] = kind
-    link = cast(Link, SimpleNamespace(alive=True))
+    link = cast("Link", SimpleNamespace(alive=True))
     source = cast("Subscription", SimpleNamespace(ack=ack, _unsubscribing=False))
     return Message(Delivery(link, _Acker(cast("Connection", sender)), source), Headers(fields), data)
 
@@ -61,7 +60,7 @@ class _Acker(Acker):
     def __init__(self, sender: Connection) -> None:
         super().__init__()
         self.connection = lambda: sender
-        self._receipts = Receipts("detached-", cast(Link, None))
+        self._receipts = Receipts("detached-", cast("Link", None))
 
     def acknowledge(
         self,

@@ -13,10 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from stompy.connection.acking import Acker
 from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.connection.listeners import Callbacks, Listener
-from stompy.connection.message import Delivery, Message, log_fields
+from stompy.connection.message import Acker, Delivery, Message, log_fields
 from stompy.connection.subscription import Subscription
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.forks import Owner

@@ -31,7 +31,7 @@ from stompy.threads import DaemonThread
 from stompy.world import threading
 
 if TYPE_CHECKING:
-    from stompy.connection.acking import Acker
+    from stompy.connection.message import Acker
     from stompy.connection.subscriptions import SubscriptionTable
 
 AckMode = Literal["handled", "auto", "client", "client-individual"]
