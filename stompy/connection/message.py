@@ -5,14 +5,23 @@ Any thread. A message is claimed under a leaf lock, so that two threads cannot a
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace, TracebackType
+from typing import TYPE_CHECKING, Any, cast
 
 from stompy.arguments import check_arguments, check_value
-from stompy.connection.codec import Body, check_headers, decode_json, decode_text
+from stompy.connection.codec import (
+    Body,
+    check_destination,
+    check_headers,
+    decode_json,
+    decode_text,
+    encode_body,
+    user_headers,
+)
 from stompy.default import DEFAULT, Default
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
@@ -22,7 +31,7 @@ from stompy.frames.encoder import encode_head, encode_lines
 from stompy.frames.frame import Frame, Headers, show_body, show_text
 from stompy.frames.grammar import Version
 from stompy.link.link import Link
-from stompy.link.receipts import FailedFrames, Receipt
+from stompy.link.receipts import FailedFrames, Receipt, Receipts
 from stompy.locks import Rank, make_lock
 from stompy.protocol.ack import ack_headers
 from stompy.world import threading
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from stompy.connection.connection import Connection
-    from stompy.connection.subscription import Subscription
+    from stompy.connection.subscription import AckMode, Subscription
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -645,3 +654,74 @@ def _ack_head(message: Message, command: str) -> bytes:
     if grammar.draft:
         headers["content-length"] = "0"  # every frame has one there
     return encode_head(command, headers.items(), grammar=grammar)
+
+
+# Messages that no broker has delivered, for tests of the code that handles them.
+
+_DETACHED_NUMBERS = itertools.count(1)
+
+
+def detached(
+    body: Body,
+    *,
+    destination: str,
+    headers: Mapping[str, object],
+    content_type: str | None,
+    ack: AckMode,
+    sender: object,
+) -> Message:
+    """Return a message as if it had been received.
+
+    Args:
+        body: as for `Connection.send`.
+        destination: it was sent to.
+        headers: any others; `message-id` is generated unless it is one of them.
+        content_type: as for `Connection.send`.
+        ack: the mode of its subscription.
+        sender: whose method `send` gets what `Message.reply` and `Message.forward` send.
+
+    Raises:
+        LocalProtocolError: as `Connection.send`.
+    """
+    check_destination(destination)
+    data, kind = encode_body(body, content_type)
+    fields = {"destination": destination, "message-id": f"detached-{next(_DETACHED_NUMBERS)}", **user_headers(headers)}
+    if kind is not None:
+        fields["content-type"] = kind
+    link = cast("Link", SimpleNamespace(alive=True))
+    source = cast("Subscription", SimpleNamespace(ack=ack, _unsubscribing=False))
+    return Message(Delivery(link, _DetachedAcker(cast("Connection", sender)), source), Headers(fields), data)
+
+
+class _DetachedAcker(Acker):
+    """Records ACK and NACK in the message."""
+
+    def __init__(self, sender: Connection) -> None:
+        super().__init__()
+        self.connection = lambda: sender
+        self._receipts = Receipts("detached-", cast("Link", None))
+
+    def acknowledge(
+        self,
+        message: Message,
+        command: str,
+        *,
+        receipt: bool = False,
+        requeue: bool | None = None,
+        shared: bool = False,
+    ) -> Receipt | None:
+        if message.ack_mode == "auto":
+            raise AckError("a message of an 'auto' subscription needs no ACK")
+        with self.claims:
+            if message.settled is not None:
+                raise AckError(f"{message.settled} was already sent for message {message.message_id!r}")
+            message._claim(command, self)
+        if not receipt:
+            return None
+        handle = self._receipts.make()
+        self._receipts.register(handle)
+        self._receipts.confirm(handle.id)
+        return handle
+
+    def refuse(self, message: Message) -> None:
+        self.acknowledge(message, "NACK")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stompy.connection.codec import Body
-from stompy.connection.detached import detached
-from stompy.connection.message import Message
+from stompy.connection.message import Message, detached
 from stompy.connection.subscription import AckMode
 from stompy.worker.once import SendRecorder, SentMessage
 
