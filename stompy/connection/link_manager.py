@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from stompy.connection.config import Config
     from stompy.connection.listeners import Callbacks
     from stompy.connection.resend_buffer import ResendBuffer
-    from stompy.connection.routing import Router
-    from stompy.connection.subscriptions import SubscriptionTable
+    from stompy.connection.subscriptions import Router, SubscriptionTable
 
 _LAST_ATTEMPT = 1.0
 """Seconds kept for the last attempt to open the first link, at most."""

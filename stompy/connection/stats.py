@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager
     from stompy.connection.requests import RequestReply
     from stompy.connection.resend_buffer import ResendBuffer
-    from stompy.connection.routing import Router
-    from stompy.connection.subscriptions import SubscriptionTable
+    from stompy.connection.subscriptions import Router, SubscriptionTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from weakref import WeakSet
 
 from stompy.arguments import check_value
-from stompy.connection.dispatcher import Dispatcher
-from stompy.connection.listeners import check_function, hears_messages
+from stompy.connection.listeners import Dispatcher, check_function, hears_messages
 from stompy.connection.message import Delivery, Message
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given

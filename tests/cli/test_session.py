@@ -11,8 +11,7 @@ import pytest
 from stompy.broker import Broker, BrokerLimits
 from stompy.cli import options, session
 from stompy.cli.exits import Exit, Failure
-from stompy.connection.closing import Closing
-from stompy.connection.connection import Connection
+from stompy.connection.connection import Closing, Connection
 from stompy.connection.connector import Connector
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConnectionLostError, ConnectRefusedError, NotConnectedError
