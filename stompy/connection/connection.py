@@ -642,7 +642,7 @@ class Closing:
         """Abandon from a new thread: the thread that runs a finalizer may hold any of our locks."""
         self._callbacks.discarding = True
         with contextlib.suppress(RuntimeError):  # no thread can be started during interpreter shutdown
-            _FinalizerThread(self, name=f"stompy-{self._name}-finalizer").start()
+            DaemonThread(f"stompy-{self._name}-finalizer", self.abandon).start()
 
     def after_fork(self) -> None:
         """End this copy in a forked child, without touching the parent's session."""
@@ -651,15 +651,3 @@ class Closing:
         if self._unconfirmed is not None:
             self._unconfirmed.finish(reason)
         self._links.after_fork(reason)
-
-
-class _FinalizerThread(DaemonThread):
-    """Abandons a connection that was garbage-collected without being closed."""
-
-    def __init__(self, closing: Closing, *, name: str) -> None:
-        super().__init__(name)
-        self._closing = closing
-
-    def run(self) -> None:
-        """Abandon the connection."""
-        self._closing.abandon()

@@ -508,7 +508,7 @@ class QueueBrowser(Subscription):
             if not self._closed:
                 # From a new thread, as the garbage collector may run this in one that holds any of our locks.
                 with contextlib.suppress(StompError):  # no thread can be started
-                    _CloseThread(self).start()
+                    DaemonThread(f"stompy-browser-{self.id}", self._close_quietly).start()
 
     def _is_end_marker(self, message: Message) -> bool:
         """Return whether it is ActiveMQ's end marker, which is not a message."""
@@ -527,18 +527,9 @@ class QueueBrowser(Subscription):
                 self.close(timeout=deadline.remaining())
         return message
 
-
-class _CloseThread(DaemonThread):
-    """Ends a browser whose iteration was left before the last message."""
-
-    def __init__(self, browser: QueueBrowser) -> None:
-        super().__init__(f"stompy-browser-{browser.id}")
-        self._browser = browser
-
-    def run(self) -> None:
-        """End it."""
+    def _close_quietly(self) -> None:
         with contextlib.suppress(StompError):
-            self._browser.close()
+            self.close()
 
 
 def _release(messages: Sequence[Message]) -> None:
