@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from stompy.connection.buffer import Batch
     from stompy.connection.codec import Body
     from stompy.connection.config import Login, Passcode
-    from stompy.connection.connecting import ConnectOptions, connect
+    from stompy.connection.connecting import ConnectOptions, Telemetry, connect
     from stompy.connection.connection import Connection
     from stompy.connection.listeners import (
         ClosedEvent,
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from stompy.connection.reconnect import Order, Reconnect, ResendLimits
     from stompy.connection.stats import ConnectionStats
     from stompy.connection.subscription import AckMode, Handler, MessageListener, OnException, Subscription
-    from stompy.connection.telemetry import Telemetry
     from stompy.connection.transaction import Transaction
     from stompy.default import DEFAULT, Default
     from stompy.dialects.brokers import DialectName
@@ -193,7 +192,7 @@ __all__ = [
 
 _LAZY = {
     "TlsVersion": "stompy.transport.tls.options",
-    "Telemetry": "stompy.connection.telemetry",
+    "Telemetry": "stompy.connection.connecting",
     "Secret": "stompy.secret",
     "Pairs": "stompy.frames.frame",
     "Passcode": "stompy.connection.config",

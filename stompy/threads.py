@@ -6,6 +6,7 @@ import gc
 import logging
 import sys
 import traceback
+from collections.abc import Callable
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError
@@ -48,9 +49,11 @@ class DaemonThread:
 
     Args:
         name: begins with `stompy-`.
+        job: what `run` calls; subclasses may override `run` instead.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, job: Callable[[], object] | None = None) -> None:
+        self._job = job
         self._thread = threading.Thread(target=self._run_logged, name=name, daemon=True)
         # Not `Thread.ident`: it is set before `threading` allows to join the thread.
         self._start_requested = False
@@ -75,8 +78,10 @@ class DaemonThread:
             raise
 
     def run(self) -> None:
-        """Run the job of the thread; overridden by subclasses."""
-        raise NotImplementedError
+        """Run the job of the thread."""
+        if self._job is None:
+            raise NotImplementedError
+        self._job()
 
     def _run_logged(self) -> None:
         self._running.set()

@@ -24,7 +24,7 @@ import stompy
 import stompy.broker
 import stompy.worker
 from stompy.broker import Broker
-from stompy.connection.telemetry import Telemetry
+from stompy.connection.connecting import Telemetry
 from stompy.spark.building import options_for_read, options_for_stream, options_for_write
 from stompy.transport.base import Listener as TransportListener
 from stompy.transport.websocket.options import Headers

@@ -216,3 +216,13 @@ def header_text(name: str, value: object) -> str:
     if isinstance(value, int):
         return f"{value:d}"
     raise LocalProtocolError(f"header {name!r} must be str, int or bool, not {type(value).__name__}; write str(...)")
+
+
+def check_destination(destination: object) -> None:
+    """Check that a destination is non-empty text.
+
+    Raises:
+        LocalProtocolError: it is not.
+    """
+    if not isinstance(destination, str) or not destination:
+        raise LocalProtocolError(f"a destination must be non-empty text, not {destination!r}")

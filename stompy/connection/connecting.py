@@ -5,14 +5,21 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypedDict
 
-from stompy.arguments import check_arguments, check_heartbeat, check_value
-from stompy.connection.closing import Closing
+from stompy.arguments import check_arguments, check_heartbeat
 from stompy.connection.codec import user_headers
-from stompy.connection.config import Config, Login, Passcode, addresses_of, check_credentials, versions_of
-from stompy.connection.connection import Connection
-from stompy.connection.failover import is_failover, parse_failover
+from stompy.connection.config import (
+    Config,
+    Login,
+    Passcode,
+    addresses_of,
+    check_credentials,
+    is_failover,
+    parse_failover,
+    versions_of,
+)
+from stompy.connection.connection import Closing, Connection
 from stompy.connection.listeners import Listener
 from stompy.connection.reconnect import Reconnect, reconnect_of
 from stompy.default import DEFAULT, Default, check_names, given
@@ -28,8 +35,23 @@ from stompy.transport.tls.options import Tls
 if TYPE_CHECKING:
     import ssl
 
-    from stompy.connection.telemetry import Telemetry
     from stompy.transport.websocket.options import WebSocketOptions
+
+
+class Telemetry(Protocol):
+    """Records what connections do; `stompy.OpenTelemetry` is one."""
+
+    def connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
+        """Return a connection that is recorded."""
+        ...
+
+    def for_worker(self) -> Telemetry:
+        """Return what records a worker's connection and is middleware for its tasks."""
+        ...
+
+    def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
+        """Return headers with the current context, unless they have one."""
+        ...
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -150,11 +172,7 @@ def _config(*, url: str | Sequence[str], login: Any, passcode: Any, proxy: Any, 
     login = check_credentials(Secret(login), as_secret(passcode))
     given_login = {"login": login, "passcode": passcode, "proxy": proxy}
     hidden = ("headers", *given_login)
-    check_arguments(connect, {**rest, **given_login}, hidden=hidden, skip=("misspelt", "telemetry"))
-    if rest["telemetry"] is not None:
-        from stompy.connection.telemetry import Telemetry  # late, as most programs have none
-
-        check_value("telemetry", rest["telemetry"], Telemetry)
+    check_arguments(connect, {**rest, **given_login}, hidden=hidden, skip=("misspelt",))
     check_heartbeat(rest["heartbeat"])
     failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
     policy = reconnect_of(rest["reconnect"], None if failover is None else failover.policy)

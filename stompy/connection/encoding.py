@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
-from stompy.connection.codec import check_headers, encode_body, encoding_of, header_text, user_headers
+from stompy.connection.codec import (
+    check_destination,
+    check_headers,
+    encode_body,
+    encoding_of,
+    header_text,
+    user_headers,
+)
 from stompy.dialects.options import BROKER_OPTIONS, SendOptions, SubscribeOptions, check_send_options
-from stompy.errors import ConfigurationError, LocalProtocolError
+from stompy.errors import ConfigurationError
 from stompy.frames.encoder import LARGE_BODY, Encoded, encode_head, encode_lines, finish
 from stompy.link.link import Link
 
@@ -224,13 +231,3 @@ def headers_of_subscribe(
         options, destination=destination, ack=ack, client_id=client_id, version=link.version
     )
     return {**dialect.defaults("SUBSCRIBE", destination), **explicit, **option_headers}
-
-
-def check_destination(destination: object) -> None:
-    """Check that a destination is non-empty text.
-
-    Raises:
-        LocalProtocolError: it is not.
-    """
-    if not isinstance(destination, str) or not destination:
-        raise LocalProtocolError(f"a destination must be non-empty text, not {destination!r}")

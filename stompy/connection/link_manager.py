@@ -1,13 +1,15 @@
-"""The link manager: opens links and replaces lost ones.
+"""The link manager: opens links, with one of several addresses, and replaces lost ones.
 
 | thread | owns | may block on | never |
 |---|---|---|---|
 | any caller | - | `LinkManager.live`: until there is a link, up to a timeout; `close` never | - |
+| the caller of `connect` | the first attempt | dial, handshake, closing | holds a lock there |
 | `stompy-<connection>-reconnect`, while down | the attempt | dial, handshake, replay, closing | holds a lock there |
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
 | 1 | link manager | the current and the next link, whether it is the last, the order of listener events | no |
+| 5 | connector (leaf) | the transport of the handshake, whether it was cancelled | no |
 
 Closing wakes all waiting callers at once and shuts down the stream of a handshake or a replay; a dial ends by its own
 timeout, and its result is dropped.
@@ -16,17 +18,20 @@ timeout, and its result is dropped.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from stompy.connection import reconnect
-from stompy.connection.connector import Connector
-from stompy.connection.reconnect import Outage, Reconnect, ReconnectThread
-from stompy.connection.stats import EndedLinks
+from stompy.connection.config import Config
+from stompy.connection.reconnect import Order, Outage, Reconnect, first_wait, retry
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, given
+from stompy.dialects.brokers import RABBITMQ, is_client_id_in_use, is_unknown_virtual_host
 from stompy.errors import (
+    AllBrokersFailedError,
     BrokerError,
+    ClientIdInUseError,
     ConcurrencyError,
     ConnectError,
     ConnectionLostError,
@@ -35,17 +40,26 @@ from stompy.errors import (
     SessionError,
     StompError,
 )
+from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.link import Link
-from stompy.locks import Event, Rank, make_condition
-from stompy.threads import must_propagate
-from stompy.world import time
+from stompy.link.settings import Credentials, LinkSettings
+from stompy.locks import Event, Rank, make_condition, make_lock
+from stompy.protocol.subprotocols import subprotocols
+from stompy.threads import DaemonThread, must_propagate
+from stompy.transport.address import UNIX, WS, WSS, Address
+from stompy.transport.base import Dialer, Transport
+from stompy.transport.proxy import ProxyDialer
+from stompy.transport.tcp import TcpDialer
+from stompy.transport.tls.options import Tls
+from stompy.transport.unix import UnixDialer
+from stompy.world import random, time
 
 if TYPE_CHECKING:
-    from stompy.connection.config import Config
     from stompy.connection.listeners import Callbacks
     from stompy.connection.resend_buffer import ResendBuffer
-    from stompy.connection.routing import Router
-    from stompy.connection.subscriptions import SubscriptionTable
+    from stompy.connection.subscriptions import Router, SubscriptionTable
+
+_LOG = logging.getLogger("stompy.connection")
 
 _LAST_ATTEMPT = 1.0
 """Seconds kept for the last attempt to open the first link, at most."""
@@ -55,8 +69,6 @@ _USEFUL_AFTER = 1.0
 
 _THREAD_RETRY = 0.5
 """Seconds between attempts to start a thread when the system has no resources for one."""
-
-_LOG = logging.getLogger("stompy.connection")
 
 
 class LinkManager:
@@ -91,6 +103,7 @@ class LinkManager:
         subscriptions.links = self
         self._changed = make_condition("link manager", Rank.LINK_MANAGER)
         self._closing = Event()
+        """Set when the connection is being closed; ends the wait between attempts."""
         self._connector = Connector(config)
         self.ready: Link | None = None
         """The link to use now, or `None`; it may have ended a moment ago."""
@@ -99,20 +112,21 @@ class LinkManager:
         self._next: Link | None = None
         self._announced: Link | None = None
         """The link whose `on_connected` was queued, but not yet its `on_disconnected`."""
-        self._final = False
+        self.final = False
+        """Whether there will be no other link, and this one has ended."""
         self._down = False
         self._failure: StompError | None = None
         self._outage: Outage | None = None
         self._address = ""
         """Of the last session that was opened."""
         self._end_reason: StompError | None = None
-        self._thread: ReconnectThread | None = None
+        self._thread: DaemonThread | None = None
         self._leaving: list[Link] = []
         self._generation = 0
         self._failures = 0
         self._published = 0.0
         self._frames_before = 0
-        self._ended_links = EndedLinks()
+        self._ended_links = LinkTotals()
         self.reconnects = 0
         """Number of lost links that were replaced."""
 
@@ -125,10 +139,10 @@ class LinkManager:
             raise NotConnectedError("the connection was never opened")
         return self._link
 
-    def links_for_stats(self) -> tuple[Link, EndedLinks]:
-        """Return the newest link, and the counters of the earlier ones."""
+    def link_and_totals(self) -> tuple[Link, LinkTotals]:
+        """Return the newest link, and the counters of all links."""
         with self._changed:
-            return self.link, self._ended_links
+            return self.link, self._ended_links.with_link(self.link)
 
     @property
     def outage(self) -> str | None:
@@ -173,14 +187,14 @@ class LinkManager:
         deadline = Deadline(seconds)
         with self._changed:
             self._changed.wait_for(
-                lambda: self._final or self._closing.is_set() or self.link.alive, deadline.remaining()
+                lambda: self.final or self._closing.is_set() or self.link.alive, deadline.remaining()
             )
         if self._closing.is_set():
             raise NotConnectedError("the connection is closed")
         if self._failure is not None:
             text = f"the connection is lost for good: {self._failure}"
             raise ConnectionLostError(text, outcome="not-sent") from self._failure
-        if not self.link.alive and not self._final:
+        if not self.link.alive and not self.final:
             outage = self._outage
             reason = self.link.end_reason if outage is None else outage.reason
             text = f"there was no session within {round(seconds or 0, 2):g} s: {outage or reason}"
@@ -188,15 +202,10 @@ class LinkManager:
         self.link.check_open()
         return self.link
 
-    @property
-    def final(self) -> bool:
-        """Whether there will be no other link, and this one has ended."""
-        return self._final
-
     def wait_final(self, deadline: Deadline) -> bool:
         """Wait until there will be no other link; return `False` at the deadline."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._final, deadline.remaining())
+            return self._changed.wait_for(lambda: self.final, deadline.remaining())
 
     def raise_end(self) -> None:
         """Raise the error that ended the connection, unless it was closed."""
@@ -217,7 +226,7 @@ class LinkManager:
             return
         deadline, policy = Deadline(seconds), self._config.reconnect or Reconnect()
         last = None if seconds is None else seconds - min(_LAST_ATTEMPT, seconds / 10)
-        reconnect.retry(
+        retry(
             lambda: self._open(deadline),
             replace(policy, attempts=None, total=last),
             closing=self._closing,
@@ -311,7 +320,7 @@ class LinkManager:
             self._changed.notify_all()
         if outage is not None:
             text = "connected to %s, after %.1f s" if first else "connected again to %s, after %.1f s"
-            self.warn(text, link.address, self._published - outage.since)
+            self._warn(text, link.address, self._published - outage.since)
 
     def _check_fresh(self, link: Link) -> None:
         try:
@@ -337,25 +346,43 @@ class LinkManager:
             else:
                 lost = reason or ConnectionLostError(f"{link.address} closed the connection")
                 self._failures = 0 if self._was_useful(link, reason) else self._failures + 1
-                seconds = reconnect.first_wait(self._config.reconnect, self._failures)
-                name = f"stompy-{self._name}-reconnect"
-                thread = self._thread = ReconnectThread(self, self._config.reconnect, seconds, lost, name=name)
+                replacing = partial(self._replace, self._config.reconnect, lost)
+                thread = self._thread = DaemonThread(f"stompy-{self._name}-reconnect", replacing)
         if thread is None:
-            self.finish(reason)
+            self._finish(reason)
         else:
             self._reopen(thread)
 
-    def _reopen(self, thread: ReconnectThread) -> None:
+    def _reopen(self, thread: DaemonThread) -> None:
         """Start the thread, retrying while the system has no resources for one."""
         while not self._closing.is_set():
             try:
                 thread.start()
             except ConnectError as error:
-                self.warn("reconnecting is delayed: %s", error)
+                self._warn("reconnecting is delayed: %s", error)
                 self._closing.wait(_THREAD_RETRY)
             else:
                 return
-        self.finish(None)
+        self._finish(None)
+
+    def _replace(self, policy: Reconnect, lost: StompError) -> None:
+        """Open the next link, or report why there will be none; on the reconnect thread."""
+        seconds = first_wait(policy, self._failures)
+        try:
+            self.reconnecting(1, seconds, lost)
+            self._closing.wait(seconds)
+            retry(lambda: self.attempt(Deadline(None)), policy, closing=self._closing, report=self.reconnecting)
+        except StompError as error:
+            self._give_up(error)
+        except BaseException as error:
+            self._give_up(ConnectionLostError(f"reconnecting failed: {error!r}"))
+            raise
+
+    def _give_up(self, error: StompError) -> None:
+        closed = self._closing.is_set()
+        if not closed:
+            self._warn("gave up reconnecting: %s", error)
+        self._finish(None if closed else error, failed=not closed)
 
     def _was_useful(self, link: Link, reason: StompError | None) -> bool:
         """Return whether a link was of any use; if not, the next attempts are delayed."""
@@ -364,12 +391,12 @@ class LinkManager:
         received = link.frames_in - self._frames_before - isinstance(reason, BrokerError)
         return received > 0 or time.monotonic() - self._published >= _USEFUL_AFTER
 
-    def finish(self, reason: StompError | None, *, failed: bool = False) -> None:
+    def _finish(self, reason: StompError | None, *, failed: bool = False) -> None:
         """Record that there will be no other link."""
         with self._changed:
-            if self._final:
+            if self.final:
                 return
-            self._final = True
+            self.final = True
             self._failure = reason if failed else None
             self._end_reason = reason
             if self._failure is not None:
@@ -388,9 +415,9 @@ class LinkManager:
             self._outage = outage = self._outage_after(reason, attempt, delay)
             self._callbacks.reconnecting(attempt, delay, reason)
         # As text now: a handler of logging may format it after the attempt has begun.
-        self.warn("%s", str(outage))
+        self._warn("%s", str(outage))
 
-    def warn(self, text: str, *arguments: object) -> None:
+    def _warn(self, text: str, *arguments: object) -> None:
         """Log; what a handler of logging raises does not keep a session from being replaced."""
         try:
             _LOG.warning(text, *arguments, extra={"stompy_address": self._address})
@@ -414,11 +441,6 @@ class LinkManager:
             if link is not None:
                 link.after_fork(reason)
 
-    @property
-    def closing(self) -> Event:
-        """Set when the connection is being closed; ends the wait between attempts."""
-        return self._closing
-
     def close(self) -> None:
         """Open no more links and wake waiting callers; the caller ends the current link."""
         self._closing.set()
@@ -433,10 +455,186 @@ class LinkManager:
             opening.close()
         # Otherwise the thread that opens the next link calls it, after that link's end was reported.
         if ended and opening is None:
-            self.finish(None)
+            self._finish(None)
 
     def join(self, deadline: Deadline) -> bool:
         """Wait for the threads to end; return whether they have."""
         threads = [*self._leaving] if self._link is None else [*self._leaving, self._link]
         links_ended = [link.join(deadline) for link in threads]
         return (self._thread is None or self._thread.join_until(deadline)) and all(links_ended)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTotals:
+    """Totals of several links.
+
+    Attributes:
+        frames_sent: in total.
+        bytes_sent: in total.
+        frames_received: in total.
+        bytes_received: in total.
+        times_paused: in total.
+        lingering: links with messages that still wait for user code.
+    """
+
+    frames_sent: int = 0
+    bytes_sent: int = 0
+    frames_received: int = 0
+    bytes_received: int = 0
+    times_paused: int = 0
+    lingering: tuple[Link, ...] = ()
+
+    def with_link(self, link: Link) -> LinkTotals:
+        """Return the totals with another link."""
+        return LinkTotals(
+            frames_sent=self.frames_sent + link.writer.frames,
+            bytes_sent=self.bytes_sent + link.writer.bytes,
+            frames_received=self.frames_received + link.frames_in,
+            bytes_received=self.bytes_received + link.bytes_in,
+            times_paused=self.times_paused + link.flow.times_paused,
+            lingering=tuple(each for each in (*self.lingering, link) if each.flow.waiting_messages),
+        )
+
+
+def dialer_of(address: Address, config: Config) -> Dialer:
+    """Return the dialer for `address`."""
+    if address.scheme == UNIX:
+        return UnixDialer(address.path or "")
+    tcp = (
+        TcpDialer(address.host, address.port, options=config.tcp)
+        if config.proxy is None
+        else ProxyDialer(config.proxy, address.host, address.port, options=config.tcp)
+    )
+    stream: TcpDialer | ProxyDialer | TlsDialer = tcp
+    # Imported late, as `ssl` is slow to import, and as few connections need WebSocket.
+    if address.secure:
+        from stompy.transport.tls.endpoints import TlsDialer
+
+        stream = TlsDialer(tcp, Tls() if config.tls is None else config.tls)
+    if address.scheme not in (WS, WSS):
+        return stream
+    from stompy.transport.websocket.endpoints import WebSocketDialer
+
+    return WebSocketDialer(
+        stream,
+        host=address.authority,
+        target=address.target,
+        subprotocols=subprotocols(config.versions),
+        options=config.websocket,
+    )
+
+
+class Connector:
+    """Opens sessions for one connection, one at a time.
+
+    Args:
+        config: addresses, their order, timeouts.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._lock = make_lock(Rank.LEAF, "connector")
+        self._transport: Transport | None = None
+        self._cancelled = False
+
+    def open(self, deadline: Deadline) -> OpenedSession:
+        """Try the addresses in order, each with its own connect timeout, and return the first session.
+
+        Args:
+            deadline: for all addresses together.
+
+        Raises:
+            ConnectError: the only address failed, or one failed with an error that will not pass.
+            AllBrokersFailedError: all of several addresses failed; has the error of each.
+            NotConnectedError: cancelled.
+        """
+        attempts: list[ConnectError] = []
+        for address in in_order(self._config.addresses, self._config.order):
+            self._check()
+            try:
+                return self._open(address, deadline)
+            except ConnectError as error:
+                if not error.safe_to_retry or len(self._config.addresses) == 1:
+                    raise
+                attempts.append(error)
+        raise AllBrokersFailedError(attempts) from attempts[-1]
+
+    def cancel(self) -> None:
+        """End the current handshake and start no other. Any thread; never blocks."""
+        with self._lock:
+            self._cancelled = True
+            transport = self._transport
+        if transport is not None:
+            transport.shutdown()
+
+    def _open(self, address: Address, until: Deadline) -> OpenedSession:
+        """Open a session with one address."""
+        config = self._config
+        dialer = _WatchedDialer(dialer_of(address, config), self)
+        settings, credentials = config.for_address(address), config.credentials(address)
+        deadline = until.sooner(config.timeouts.connect)
+        try:
+            return self._session(dialer, settings, credentials, deadline)
+        except ConnectRefusedError as refused:
+            if is_client_id_in_use(refused.frame):
+                raise ClientIdInUseError(_message(refused), frame=refused.frame, address=refused.address) from refused
+            if settings.vhost is not None or config.dialect is not None or not is_unknown_virtual_host(refused.frame):
+                raise
+        # No virtual host was configured, and RabbitMQ has none of the default name, the host name.
+        _LOG.info("%s is RabbitMQ: trying virtual host %r", dialer.address, RABBITMQ.host)
+        return self._session(dialer, replace(settings, vhost=RABBITMQ.host), credentials, deadline)
+
+    def _session(
+        self, dialer: Dialer, settings: LinkSettings, credentials: Credentials, deadline: Deadline
+    ) -> OpenedSession:
+        try:
+            return open_session(dialer, settings, deadline, credentials)
+        finally:
+            with self._lock:
+                self._transport = None
+
+    def _check(self) -> None:
+        with self._lock:
+            if self._cancelled:
+                raise NotConnectedError("the connection was closed")
+
+    def watch(self, transport: Transport) -> None:
+        """Remember the transport of a handshake, so that `cancel` can end it."""
+        with self._lock:
+            self._transport = transport
+            cancelled = self._cancelled
+        if cancelled:
+            transport.shutdown()  # the handshake then fails at the end of the stream
+
+
+class _WatchedDialer:
+    """A dialer that hands its transports to the connector, so that it can end the handshake."""
+
+    def __init__(self, dialer: Dialer, connector: Connector) -> None:
+        self._dialer = dialer
+        self._connector = connector
+
+    @property
+    def address(self) -> str:
+        return self._dialer.address
+
+    @property
+    def host(self) -> str:
+        return self._dialer.host
+
+    def dial(self, deadline: Deadline) -> Transport:
+        transport = self._dialer.dial(deadline)
+        self._connector.watch(transport)
+        return transport
+
+
+def in_order(addresses: Sequence[Address], order: Order) -> Sequence[Address]:
+    """Return the addresses in the order of one pass."""
+    if order == "given":
+        return addresses
+    fixed = 1 if order == "priority" else 0
+    return [*addresses[:fixed], *random.sample(addresses[fixed:], len(addresses) - fixed)]
+
+
+def _message(error: ConnectRefusedError) -> str:
+    return str(error).removeprefix(f"{error.address}: ")

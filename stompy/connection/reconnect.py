@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stompy.arguments import check_fields
 from stompy.backoff import Backoff, check_attempts
-from stompy.deadline import Deadline, check_seconds
+from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default
-from stompy.errors import ConfigurationError, ConnectionLostError, NotConnectedError, StompError, is_passing
+from stompy.errors import ConfigurationError, StompError, is_passing
 from stompy.locks import Event
-from stompy.threads import DaemonThread
 from stompy.world import time
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
-
-    from stompy.connection.link_manager import LinkManager
 
 
 Order = Literal["given", "random", "priority"]
@@ -180,43 +177,3 @@ def retry(
         reraise=True,
     )
     retrying(attempt)
-
-
-class ReconnectThread(DaemonThread):
-    """Replaces a lost link, until the policy gives up or the connection is closed."""
-
-    def __init__(
-        self, links: LinkManager, policy: Reconnect, first_wait: float, reason: StompError, *, name: str
-    ) -> None:
-        super().__init__(name)
-        self._links = links
-        self._policy = policy
-        self._first_wait = first_wait
-        self._reason = reason
-
-    def run(self) -> None:
-        """Open the next link, or report why there will be none."""
-        try:
-            self._retry()
-        except StompError as error:
-            self._give_up(error)
-        except BaseException as error:
-            self._give_up(ConnectionLostError(f"reconnecting failed: {error!r}"))
-            raise
-
-    def _retry(self) -> None:
-        closing = self._links.closing
-        self._links.reconnecting(1, self._first_wait, self._reason)
-        closing.wait(self._first_wait)
-        retry(self._attempt, self._policy, closing=closing, report=self._links.reconnecting)
-
-    def _give_up(self, error: StompError) -> None:
-        closed = self._links.closing.is_set()
-        if not closed:
-            self._links.warn("gave up reconnecting: %s", error)
-        self._links.finish(None if closed else error, failed=not closed)
-
-    def _attempt(self) -> None:
-        if self._links.closing.is_set():
-            raise NotConnectedError("the connection was closed")
-        self._links.attempt(Deadline(None))

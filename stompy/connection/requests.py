@@ -11,8 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from stompy.connection.codec import check_headers
-from stompy.connection.encoding import check_destination
+from stompy.connection.codec import check_destination, check_headers
 from stompy.connection.message import Message
 from stompy.connection.sending import Sender
 from stompy.connection.subscription import Subscription

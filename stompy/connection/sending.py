@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stompy.connection.buffer import FrameBuffer
-from stompy.connection.codec import encode_body
+from stompy.connection.codec import check_destination, encode_body
 from stompy.connection.config import Config
-from stompy.connection.encoding import SendEncoder, check_destination, headers_of_send
+from stompy.connection.encoding import SendEncoder, headers_of_send
 from stompy.connection.resend_buffer import PendingSend, ResendBuffer
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, given

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stompy.link.link import Link
 from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager
     from stompy.connection.requests import RequestReply
     from stompy.connection.resend_buffer import ResendBuffer
-    from stompy.connection.routing import Router
-    from stompy.connection.subscriptions import SubscriptionTable
+    from stompy.connection.subscriptions import Router, SubscriptionTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,38 +62,6 @@ class ConnectionStats:
     outage: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class EndedLinks:
-    """Totals of the links that were replaced.
-
-    Attributes:
-        frames_sent: in total.
-        bytes_sent: in total.
-        frames_received: in total.
-        bytes_received: in total.
-        times_paused: in total.
-        lingering: links with messages that still wait for user code.
-    """
-
-    frames_sent: int = 0
-    bytes_sent: int = 0
-    frames_received: int = 0
-    bytes_received: int = 0
-    times_paused: int = 0
-    lingering: tuple[Link, ...] = ()
-
-    def with_link(self, link: Link) -> EndedLinks:
-        """Return the totals with another ended link."""
-        return EndedLinks(
-            frames_sent=self.frames_sent + link.writer.frames,
-            bytes_sent=self.bytes_sent + link.writer.bytes,
-            frames_received=self.frames_received + link.frames_in,
-            bytes_received=self.bytes_received + link.bytes_in,
-            times_paused=self.times_paused + link.flow.times_paused,
-            lingering=tuple(each for each in (*self.lingering, link) if each.flow.waiting_messages),
-        )
-
-
 def measure(
     links: LinkManager,
     subscriptions: SubscriptionTable,
@@ -105,14 +71,14 @@ def measure(
 ) -> ConnectionStats:
     """Return the statistics of a connection."""
     links.check_process()
-    link, ended = links.links_for_stats()
+    link, total = links.link_and_totals()
     pending = {} if unconfirmed is None else dict.fromkeys(unconfirmed.receipts())
-    flows = [link.flow, *(each.flow for each in ended.lingering)]
+    flows = [each.flow for each in total.lingering]
     return ConnectionStats(
-        frames_sent=ended.frames_sent + link.writer.frames,
-        bytes_sent=ended.bytes_sent + link.writer.bytes,
-        frames_received=ended.frames_received + link.frames_in,
-        bytes_received=ended.bytes_received + link.bytes_in,
+        frames_sent=total.frames_sent,
+        bytes_sent=total.bytes_sent,
+        frames_received=total.frames_received,
+        bytes_received=total.bytes_received,
         receipts_pending=len({**pending, **dict.fromkeys(link.receipts.outstanding())}),
         unconfirmed=len(pending),
         unconfirmed_bytes=0 if unconfirmed is None else unconfirmed.size,
@@ -124,7 +90,7 @@ def measure(
         links=links.reconnects + 1,
         reconnects=links.reconnects,
         reading_paused=link.flow.paused,
-        times_paused=ended.times_paused + link.flow.times_paused,
+        times_paused=total.times_paused,
         silent_for=max(0.0, time.monotonic() - link.timer.last_heard),
         outage=links.outage,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -17,9 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from weakref import WeakSet
 
 from stompy.arguments import check_value
-from stompy.connection.dispatcher import Dispatcher
-from stompy.connection.leaving import left_by_exception
-from stompy.connection.listeners import check_function, hears_messages
+from stompy.connection.listeners import Dispatcher, check_function, hears_messages
 from stompy.connection.message import Delivery, Message
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
@@ -31,8 +30,10 @@ from stompy.threads import DaemonThread
 from stompy.world import threading
 
 if TYPE_CHECKING:
-    from stompy.connection.acking import Acker
+    from stompy.connection.message import Acker
     from stompy.connection.subscriptions import SubscriptionTable
+
+_LOG = logging.getLogger("stompy.connection")
 
 AckMode = Literal["handled", "auto", "client", "client-individual"]
 Handler = Callable[[Message], object]
@@ -55,7 +56,6 @@ _FEW = 10
 
 _NO_DEADLINE = Deadline(None)
 
-_LOG = logging.getLogger("stompy.connection")
 
 _MAIN_THREAD_INTERVAL = 1.0
 """Seconds between checks of a loop whether the main thread has ended."""
@@ -339,7 +339,7 @@ class Subscription:
                 yield message
         except GeneratorExit as closing:
             # The hand is that of the thread of the loop, which the garbage collector may not run this in.
-            if hand is not None and hand.message is message and left_by_exception(closing):
+            if hand is not None and hand.message is message and _left_by_exception(closing):
                 hand.message = None
             raise
         finally:
@@ -508,7 +508,7 @@ class QueueBrowser(Subscription):
             if not self._closed:
                 # From a new thread, as the garbage collector may run this in one that holds any of our locks.
                 with contextlib.suppress(StompError):  # no thread can be started
-                    _CloseThread(self).start()
+                    DaemonThread(f"stompy-browser-{self.id}", self._close_quietly).start()
 
     def _is_end_marker(self, message: Message) -> bool:
         """Return whether it is ActiveMQ's end marker, which is not a message."""
@@ -527,18 +527,9 @@ class QueueBrowser(Subscription):
                 self.close(timeout=deadline.remaining())
         return message
 
-
-class _CloseThread(DaemonThread):
-    """Ends a browser whose iteration was left before the last message."""
-
-    def __init__(self, browser: QueueBrowser) -> None:
-        super().__init__(f"stompy-browser-{browser.id}")
-        self._browser = browser
-
-    def run(self) -> None:
-        """End it."""
+    def _close_quietly(self) -> None:
         with contextlib.suppress(StompError):
-            self._browser.close()
+            self.close()
 
 
 def _release(messages: Sequence[Message]) -> None:
@@ -561,3 +552,48 @@ def handler_of(consumer: Handler | MessageListener | None) -> Handler | None:
     function: Handler = consumer if callable(consumer) else consumer.on_message
     check_function(function, "the handler")
     return function
+
+
+# Whether a loop over a generator was left by `break` or by an exception.
+#
+# The interpreter closes the generator in both cases, at once, and does not say which it was: `sys.exc_info` does not
+# have the exception yet. But the exception has noted the frame of the loop in its traceback before it leaves it. So the
+# frame has a reference more than after `break`, `return` or `next(iter(...))`.
+#
+# Other references to the frame, such as those of a debugger or of a saved traceback, look like an exception too. That
+# is the safe error: the message of the loop is then redelivered, not lost.
+
+
+def _left_by_exception(closing: GeneratorExit) -> bool:
+    """Return whether an exception leaves the loop; called by a generator with what closes it."""
+    # A context means that `close` was called while an exception was handled, such as by `contextlib.closing`.
+    return closing.__context__ is not None or _references() > _AFTER_BREAK
+
+
+def _references() -> int:
+    """Return how many references there are to the frame of the loop: behind this one, its caller and the generator."""
+    try:
+        return sys.getrefcount(sys._getframe(3))
+    except ValueError:  # the interpreter is about to end
+        return sys.maxsize
+
+
+def _after_break() -> int:
+    found: list[int] = []
+
+    def close(closing: GeneratorExit) -> None:
+        found.append(_references())
+
+    def numbers() -> Iterator[int]:
+        try:
+            yield 1
+        except GeneratorExit as closing:
+            close(closing)
+            raise
+
+    for _ in numbers():
+        break
+    return found[0]
+
+
+_AFTER_BREAK = _after_break()

@@ -6,10 +6,9 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from stompy.connection.acking import Acker
 from stompy.connection.buffer import FrameBuffer
 from stompy.connection.codec import Body
-from stompy.connection.message import Message, options_to_forward
+from stompy.connection.message import Acker, Message, options_to_forward
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SendOptions

@@ -64,17 +64,17 @@ class OpenTelemetry:
     # For connections, workers and outboxes.
 
     def connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
-        """See `stompy.connection.telemetry.Telemetry`."""
+        """See `stompy.connection.connecting.Telemetry`."""
         from stompy.telemetry.traced import TracedConnection
 
         return TracedConnection(self._recorder, config, listeners, handlers=True)
 
     def for_worker(self) -> WorkerTelemetry:
-        """See `stompy.connection.telemetry.Telemetry`."""
+        """See `stompy.connection.connecting.Telemetry`."""
         from stompy.telemetry.tasks import WorkerTelemetry
 
         return WorkerTelemetry(self._recorder)
 
     def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
-        """See `stompy.connection.telemetry.Telemetry`."""
+        """See `stompy.connection.connecting.Telemetry`."""
         return self._recorder.inject(headers)

@@ -27,15 +27,15 @@ class WorkerTelemetry(Middleware):
         self._observed: dict[Message, Observation] = {}
 
     def connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
-        """See `stompy.connection.telemetry.Telemetry`."""
+        """See `stompy.connection.connecting.Telemetry`."""
         return TracedConnection(self._recorder, config, listeners, handlers=False)
 
     def for_worker(self) -> WorkerTelemetry:
-        """See `stompy.connection.telemetry.Telemetry`."""
+        """See `stompy.connection.connecting.Telemetry`."""
         return self
 
     def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
-        """See `stompy.connection.telemetry.Telemetry`."""
+        """See `stompy.connection.connecting.Telemetry`."""
         return self._recorder.inject(headers)
 
     def _begin(self, task: Task, message: Message) -> Observation:

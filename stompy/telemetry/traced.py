@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from stompy.connection.acking import Acker
 from stompy.connection.codec import Body
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
 from stompy.connection.listeners import Listener
-from stompy.connection.message import Message
+from stompy.connection.message import Acker, Message
 from stompy.connection.sending import Sender
 from stompy.connection.subscription import Handler, MessageListener, Subscription
 from stompy.connection.transaction import Transaction

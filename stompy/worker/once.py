@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from stompy.connection.codec import Body, encode_body, user_headers
-from stompy.connection.detached import detached
-from stompy.connection.encoding import check_destination
+from stompy.connection.codec import Body, check_destination, encode_body, user_headers
+from stompy.connection.message import detached
 from stompy.default import DEFAULT, Default
 from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import NotConnectedError

@@ -11,9 +11,8 @@ import pytest
 from stompy.broker import Broker, BrokerLimits
 from stompy.cli import options, session
 from stompy.cli.exits import Exit, Failure
-from stompy.connection.closing import Closing
-from stompy.connection.connection import Connection
-from stompy.connection.connector import Connector
+from stompy.connection.connection import Closing, Connection
+from stompy.connection.link_manager import Connector
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConnectionLostError, ConnectRefusedError, NotConnectedError
 from tests.support.ports import reserved_port

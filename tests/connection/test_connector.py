@@ -13,7 +13,7 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.connection.config import Config, addresses_of
-from stompy.connection.connector import Connector, in_order
+from stompy.connection.link_manager import Connector, in_order
 from stompy.deadline import Deadline
 from stompy.frames.frame import Frame
 from stompy.transport.tcp import Endpoint, TcpListener
@@ -211,7 +211,7 @@ def test_of_a_name_with_several_addresses_each_is_tried(broker: Broker, monkeypa
 
 def test_a_cancelled_opener_dials_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     dialed: list[object] = []
-    monkeypatch.setattr("stompy.connection.connector.dialer_of", dialed.append)
+    monkeypatch.setattr("stompy.connection.link_manager.dialer_of", dialed.append)
     connector = Connector(Config(addresses=ADDRESSES))
     connector.cancel()
     with pytest.raises(stompy.NotConnectedError):

@@ -8,7 +8,6 @@ import threading
 import pytest
 
 import stompy
-from stompy.connection import reconnect
 from stompy.deadline import Deadline
 from stompy.frames.parser import Parser
 from stompy.link.link import Link
@@ -211,9 +210,9 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
 
 def test_the_pause_before_a_first_attempt_is_waited_for(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = threading.Event()
-    monkeypatch.setattr(reconnect, "first_wait", lambda policy, failures: 1000.0)
+    monkeypatch.setattr("stompy.connection.link_manager.first_wait", lambda policy, failures: 1000.0)
     conn, peer = sessions.connect()
-    monkeypatch.setattr("stompy.connection.connector.Connector.open", lambda connector: opened.set())
+    monkeypatch.setattr("stompy.connection.link_manager.Connector.open", lambda connector: opened.set())
     peer.close()
     until(lambda: supervising(conn))
     assert not opened.wait(0.1)

@@ -166,7 +166,7 @@ def _converse(
         _say(theirs, data)
         theirs.shutdown_write()
     try:
-        with mock.patch("stompy.connection.connector.dialer_of", return_value=_Handed(ours)):
+        with mock.patch("stompy.connection.link_manager.dialer_of", return_value=_Handed(ours)):
             conn._open()
     except ConnectError:
         if properly:

@@ -14,7 +14,7 @@ import pytest
 
 from stompy.broker import BrokerLimits
 from stompy.connection.config import Config, addresses_of
-from stompy.connection.connector import dialer_of
+from stompy.connection.link_manager import dialer_of
 from stompy.deadline import Deadline
 from stompy.testing.brokers.container import ContainerBroker
 from stompy.testing.brokers.running import BrokerUnavailable, RunningBroker
