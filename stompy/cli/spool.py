@@ -43,7 +43,7 @@ def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="DESTINATION",
         help="such as /queue/orders, several with commas between; `status` shows what a spool contains, and ends",
     )
-    parser.add_argument("spool_dir", metavar="FOLDER", help="a path or URL that Spark's machines reach as well")
+    parser.add_argument("spool_dir", metavar="FOLDER", help="a directory that Spark's machines reach as well")
     broker = parser.add_argument_group("connection")
     receivers = parser.add_argument_group("receivers")
     for group, table in ((broker, BROKER_OPTIONS), (receivers, SPOOL_OPTIONS)):

@@ -72,8 +72,8 @@ def options_for_stream(
         url: the broker's address, several separated by commas, or a `failover:(...)` address; without a passcode.
         destination: the destination to subscribe to, such as `/queue/orders`; several are separated by commas, and each
             receiver has a subscription to each.
-        spool_dir: the folder for received messages: a path or URL that is as durable as the checkpoint, and that every
-            executor reaches under this name; URLs and NFS are experimental.
+        spool_dir: the directory for received messages, as durable as the checkpoint, which every executor reaches under
+            this name; NFS is experimental.
         login: the login, instead of the one in the address.
         passcode_env: the environment variable that holds the passcode, in the process that connects.
         passcode_file: the file whose first line is the passcode, on the machine that connects.
@@ -193,8 +193,8 @@ def options_for_read(
         url: the broker's address, several separated by commas, or a `failover:(...)` address; without a passcode.
         destination: the destination to subscribe to, such as `/queue/orders`; several are separated by commas, and each
             receiver has a subscription to each.
-        spool_dir: the folder for received messages: a path or URL that is as durable as the checkpoint, and that every
-            executor reaches under this name; URLs and NFS are experimental.
+        spool_dir: the directory for received messages, as durable as the checkpoint, which every executor reaches under
+            this name; NFS is experimental.
         login: the login, instead of the one in the address.
         passcode_env: the environment variable that holds the passcode, in the process that connects.
         passcode_file: the file whose first line is the passcode, on the machine that connects.

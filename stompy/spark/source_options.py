@@ -20,8 +20,8 @@ class SpoolOptions:
     # fmt: off
     destination: tuple[str, ...] = option(kinds.texts, None, "the destination to subscribe to, such as "
         "`/queue/orders`; several are separated by commas, and each receiver has a subscription to each", required=True)
-    spool_dir: str = option(kinds.path, None, "the folder for received messages: a path or URL that is as "
-        "durable as the checkpoint, and that every executor reaches under this name; URLs and NFS are experimental",
+    spool_dir: str = option(kinds.path, None, "the directory for received messages, as durable as the "
+        "checkpoint, which every executor reaches under this name; NFS is experimental",
         required=True)
     subscribe_headers: Mapping[str, str] = option(kinds.headers, "{}", "further headers of SUBSCRIBE, as JSON")
     selector: str | None = option(kinds.text, None, "the `selector` header of SUBSCRIBE, if the broker has "

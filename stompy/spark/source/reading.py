@@ -80,7 +80,7 @@ def read_pieces(
     if spool is None:
         raise SpoolError(
             f"it is not visible on executor {socket.gethostname()}. Every executor must reach it under this name: "
-            "use a shared folder or an object store, or the option spoolAccess=driver for a few messages",
+            "use a shared folder, or the option spoolAccess=driver for a few messages",
             path=url,
         )
     check_identity(spool, identity)

@@ -5,7 +5,7 @@ receiver writes its segment and *then* looks for a newer claim. Whatever the ord
 sees the other: either the predecessor sees the claim and does not acknowledge, or its segment existed before the claim
 and is in the successor's listing. This needs neither a clock nor a lock, only a listing that shows earlier writes.
 
-A directory also has a lock, so that a second query on one spool is rejected instead of taking it over. A frozen process
+There is also a lock, so that a second query on one spool is rejected instead of taking it over. A frozen process
 keeps its lock; so the owner also touches its claim regularly, and a process that waits for the lock takes the spool
 over if the claim has not been touched for too long.
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from stompy.deadline import Deadline
 from stompy.errors import SpoolBusyError, SpoolFencedError
 from stompy.forks import Owner
-from stompy.spark.spool.files import Files, HeldLock
+from stompy.spark.spool.files import FileLock, Files
 from stompy.spark.spool.names import ClaimName, claim_of
 from stompy.spark.spool.state import dump, read_document
 from stompy.world import os, secrets, socket, threading, time
@@ -103,7 +103,7 @@ class Claim:
         self.owner = Owner("spool writer" if role is FILLER else "spool reader")
         self._heartbeat_at = time.monotonic()
         files.make_folder(role.folder)
-        self._lock: HeldLock | None = _wait_for_lock(files, role, patience, closing)
+        self._lock: FileLock | None = _wait_for_lock(files, role, patience, closing)
         try:
             self._name = _take(files, role)
         except BaseException:
@@ -209,7 +209,7 @@ def _take(files: Files, role: Role) -> ClaimName:
         time.sleep(secrets.randbelow(100) / 1000)
 
 
-def _wait_for_lock(files: Files, role: Role, patience: ClaimTimeouts, closing: threading.Event) -> HeldLock | None:
+def _wait_for_lock(files: Files, role: Role, patience: ClaimTimeouts, closing: threading.Event) -> FileLock | None:
     """Return the lock, or `None` if its holder is frozen.
 
     Raises:

@@ -1,8 +1,4 @@
-"""The interface to a file system, and its implementation for directories.
-
-A spool needs from a file system: files that are created atomically, a listing that shows every earlier write and, for a
-directory, a lock. Object stores are in `remote.py`.
-"""
+"""A directory whose files are created atomically, whose listing shows every earlier write, and that has locks."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ import errno
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 from stompy.errors import SpoolError, SpoolFullError
 from stompy.forks import when_forked
@@ -43,82 +38,10 @@ class Entry:
 _NOTHING: Mapping[str, Entry] = MappingProxyType({})
 
 
-class HeldLock(Protocol):
-    """A lock that is released when its holder dies."""
-
-    def release(self) -> None:
-        """Release the lock."""
-        ...
-
-
-class Files(Protocol):
-    """A folder on some file system; names are relative to it, with `/` between their parts.
+class Files:
+    """A directory of this machine, or one that several machines share. Names are relative to it.
 
     Every method raises `SpoolError`, and `SpoolFullError` if there is no space left.
-    """
-
-    @property
-    def url(self) -> str:
-        """Its path or URL, without credentials."""
-        ...
-
-    @property
-    def local(self) -> bool:
-        """Whether names are paths below `url` on this machine."""
-        ...
-
-    def read(self, name: str) -> bytes | None:
-        """Return the bytes of a file, or `None` if it does not exist."""
-        ...
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a whole file, atomically and durably; replace an existing one."""
-        ...
-
-    def create(self, name: str, data: bytes) -> bool:
-        """Write a whole file as `write` does, unless it exists; return whether it was written."""
-        ...
-
-    def exists(self, name: str) -> bool:
-        """Return whether a file exists."""
-        ...
-
-    def list(self, folder: str, known: Mapping[str, Entry] = _NOTHING) -> list[Entry]:
-        """Return the entries of a folder; empty if it does not exist.
-
-        Args:
-            folder: the folder.
-            known: by name, entries of files that never change; they are returned as given if they still exist.
-        """
-        ...
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it exists."""
-        ...
-
-    def make_folder(self, name: str) -> None:
-        """Create a folder and its parents."""
-        ...
-
-    def sync(self, folder: str) -> None:
-        """Make the names in a folder durable that another process has written."""
-        ...
-
-    def sweep(self, folder: str) -> None:
-        """Remove unfinished files that a dead writer left in a folder."""
-        ...
-
-    def lock(self, name: str) -> HeldLock | None:
-        """Take a lock without waiting; return `None` if another process holds it."""
-        ...
-
-    def touch(self, name: str) -> None:
-        """Set the modification time of a file to now, if it exists."""
-        ...
-
-
-class LocalFiles:
-    """A directory of this machine, or one that several machines share.
 
     A file is written under a temporary name, synced and renamed, then the folder is synced; so no file is ever
     incomplete, even after a power cut. NFS is experimental and untested: the directory must be mounted with `noac`, so
@@ -127,8 +50,6 @@ class LocalFiles:
     Args:
         root: the directory; it need not exist.
     """
-
-    local = True
 
     def __init__(self, root: str) -> None:
         self._root = os.path.abspath(root)
@@ -153,7 +74,7 @@ class LocalFiles:
                 return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a whole file; replace an existing one."""
+        """Write a whole file, atomically and durably; replace an existing one."""
         path = self.path(name)
         with _os_errors(path):
             unfinished = _write_unfinished(path, data)
@@ -161,7 +82,7 @@ class LocalFiles:
             _sync_folder(os.path.dirname(path))
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a whole file, unless it exists; return whether it was written."""
+        """Write a whole file as `write` does, unless it exists; return whether it was written."""
         path = self.path(name)
         with _os_errors(path):
             unfinished = _write_unfinished(path, data)
@@ -174,12 +95,13 @@ class LocalFiles:
             _sync_folder(os.path.dirname(path))
         return True
 
-    def exists(self, name: str) -> bool:
-        """Return whether a file exists."""
-        return os.path.lexists(self.path(name))
-
     def list(self, folder: str, known: Mapping[str, Entry] = _NOTHING) -> list[Entry]:
-        """Return the entries of a folder without unfinished files; only unknown files are examined."""
+        """Return the entries of a folder without unfinished files; empty if the folder does not exist.
+
+        Args:
+            folder: the folder.
+            known: by name, entries of files that never change; they are returned as given if they still exist.
+        """
         path = self.path(folder)
         found = []
         with _os_errors(path):
@@ -232,7 +154,7 @@ class LocalFiles:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(os.path.join(path, name))
 
-    def lock(self, name: str) -> HeldLock | None:
+    def lock(self, name: str) -> FileLock | None:
         """Take a kernel lock without waiting; return `None` if another process holds it."""
         return FileLock.take(self.path(name))
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from stompy.errors import SpoolError, SpoolMismatchError
 from stompy.spark.spool.claims import FILLER, READER
-from stompy.spark.spool.files import Files, LocalFiles
+from stompy.spark.spool.files import Files
 from stompy.spark.spool.names import IDENTITY, Segment, segment_of
 from stompy.spark.spool.segment import decode, merged_digests
 from stompy.spark.spool.state import COUNTS, LOW, PLANNED, SETTLED, damaged, dump, path_of, read_document, read_mark
@@ -76,12 +76,18 @@ class Spool:
 
 
 def open_files(url: str) -> Files:
-    """Return the file interface of a path or URL: of a directory, or of a store that pyarrow or fsspec support."""
-    if "://" not in url or url.startswith("file://"):
-        return LocalFiles(url.removeprefix("file://"))
-    from stompy.spark.spool.remote import RemoteFiles  # imported late, as pyarrow may lack its file systems
+    """Return the files of a directory.
 
-    return RemoteFiles(url)
+    Args:
+        url: a path or a `file://` URL.
+
+    Raises:
+        SpoolError: it is another URL.
+    """
+    path = url.removeprefix("file://")
+    if "://" in path:
+        raise SpoolError("it is not a directory: only a directory has the locks and atomic files of a spool", path=url)
+    return Files(path)
 
 
 def make_spool(files: Files, destination: str) -> Spool:

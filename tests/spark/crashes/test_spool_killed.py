@@ -27,7 +27,7 @@ VICTIM = textwrap.dedent(
     """
     import os, signal, sys
     from stompy.spark.spool.claims import Claim
-    from stompy.spark.spool.files import LocalFiles
+    from stompy.spark.spool.files import Files
     from tests.spark.spool.builders import records, seal, spool_writer
 
     path, step = sys.argv[1:]
@@ -71,7 +71,7 @@ VICTIM = textwrap.dedent(
     elif step == "W4 after the fence":
         wrap(Claim, "check", after=lambda *_: die())
 
-    writer = spool_writer(LocalFiles(path))
+    writer = spool_writer(Files(path))
     os.write(1, b"begun\\n")
     while True:
         at = writer.next

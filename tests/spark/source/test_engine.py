@@ -20,7 +20,7 @@ from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolDataLossErro
 from stompy.spark.source.engine import BatchLimits, Offset, StreamEngine
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import stream_options
-from stompy.spark.spool.files import LocalFiles
+from stompy.spark.spool.files import Files
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import get_spool, open_files
 from stompy.spark.spool.state import dump
@@ -358,14 +358,14 @@ def test_rows_that_the_driver_sends_are_in_small_parts(broker: Broker, tmp_path:
 def test_a_query_whose_claim_could_not_be_written_leaves_the_spool_to_the_next(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = LocalFiles.write
+    written = Files.write
 
-    def full(files: LocalFiles, name: str, data: bytes) -> None:
+    def full(files: Files, name: str, data: bytes) -> None:
         if name.startswith("reader/") and b'"start"' in data:  # the second of two writes: it begins
             raise OSError(errno.ENOSPC, "No space left on device")
         written(files, name, data)
 
-    monkeypatch.setattr(LocalFiles, "write", full)
+    monkeypatch.setattr(Files, "write", full)
     with engine_on(broker, tmp_path, receivers="0") as refused:
         with pytest.raises(OSError, match="No space left"):
             refused.initial()
