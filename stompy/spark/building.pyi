@@ -37,12 +37,10 @@ def options_for_stream(
     receivers: int | None = None,
     receiver_mode: Literal["thread", "process"] | None = None,
     segment_max_messages: int | None = None,
-    segment_max_bytes: int | str | None = None,
     max_spool_messages: int | None = None,
     max_spool_bytes: int | str | None = None,
     broker_timeout: float | None = None,
     dedup_header: str | None = None,
-    message_ids: Literal["auto", "stable", "unstable"] | None = None,
     fail_on_data_loss: bool | None = None,
     lock_timeout: float | None = None,
     take_over_after: float | None = None,
@@ -54,9 +52,7 @@ def options_for_stream(
     idle_timeout: float | None = None,
     available_now_timeout: float | None = None,
     spool_retention: float | None = None,
-    spool_access: Literal["executor", "driver"] | None = None,
     body_as: Literal["binary", "text"] | None = None,
-    invalid_text: Literal["permissive", "fail"] | None = None,
     headers_as: Literal["map", "array"] | None = None,
 ) -> dict[str, str]:
     """Return options for `spark.readStream`.
@@ -102,17 +98,15 @@ def options_for_stream(
             (default: 1).
         receiver_mode: whether receivers are threads of the driver's Python, or of a separate process, which uses
             another core (default: thread).
-        segment_max_messages: the most messages that become durable, and are acknowledged, together (default: 200).
-        segment_max_bytes: the same in bytes (default: 8m).
+        segment_max_messages: the most messages that become durable, and are acknowledged, together; a segment ends at
+            about 8 MiB too (default: 200).
         max_spool_messages: the number of messages in the spool at which the receivers pause until some are processed; 0
             for no limit (default: 0).
         max_spool_bytes: the same in bytes (default: 8g).
         broker_timeout: how long the broker may be unreachable before the query fails; with receivers=0, how long the
             process that fills the spool may send no heartbeat (default: 60).
-        dedup_header: a header whose value identifies a message of a destination; by default the message id, if the
-            broker's ids are stable.
-        message_ids: whether a message that is delivered again has the same message id: `auto` knows that those of
-            ActiveMQ, Artemis and the embedded broker are (default: auto).
+        dedup_header: a header whose value identifies a message of a destination; by default the message id with brokers
+            that deliver a message again under the same id: ActiveMQ, Artemis and the embedded broker.
         fail_on_data_loss: fail if segments are missing; otherwise continue without them, with a warning (default:
             true).
         lock_timeout: how long to wait until another query, or its receivers, release the spool (default: 30).
@@ -128,10 +122,7 @@ def options_for_stream(
         available_now_timeout: with Trigger.AvailableNow: messages that arrive later than this after the subscription
             are left for the next run, so that the query ends although a producer continues (default: 60).
         spool_retention: how long processed messages are kept in the spool (default: 0).
-        spool_access: whether executors read the spool, or the driver sends them the messages (for few; at most 8 MiB a
-            task) (default: executor).
-        body_as: `text` adds a column with the body decoded from UTF-8 (default: binary).
-        invalid_text: a body that is not UTF-8 has a null text, or fails the query (default: permissive).
+        body_as: `text` adds a column with the body decoded from UTF-8; null if the body is not UTF-8 (default: binary).
         headers_as: `array` makes the column `headers` that of Kafka's source, `array<struct<key: string, value:
             binary>>`; a repeated header is in it with each value, in a map with the first (default: map).
 
@@ -167,17 +158,14 @@ def options_for_read(
     prefetch: int | None = None,
     receivers: int | None = None,
     segment_max_messages: int | None = None,
-    segment_max_bytes: int | str | None = None,
     broker_timeout: float | None = None,
     dedup_header: str | None = None,
-    message_ids: Literal["auto", "stable", "unstable"] | None = None,
     max_messages: int | None = None,
     idle_timeout: float | None = None,
     num_partitions: int | None = None,
     read_id: str | None = None,
     browse: bool | None = None,
     body_as: Literal["binary", "text"] | None = None,
-    invalid_text: Literal["permissive", "fail"] | None = None,
     headers_as: Literal["map", "array"] | None = None,
 ) -> dict[str, str]:
     """Return options for `spark.read`, which takes messages out of a queue as a table.
@@ -219,14 +207,12 @@ def options_for_read(
             (default: 1000).
         receivers: how many connections fill the spool, each with a thread; 0 when another process does (`stompy spool`)
             (default: 1).
-        segment_max_messages: the most messages that become durable, and are acknowledged, together (default: 200).
-        segment_max_bytes: the same in bytes (default: 8m).
+        segment_max_messages: the most messages that become durable, and are acknowledged, together; a segment ends at
+            about 8 MiB too (default: 200).
         broker_timeout: how long the broker may be unreachable before the query fails; with receivers=0, how long the
             process that fills the spool may send no heartbeat (default: 60).
-        dedup_header: a header whose value identifies a message of a destination; by default the message id, if the
-            broker's ids are stable.
-        message_ids: whether a message that is delivered again has the same message id: `auto` knows that those of
-            ActiveMQ, Artemis and the embedded broker are (default: auto).
+        dedup_header: a header whose value identifies a message of a destination; by default the message id with brokers
+            that deliver a message again under the same id: ActiveMQ, Artemis and the embedded broker.
         max_messages: receive at most this many messages; 0 for all (default: 0).
         idle_timeout: how long no message may arrive until the queue counts as empty (default: 5).
         num_partitions: the most tasks that read the result (default: 1).
@@ -234,8 +220,7 @@ def options_for_read(
             after a failure of the job as well; without it each load() receives again.
         browse: read messages and leave them in the queue, if the broker supports it (ActiveMQ); otherwise it raises
             (default: false).
-        body_as: `text` adds a column with the body decoded from UTF-8 (default: binary).
-        invalid_text: a body that is not UTF-8 has a null text, or fails the query (default: permissive).
+        body_as: `text` adds a column with the body decoded from UTF-8; null if the body is not UTF-8 (default: binary).
         headers_as: `array` makes the column `headers` that of Kafka's source, `array<struct<key: string, value:
             binary>>`; a repeated header is in it with each value, in a map with the first (default: map).
 
@@ -269,7 +254,6 @@ def options_for_write(
     job_id: str | None = None,
     transactions: Literal["auto", "true", "false"] | None = None,
     transaction_size: int | None = None,
-    transaction_bytes: int | str | None = None,
     persistent: Literal["auto", "true", "false"] | None = None,
     rate_limit: int | None = None,
     broker_timeout: float | None = None,
@@ -312,9 +296,8 @@ def options_for_write(
         transactions: send in transactions, or confirm each message separately, for brokers without transactions; `auto`
             uses them unless the broker drops duplicates by their ids (Artemis), which it does reliably only outside of
             them (default: auto).
-        transaction_size: messages in one transaction, at most, or sent before their confirmations are awaited (default:
-            1000).
-        transaction_bytes: bytes in one transaction, at most, where it has several messages (default: 4m).
+        transaction_size: messages in one transaction, at most, or sent before their confirmations are awaited; about 4
+            MiB at most (default: 1000).
         persistent: whether messages without a column `persistent` survive a restart of the broker; `auto` requests it
             if the broker supports it (default: auto).
         rate_limit: messages per second and task, at most; 0 for no limit (default: 0).

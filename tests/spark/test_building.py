@@ -56,7 +56,6 @@ def test_values_become_the_text_that_the_source_reads() -> None:
         connect_headers={"x-tenant": "a"},
         receivers=4,
         receiver_mode="process",
-        segment_max_bytes="64k",
         max_spool_bytes=1 << 30,
         fail_on_data_loss=False,
         max_trigger_delay=0.00001,
@@ -69,7 +68,7 @@ def test_values_become_the_text_that_the_source_reads() -> None:
     assert stream_options(several).spool.destination == ("/queue/a", "/queue/b")
     assert (spool.broker.heartbeat, spool.broker.connect_headers) == ((5.0, 0.5), {"x-tenant": "a"})
     assert (spool.receivers, spool.receiver_mode, spool.fail_on_data_loss) == (4, "process", False)
-    assert (spool.segment_max_bytes, spool.max_spool_bytes) == (64 << 10, 1 << 30)
+    assert spool.max_spool_bytes == 1 << 30
     assert (options.max_trigger_delay, options.idle_timeout) == (0.00001, 2.5)
 
 
@@ -93,7 +92,6 @@ def test_values_of_a_table_and_of_the_sink() -> None:
         ({"subscribe_headers": {"n": 1}}, "subscribeHeaders must be a JSON object of text"),
         ({"subscribe_headers": {"n": b"1"}}, "subscribeHeaders cannot be a dict"),
         ({"selector": b"sesame"}, "selector cannot be a bytes"),
-        ({"segment_max_bytes": 0}, "segmentMaxBytes must be 1 or more"),
         ({"passcode_env": "A", "passcode_file": "b"}, "not both"),
         ({"url": "stomp://etl:sesame@localhost"}, "option url must not contain a passcode"),
     ],

@@ -42,8 +42,6 @@ _LOG = logging.getLogger("stompy.spark")
 
 _POLL_INTERVAL = 0.1
 """Seconds between checks of the spool while waiting."""
-INLINE_BYTES = 4 << 20
-"""Maximum bytes of a partition that the driver sends, as Spark holds several copies of them in memory."""
 _VERSION = 3
 """The version of the format of offsets."""
 
@@ -200,8 +198,6 @@ class StreamEngine:
         self._started(view)
         view.note_planned(until.next)
         self._position = until
-        if self._options.spool_access == "driver":
-            return split(pieces, max_parts=None, max_bytes=INLINE_BYTES)
         return split(pieces, max_parts=self._options.num_partitions)
 
     def commit(self, end: Mapping[str, Any]) -> None:

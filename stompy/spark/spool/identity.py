@@ -49,7 +49,7 @@ class Identifier:
         return {(_own(one), fingerprint(where, body, moment)) for one, where, body, moment in rows if one is not None}
 
 
-def are_stable(server: str | None, *, message_ids: str) -> bool:
+def are_stable(server: str | None) -> bool:
     """Return whether this broker redelivers a message with the same id.
 
     RabbitMQ's ids are those of deliveries, not of messages; a broker that numbers the deliveries of a session could
@@ -57,10 +57,9 @@ def are_stable(server: str | None, *, message_ids: str) -> bool:
 
     Args:
         server: the `server` header of CONNECTED.
-        message_ids: the option `messageIds`: `stable`, `unstable` or `auto`.
     """
     name = (server or "").lower()
-    return message_ids == "stable" or (message_ids == "auto" and any(one in name for one in _STABLE))
+    return any(one in name for one in _STABLE)
 
 
 def _own(message_id: str) -> str:

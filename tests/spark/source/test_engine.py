@@ -19,7 +19,7 @@ from stompy.broker import Broker
 from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolDataLossError, SpoolFencedError, SpoolMismatchError
 from stompy.spark.source.engine import BatchLimits, Offset, StreamEngine
 from stompy.spark.source.reading import read_pieces
-from stompy.spark.source_options import stream_options
+from stompy.spark.source_options import ColumnOptions, stream_options
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import get_spool, open_files
@@ -69,7 +69,7 @@ def segments(path: Path) -> list[Path]:
 def bodies(engine: StreamEngine, parts: list[list[Piece]]) -> list[int]:
     found: list[int] = []
     for part in parts:
-        for batch in read_pieces(engine.url, engine.identity, part, columns=None):
+        for batch in read_pieces(engine.url, engine.identity, part, columns=ColumnOptions()):
             found += [int(body) for body in batch.column("body").to_pylist()]
     return found
 
@@ -339,20 +339,6 @@ def test_with_no_receivers_it_reads_what_another_process_fills(broker: Broker, t
         assert bodies(engine, engine.plan(start, end)) == list(range(100))
         eventually(lambda: pool.writer.settled == 100)
         engine.commit(end)
-
-
-def test_rows_that_the_driver_sends_are_in_small_parts(broker: Broker, tmp_path: Path) -> None:
-    from stompy.connection.connecting import connect
-
-    with connect(broker.url) as connection:
-        for _ in range(12):
-            connection.send(QUEUE, bytes(1 << 20), confirm=True)
-    with engine_on(broker, tmp_path, spoolaccess="driver", numpartitions="1") as engine:
-        start = engine.initial()
-        spooled(engine, 12)
-        parts = engine.plan(start, engine.latest(start, ALL))
-        assert len(parts) >= 3
-        assert max(sum(piece.size for piece in part) for part in parts) < 8 << 20
 
 
 def test_a_query_whose_claim_could_not_be_written_leaves_the_spool_to_the_next(
