@@ -20,7 +20,7 @@ class SpoolOptions:
     # fmt: off
     destination: tuple[str, ...] = option(kinds.texts, None, "the destination to subscribe to, such as "
         "`/queue/orders`; several are separated by commas, and each receiver has a subscription to each", required=True)
-    spool_dir: str = option(kinds.path, None, "the directory for received messages, as durable as the "
+    spool_dir: str = option(kinds.text, None, "the directory for received messages, as durable as the "
         "checkpoint, which every executor reaches under this name; NFS is experimental",
         required=True)
     subscribe_headers: Mapping[str, str] = option(kinds.headers, "{}", "further headers of SUBSCRIBE, as JSON")
