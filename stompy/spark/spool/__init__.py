@@ -2,8 +2,7 @@
 
 ::
 
-    names.py       how a file's name says what is in it          state.py     small checked documents (marks)
-    files.py       a directory, its atomic files and its locks
+    files.py       a directory, its atomic files and its locks   state.py     small checked documents (marks)
     record.py      one message as a row                          segment.py   rows to and from an Arrow file
     index.py       which segments make up a spool                claims.py    who may use it: epochs, fence, lock
     redelivery.py  what the broker may redeliver; pure           identity.py  how duplicates are recognised

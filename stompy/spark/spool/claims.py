@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from dataclasses import dataclass
 
 from stompy.deadline import Deadline
 from stompy.errors import SpoolBusyError, SpoolFencedError
 from stompy.forks import Owner
 from stompy.spark.spool.files import FileLock, Files
-from stompy.spark.spool.names import ClaimName, claim_of
 from stompy.spark.spool.state import dump, read_document
 from stompy.world import os, secrets, socket, threading, time
 
@@ -30,6 +30,7 @@ _LOG = logging.getLogger("stompy.spark")
 
 HEARTBEAT_INTERVAL = 2.0
 """Seconds between touches of a claim."""
+_NAME = re.compile(r"(\d{8})-([0-9a-f]{12})")
 _POLL_INTERVAL = 0.1
 """Seconds between attempts to take a lock."""
 
@@ -69,6 +70,19 @@ class ClaimTimeouts:
 
     wait: float = 30.0
     frozen: float = 20.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ClaimName:
+    """The name of a claim to a spool: an increasing number, and a random token that makes it unique."""
+
+    epoch: int
+    token: str
+
+    @property
+    def name(self) -> str:
+        """The name of the file in `epoch/`."""
+        return f"{self.epoch:08d}-{self.token}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +180,12 @@ class Claim:
     @property
     def _path(self) -> str:
         return f"{self._role.folder}/{self._name.name}"
+
+
+def claim_of(name: str) -> ClaimName | None:
+    """Return the claim with a file name, or `None` if the name is not that of a claim."""
+    found = _NAME.fullmatch(name)
+    return ClaimName(int(found[1]), found[2]) if found else None
 
 
 def claims(files: Files, role: Role = FILLER) -> list[ClaimName]:

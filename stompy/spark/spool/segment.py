@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from stompy.errors import SpoolDamagedError, SpoolMismatchError
 from stompy.spark.schema import stored_schema
-from stompy.spark.spool.names import Segment
+from stompy.spark.spool.index import Segment
 from stompy.spark.spool.record import Record
 
 _SCHEMA = stored_schema()

@@ -10,12 +10,14 @@ import pyarrow as pa
 from stompy.errors import SpoolError, SpoolMismatchError
 from stompy.spark.spool.claims import FILLER, READER
 from stompy.spark.spool.files import Files
-from stompy.spark.spool.names import IDENTITY, Segment, segment_of
+from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.segment import decode, merged_digests
 from stompy.spark.spool.state import COUNTS, LOW, PLANNED, SETTLED, damaged, dump, path_of, read_document, read_mark
 from stompy.spark.spool.suspects import FOLDER
 from stompy.world import secrets, uuid
 
+IDENTITY = "spool.json"
+"""The file that identifies the spool."""
 FORMAT = "stompy spool"
 VERSION = 2
 _OURS = frozenset({

@@ -29,8 +29,7 @@ from stompy.locks import Rank, make_lock
 from stompy.spark.spool.claims import ActiveClaim, Claim, ClaimTimeouts, active_claim
 from stompy.spark.spool.compaction import Compaction
 from stompy.spark.spool.identity import Identifier
-from stompy.spark.spool.index import SegmentIndex, lost, sound, stale_claims
-from stompy.spark.spool.names import Segment
+from stompy.spark.spool.index import Segment, SegmentIndex, lost, sound, stale_claims
 from stompy.spark.spool.record import Record
 from stompy.spark.spool.redelivery import Identity, Redelivery, StoredRange
 from stompy.spark.spool.segment import encode

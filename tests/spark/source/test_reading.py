@@ -12,8 +12,7 @@ from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
 from stompy.spark.schema import arrow_schema
 from stompy.spark.source.reading import read_pieces, split
 from stompy.spark.source_options import ColumnOptions
-from stompy.spark.spool.index import Piece
-from stompy.spark.spool.names import Segment
+from stompy.spark.spool.index import Piece, Segment
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.view import SpoolView
 from tests.spark.spool.builders import record, records, seal, spool_files, spool_writer

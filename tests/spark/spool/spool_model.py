@@ -21,8 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from stompy.spark.spool.index import sound
-from stompy.spark.spool.names import Segment
+from stompy.spark.spool.index import Segment, sound
 from stompy.spark.spool.redelivery import Identity, Redelivery, StoredRange
 
 Memory = tuple[
