@@ -94,8 +94,8 @@ def check_pyarrow(what: str) -> None:
 def _print_status(folder: str) -> Exit:
     """Print what a spool holds and how fast it gets more; nothing of it is changed."""
     from stompy.spark.spool.claims import last_heartbeat, owner_of
+    from stompy.spark.spool.files import read_counts
     from stompy.spark.spool.spool import get_spool, open_files
-    from stompy.spark.spool.state import read_counts
     from stompy.spark.spool.view import SpoolView
 
     spool = get_spool(open_files(folder))

@@ -30,9 +30,9 @@ from stompy.spark.receiver.process import ReceiverProcess
 from stompy.spark.source.reading import split
 from stompy.spark.source_options import SpoolOptions, StreamOptions
 from stompy.spark.spool.claims import HEARTBEAT_INTERVAL, READER, Claim, ClaimTimeouts
+from stompy.spark.spool.files import read_counts
 from stompy.spark.spool.index import Piece, Segment
 from stompy.spark.spool.spool import Spool, check_identity, make_spool, open_files
-from stompy.spark.spool.state import read_counts
 from stompy.spark.spool.view import SpoolView
 from stompy.threads import DaemonThread
 from stompy.world import threading, time

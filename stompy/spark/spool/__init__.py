@@ -2,7 +2,7 @@
 
 ::
 
-    files.py       a directory, its atomic files and its locks   state.py     small checked documents (marks)
+    files.py       a directory: atomic files, locks, and small checked documents (marks)
     record.py      one message as a row                          segment.py   rows to and from an Arrow file
     index.py       which segments make up a spool                claims.py    who may use it: epochs, fence, lock
     redelivery.py  what the broker may redeliver; pure           identity.py  how duplicates are recognised

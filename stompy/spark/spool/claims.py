@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from stompy.deadline import Deadline
 from stompy.errors import SpoolBusyError, SpoolFencedError
 from stompy.forks import Owner
-from stompy.spark.spool.files import FileLock, Files
-from stompy.spark.spool.state import dump, read_document
+from stompy.spark.spool.files import FileLock, Files, dump, read_document
 from stompy.world import os, secrets, socket, threading, time
 
 _LOG = logging.getLogger("stompy.spark")

@@ -9,10 +9,20 @@ import pyarrow as pa
 
 from stompy.errors import SpoolError, SpoolMismatchError
 from stompy.spark.spool.claims import FILLER, READER
-from stompy.spark.spool.files import Files
+from stompy.spark.spool.files import (
+    COUNTS,
+    LOW,
+    PLANNED,
+    SETTLED,
+    Files,
+    damaged,
+    dump,
+    path_of,
+    read_document,
+    read_mark,
+)
 from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.segment import decode, merged_digests
-from stompy.spark.spool.state import COUNTS, LOW, PLANNED, SETTLED, damaged, dump, path_of, read_document, read_mark
 from stompy.spark.spool.suspects import FOLDER
 from stompy.world import secrets, uuid
 

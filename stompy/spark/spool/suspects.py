@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stompy.spark.spool.files import Files
+from stompy.spark.spool.files import Files, damaged, dump, path_of, read_document
 from stompy.spark.spool.redelivery import Identity
-from stompy.spark.spool.state import damaged, dump, path_of, read_document
 from stompy.world import secrets, time
 
 FOLDER = "suspects"

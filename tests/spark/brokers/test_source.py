@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.connection.connecting import connect
-from stompy.spark.spool.files import Files
+from stompy.spark.spool.files import Files, write_mark
 from stompy.spark.spool.spool import get_spool
-from stompy.spark.spool.state import write_mark
 from stompy.spark.spool.view import SpoolView
 from tests.spark.dataframes import table
 from tests.spark.receiver.helpers import column, eventually, fill, receiving

@@ -15,7 +15,7 @@ import pytest
 
 from stompy.errors import SpoolBusyError, SpoolFullError
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.state import write_mark
+from stompy.spark.spool.files import write_mark
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.spool.builders import ids_in, record, records, seal, settle, spool_files, spool_writer
 from tests.support.seed import chance

@@ -20,10 +20,9 @@ from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolDataLossErro
 from stompy.spark.source.engine import BatchLimits, Offset, StreamEngine
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import ColumnOptions, stream_options
-from stompy.spark.spool.files import Files
+from stompy.spark.spool.files import Files, dump
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import get_spool, open_files
-from stompy.spark.spool.state import dump
 from stompy.spark.spool.view import SpoolView
 from tests.spark.receiver.helpers import QUEUE, eventually, fill, receiving, spool_in
 from tests.spark.source.forking_queries import QUERIES

@@ -13,9 +13,8 @@ from stompy.errors import SpoolFencedError
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import ColumnOptions
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.files import Entry, Files
+from stompy.spark.spool.files import Entry, Files, write_mark
 from stompy.spark.spool.spool import get_spool
-from stompy.spark.spool.state import write_mark
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.spool.builders import ids_in, records, seal, segment_names, settle, spool_files, spool_writer

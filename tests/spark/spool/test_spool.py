@@ -9,9 +9,8 @@ from types import MappingProxyType
 import pytest
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
-from stompy.spark.spool.files import Entry, Files
+from stompy.spark.spool.files import Entry, Files, dump
 from stompy.spark.spool.spool import check_identity, find_spool, get_spool, make_spool, open_files
-from stompy.spark.spool.state import dump
 from tests.spark.spool.builders import spool_writer
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from stompy.errors import SpoolDamagedError
-from stompy.spark.spool.files import Files
-from stompy.spark.spool.state import COUNTS, Counts, dump, load, read_counts, read_mark, write_counts, write_mark
+from stompy.spark.spool.files import COUNTS, Counts, Files, dump, load, read_counts, read_mark, write_counts, write_mark
 
 
 def test_a_document_comes_back() -> None:

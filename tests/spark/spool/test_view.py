@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from stompy.errors import SpoolDataLossError, SpoolFencedError
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.files import Entry, Files
+from stompy.spark.spool.files import Entry, Files, dump, read_mark
 from stompy.spark.spool.spool import get_spool
-from stompy.spark.spool.state import dump, read_mark
 from stompy.spark.spool.view import SpoolView
 from tests.spark.spool.builders import records, seal, settle, spool_files, spool_writer
 
