@@ -40,9 +40,8 @@ from stompy.errors import (
 from stompy.link.receipts import Receipt
 from stompy.spark.receiver.health import Health
 from stompy.spark.source_options import SpoolOptions
-from stompy.spark.spool.identity import Identifier, are_stable
-from stompy.spark.spool.record import Record, now_us, record_of
-from stompy.spark.spool.redelivery import Identity, StoredRange
+from stompy.spark.spool.record import Identifier, Identity, Record, are_stable, now_us, record_of
+from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.threads import DaemonThread
 from stompy.world import random, threading, time

@@ -3,10 +3,9 @@
 ::
 
     files.py       a directory: atomic files, locks, and small checked documents (marks)
-    record.py      one message as a row                          segment.py   rows to and from an Arrow file
+    record.py      one message as a row, and its identity        segment.py   rows to and from an Arrow file
     index.py       which segments make up a spool                claims.py    who may use it: epochs, fence, lock
-    redelivery.py  what the broker may redeliver; pure           identity.py  how duplicates are recognised
-    suspects.py    the ids of these for a later process          writer.py    the one writer of a spool
+    redelivery.py  what the broker may redeliver                 writer.py    the one writer of a spool
     view.py        its reader                                    spool.py     the folder as a whole
 
 `spool.json` identifies the spool. Next to it are `seg-*.arrow` files; the marks `low` (everything below was processed),

@@ -22,8 +22,8 @@ from stompy.spark.spool.files import (
     read_mark,
 )
 from stompy.spark.spool.index import Segment, segment_of
+from stompy.spark.spool.redelivery import SUSPECTS
 from stompy.spark.spool.segment import decode, merged_digests
-from stompy.spark.spool.suspects import FOLDER
 from stompy.world import secrets, uuid
 
 IDENTITY = "spool.json"
@@ -31,7 +31,7 @@ IDENTITY = "spool.json"
 FORMAT = "stompy spool"
 VERSION = 2
 _OURS = frozenset({
-    COUNTS, FILLER.folder, FILLER.lock, FOLDER, PLANNED, READER.folder, READER.lock, SETTLED,
+    COUNTS, FILLER.folder, FILLER.lock, SUSPECTS, PLANNED, READER.folder, READER.lock, SETTLED,
 })  # fmt: skip
 
 

@@ -29,13 +29,11 @@ from stompy.locks import Rank, make_lock
 from stompy.spark.spool.claims import ActiveClaim, Claim, ClaimTimeouts, active_claim
 from stompy.spark.spool.compaction import Compaction
 from stompy.spark.spool.files import COUNTS, PLANNED, SETTLED, Counts, read_mark, write_counts, write_mark
-from stompy.spark.spool.identity import Identifier
 from stompy.spark.spool.index import Segment, SegmentIndex, lost, sound, stale_claims
-from stompy.spark.spool.record import Record
-from stompy.spark.spool.redelivery import Identity, Redelivery, StoredRange
+from stompy.spark.spool.record import Identifier, Identity, Record
+from stompy.spark.spool.redelivery import Redelivery, StoredRange, Suspects
 from stompy.spark.spool.segment import encode
 from stompy.spark.spool.spool import Spool
-from stompy.spark.spool.suspects import Suspects
 from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.spark")

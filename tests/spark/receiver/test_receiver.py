@@ -30,8 +30,8 @@ from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import write_mark
-from stompy.spark.spool.record import Record
-from stompy.spark.spool.redelivery import Identity, StoredRange
+from stompy.spark.spool.record import Identity, Record
+from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.receiver.helpers import QUEUE, SOON, bodies, column, eventually, fill, receiving, spool_in
 from tests.spark.spool.builders import spool_writer

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Files
-from stompy.spark.spool.identity import Identifier
-from stompy.spark.spool.record import Record
+from stompy.spark.spool.record import Identifier, Record
 from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.spool import get_spool, make_spool
 from stompy.spark.spool.view import SpoolView

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from stompy.spark.spool.index import Segment, sound
-from stompy.spark.spool.redelivery import Identity, Redelivery, StoredRange
+from stompy.spark.spool.record import Identity
+from stompy.spark.spool.redelivery import Redelivery, StoredRange
 
 Memory = tuple[
     frozenset[Identity], int, tuple[tuple[int, int], ...], tuple[tuple[int, StoredRange], ...], tuple[StoredRange, ...]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from stompy.errors import SpoolDamagedError
-from stompy.spark.spool import suspects
+from stompy.spark.spool import redelivery
 from stompy.spark.spool.files import Files
-from stompy.spark.spool.suspects import Suspects
+from stompy.spark.spool.redelivery import Suspects
 
 A, B = ("a", "1"), ("b", "2")
 
@@ -35,7 +35,7 @@ def test_those_that_cannot_come_again_are_forgotten_and_their_file_with_the_last
 
 def test_they_end_after_a_day(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     Suspects(files).save([A])
-    monkeypatch.setattr(suspects, "KEPT_FOR", -1.0)
+    monkeypatch.setattr(redelivery, "KEPT_FOR", -1.0)
     assert Suspects(files).ids() == set()
     assert files.list("suspects") == []
 

@@ -17,7 +17,7 @@ from stompy.errors import (
 )
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Files, read_counts, write_mark
-from stompy.spark.spool.identity import Identifier
+from stompy.spark.spool.record import Identifier
 from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.spool.builders import ids_in, record, records, seal, segment_names, settle, spool_files, spool_writer
