@@ -8,29 +8,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Protocol
 
 import pyarrow as pa
 
-from stompy.frames.frame import Headers
+from stompy.connection.message import Message
+from stompy.frames.frame import Frame
 from stompy.world import time
 
 _LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, the latest timestamp of Spark."""
-
-
-class Received(Protocol):
-    """The parts of a received message that are stored; `stompy.connection.message.Message` has them."""
-
-    @property
-    def headers(self) -> Headers:
-        """All headers."""
-        ...
-
-    @property
-    def body(self) -> bytes:
-        """The bytes as received."""
-        ...
 
 
 Identity = tuple[str, str]
@@ -60,7 +46,7 @@ class Record:
         return len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
 
 
-def record_of(message: Received, *, broker: str, received_at: int) -> Record:
+def record_of(message: Message | Frame, *, broker: str, received_at: int) -> Record:
     """Return the row of a message; never raises for what a broker can send.
 
     Args:

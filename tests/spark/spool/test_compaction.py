@@ -85,7 +85,7 @@ def test_what_has_just_come_is_not_merged_nor_what_may_come_again(
     for _ in range(3):
         writer.maintain()
         writer.compact()
-    monkeypatch.setattr("stompy.spark.spool.compaction._MERGE_DELAY", 0.0)
+    monkeypatch.setattr("stompy.spark.spool.writer._MERGE_DELAY", 0.0)
     for _ in range(3):
         writer.compact()
     assert len(segment_names(files)) == 20

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from stompy.spark.spool.record import Identifier, are_stable
-from stompy.spark.spool.segment import decode, encode
+from stompy.spark.spool.spool import decode, encode
 from tests.spark.spool.builders import record, records
 
 
