@@ -30,7 +30,7 @@ from stompy.spark import session
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.receiver.process import ReceiverProcess
 from stompy.spark.source_options import spool_options
-from stompy.spark.spool.files import LocalFiles
+from stompy.spark.spool.files import Files
 from stompy.spark.spool.spool import get_spool, make_spool
 from stompy.spark.spool.view import SpoolView
 
@@ -77,7 +77,7 @@ def ingest(url: str, count: int, *, receivers: int, mode: str, place: str) -> fl
     """Receive into a spool; return messages per second from the first segment on."""
     queue = fill(url, count)
     options = spool_options({"url": url, "destination": queue, "spooldir": place, "receivers": str(receivers)})
-    spool = make_spool(LocalFiles(place), queue)
+    spool = make_spool(Files(place), queue)
     filling = ReceiverPool(options, spool) if mode == "thread" else ReceiverProcess(options)
     view = SpoolView(spool)
     began = first = 0.0
@@ -99,7 +99,7 @@ def filled(spark: SparkSession, url: str, folder: Path, rows: int) -> DataFrame:
     """Return a stream of full micro-batches: its spool is full before it starts, however fast the broker gives."""
     place = str(folder / uuid.uuid4().hex)
     ingest(url, rows * BATCHES, receivers=1, mode="thread", place=place)
-    queue = get_spool(LocalFiles(place)).destination
+    queue = get_spool(Files(place)).destination
     options = {"url": url, "destination": queue, "spoolDir": place, "receivers": "0", "brokerTimeout": "1h"}
     reading = spark.readStream.format("stomp").options(**options)
     return reading.option("maxMessagesPerTrigger", str(rows)).load()

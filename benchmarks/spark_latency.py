@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stompy.spark.spool.names import segment_of
+from stompy.spark.spool.index import segment_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

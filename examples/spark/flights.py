@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import stompy
-from stompy.spark import options_for_stream, options_for_write, session
+from stompy.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,8 +115,8 @@ def parsed(spark: SparkSession, url: str, out: Path) -> StreamingQuery:
     """Start the query that takes flights from the queue into files."""
     from pyspark.sql import functions as sql
 
-    queue = options_for_stream(url=url, destination=QUEUE, spool_dir=out / "spool", max_messages_per_trigger=50_000)
-    rows = spark.readStream.format("stomp").options(**queue).load()
+    reading = spark.readStream.format("stomp").options(url=url, destination=QUEUE, spoolDir=str(out / "spool"))
+    rows = reading.option("maxMessagesPerTrigger", 50_000).load()
     values = rows.select(sql.from_json(rows.body.cast("string"), SCHEMA).alias("flight")).select("flight.*")
     return start(values, "flights", out)
 
@@ -145,7 +145,7 @@ def alerts(spark: SparkSession, url: str, out: Path) -> StreamingQuery:
     messages = rows.select(
         sql.to_json(sql.struct("*")).alias("body"), sql.lit("application/json").alias("content_type")
     )
-    sending = messages.writeStream.format("stomp").options(**options_for_write(url=url, destination=TOPIC))
+    sending = messages.writeStream.format("stomp").options(url=url, destination=TOPIC)
     return sending.option("checkpointLocation", str(out / "checkpoints" / "alerts")).start()
 
 

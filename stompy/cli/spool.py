@@ -43,7 +43,7 @@ def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="DESTINATION",
         help="such as /queue/orders, several with commas between; `status` shows what a spool contains, and ends",
     )
-    parser.add_argument("spool_dir", metavar="FOLDER", help="a path or URL that Spark's machines reach as well")
+    parser.add_argument("spool_dir", metavar="FOLDER", help="a directory that Spark's machines reach as well")
     broker = parser.add_argument_group("connection")
     receivers = parser.add_argument_group("receivers")
     for group, table in ((broker, BROKER_OPTIONS), (receivers, SPOOL_OPTIONS)):
@@ -94,8 +94,8 @@ def check_pyarrow(what: str) -> None:
 def _print_status(folder: str) -> Exit:
     """Print what a spool holds and how fast it gets more; nothing of it is changed."""
     from stompy.spark.spool.claims import last_heartbeat, owner_of
+    from stompy.spark.spool.files import read_counts
     from stompy.spark.spool.spool import get_spool, open_files
-    from stompy.spark.spool.state import read_counts
     from stompy.spark.spool.view import SpoolView
 
     spool = get_spool(open_files(folder))

@@ -14,16 +14,12 @@
     broker_options.py   the options that source and sink share, and connecting with them
     source_options.py   the options of the source
     sink_options.py     the options of the sink
-    building.py         functions that build options, generated from those tables
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompy.spark.building import options_for_read as options_for_read
-from stompy.spark.building import options_for_stream as options_for_stream
-from stompy.spark.building import options_for_write as options_for_write
 from stompy.spark.causes import cause as cause
 from stompy.spark.metrics import watch as watch
 from stompy.spark.session import register as register
@@ -42,9 +38,6 @@ __all__ = [
     "Selection",
     "archive",
     "cause",
-    "options_for_read",
-    "options_for_stream",
-    "options_for_write",
     "register",
     "replay",
     "session",

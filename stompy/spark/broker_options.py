@@ -38,7 +38,7 @@ class BrokerOptions:
     login: str | None = option(kinds.text, None, "the login, instead of the one in the address")
     passcode_env: str | None = option(kinds.text, None, "the environment variable that holds the passcode, in the "
         "process that connects")
-    passcode_file: str | None = option(kinds.path, None, "the file whose first line is the passcode, on the machine "
+    passcode_file: str | None = option(kinds.text, None, "the file whose first line is the passcode, on the machine "
         "that connects")
     vhost: str | None = option(kinds.text, None, "the `host` header of CONNECT; by default from the address")
     client_id: str | None = option(kinds.text, None, "the `client-id` of CONNECT, to which a durable subscription "
@@ -52,11 +52,11 @@ class BrokerOptions:
     receipt_timeout: float = option(kinds.seconds, "30", "seconds that the broker may take to confirm")
     send_timeout: float = option(kinds.seconds, "30", "seconds that one write may take")
     max_body_bytes: int = option(kinds.size, "128m", "the largest body that is accepted from the broker")
-    tls_ca: str | None = option(kinds.path, None, "for `stomp+ssl://`: the file of authorities to trust instead of "
+    tls_ca: str | None = option(kinds.text, None, "for `stomp+ssl://`: the file of authorities to trust instead of "
         "the system's")
-    tls_cert: str | None = option(kinds.path, None, "the file of the client's certificate, if the broker needs one")
-    tls_key: str | None = option(kinds.path, None, "the file with its key, if it is not in the same file")
-    tls_password_file: str | None = option(kinds.path, None, "the file whose first line is the password of that key")
+    tls_cert: str | None = option(kinds.text, None, "the file of the client's certificate, if the broker needs one")
+    tls_key: str | None = option(kinds.text, None, "the file with its key, if it is not in the same file")
+    tls_password_file: str | None = option(kinds.text, None, "the file whose first line is the password of that key")
     tls_server_name: str | None = option(kinds.text, None, "the name to find in the broker's certificate, instead "
         "of the host's")
     connect_headers: Mapping[str, str] = option(kinds.headers, "{}", 'further headers of CONNECT, as JSON: '

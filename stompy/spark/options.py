@@ -4,24 +4,21 @@ Spark passes options as text, and their names without case. Docs write names in 
 and `maxmessages` are the same. An unknown name raises an error that suggests the nearest one.
 
 To add an option, add a field to its dataclass (`broker_options.py`, `source_options.py`, ...), from which the table is
-made. The page of options in the documentation and the types of the functions in `building.py` are generated from the
-tables (`python -m tests.documentation.spark_options`, `python -m tests.documentation.spark_building`).
+made. The page of options in the documentation is generated from the tables
+(`python -m tests.documentation.spark_options`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from decimal import Decimal
 from typing import Any
 
 from stompy.errors import ConfigurationError
-from stompy.world import os
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -120,27 +117,6 @@ def parse(
     return values
 
 
-def written(table: Iterable[Option], values: Mapping[str, Any]) -> dict[str, str]:
-    """Return Python values as options of Spark, without those that are `None`.
-
-    Args:
-        table: the known options.
-        values: by field name; unknown names are kept, and `parse` rejects them.
-
-    Raises:
-        ConfigurationError: the type of a value is one that no option has, or an option is given twice.
-    """
-    names = {option.field: option.name for option in table}
-    options: dict[str, str] = {}
-    for field_name, value in values.items():
-        name = names.get(field_name, field_name)
-        if name in options:
-            raise ConfigurationError(f"option {name} is given twice")
-        if value is not None:
-            options[name] = _written(name, value)
-    return options
-
-
 def _camel(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
@@ -175,32 +151,6 @@ def _parsed(option: Option, text: str) -> Any:
         raise ConfigurationError(f"option {option.name} must be {error}") from None
 
 
-def _written(name: str, value: object) -> str:
-    """Return a value as text; the option's parser then checks it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float)):
-        return _decimal(value)
-    if isinstance(value, (str, os.PathLike)):
-        place = os.fspath(value)
-        if isinstance(place, str):
-            return place
-    if isinstance(value, Mapping):
-        with contextlib.suppress(TypeError):
-            return json.dumps(dict(value))
-    if isinstance(value, (tuple, list)):
-        if all(isinstance(item, (int, float)) for item in value):
-            return ",".join(map(_decimal, value))
-        if all(isinstance(item, str) for item in value):
-            return ",".join(value)
-    raise ConfigurationError(f"option {name} cannot be a {type(value).__name__}")
-
-
-def _decimal(value: float) -> str:
-    """Return a number without an exponent, which durations do not have."""
-    return f"{Decimal(repr(value)):f}" if math.isfinite(value) else str(value)
-
-
 # Parsers of values.
 
 
@@ -217,13 +167,6 @@ def texts(value: str) -> tuple[str, ...]:
     if not all(found) or len(set(found)) < len(found):
         raise ValueError("one or several different texts, separated by commas")
     return found
-
-
-def path(value: str) -> str:
-    """Return a path or URL, unchanged."""
-    if not value:
-        raise ValueError("a path")
-    return value
 
 
 def count(value: str) -> int:
@@ -278,22 +221,15 @@ def flag(value: str) -> bool:
     raise ValueError("true or false")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Parser of one of several words, in any case."""
+def choice(*choices: str) -> Parse:
+    """Return a parser of one of several words, in any case."""
 
-    choices: tuple[str, ...]
-
-    def __call__(self, value: str) -> str:
-        """Return the word in lower case."""
-        if value.lower() not in self.choices:
-            raise ValueError(f"one of {', '.join(self.choices)}")
+    def parse_choice(value: str) -> str:
+        if value.lower() not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
         return value.lower()
 
-
-def choice(*choices: str) -> Choice:
-    """Return a parser of one of several words."""
-    return Choice(choices)
+    return parse_choice
 
 
 def headers(value: str) -> dict[str, str]:

@@ -28,9 +28,7 @@ class SinkOptions:
         "`auto` uses them unless the broker drops duplicates by their ids (Artemis), which it does reliably only "
         "outside of them")
     transaction_size: int = option(kinds.count, "1000", "messages in one transaction, at most, or sent before their "
-        "confirmations are awaited")
-    transaction_bytes: int = option(kinds.size, "4m", "bytes in one transaction, at most, where it has several "
-        "messages")
+        "confirmations are awaited; about 4 MiB at most")
     persistent: Persistence = option(kinds.choice("auto", "true", "false"), "auto",
         "whether messages without a column `persistent` survive a restart of the broker; `auto` requests it if "
         "the broker supports it")
@@ -51,11 +49,6 @@ class SinkOptions:
         values = parse(SINK_TABLE, given, ignored=("checkpointLocation",))
         return cls(broker=BrokerOptions.of(values), **picked(cls, values))
 
-    @property
-    def chunk(self) -> Chunk:
-        """The limits of one transaction."""
-        return Chunk(self.transaction_size, self.transaction_bytes)
-
     def publisher(self, *, name: str, identify: Identify) -> Publisher:
         """Return a publisher with these options.
 
@@ -66,7 +59,7 @@ class SinkOptions:
         return Publisher(
             lambda: self.broker.connect(name=name),
             identify=identify,
-            chunk=self.chunk,
+            chunk=Chunk(self.transaction_size),
             transactions=self.transactions,
             persistent=self.persistent,
             retry_timeout=self.broker_timeout,

@@ -20,8 +20,8 @@ class SpoolOptions:
     # fmt: off
     destination: tuple[str, ...] = option(kinds.texts, None, "the destination to subscribe to, such as "
         "`/queue/orders`; several are separated by commas, and each receiver has a subscription to each", required=True)
-    spool_dir: str = option(kinds.path, None, "the folder for received messages: a path or URL that is as "
-        "durable as the checkpoint, and that every executor reaches under this name; URLs and NFS are experimental",
+    spool_dir: str = option(kinds.text, None, "the directory for received messages, as durable as the "
+        "checkpoint, which every executor reaches under this name; NFS is experimental",
         required=True)
     subscribe_headers: Mapping[str, str] = option(kinds.headers, "{}", "further headers of SUBSCRIBE, as JSON")
     selector: str | None = option(kinds.text, None, "the `selector` header of SUBSCRIBE, if the broker has "
@@ -35,19 +35,15 @@ class SpoolOptions:
     receiver_mode: str = option(kinds.choice("thread", "process"), "thread", "whether receivers are threads of the "
         "driver's Python, or of a separate process, which uses another core")
     segment_max_messages: int = option(kinds.count, "200", "the most messages that become durable, and are "
-        "acknowledged, together")
-    segment_max_bytes: int = option(kinds.size, "8m", "the same in bytes")
+        "acknowledged, together; a segment ends at about 8 MiB too")
     max_spool_messages: int | None = option(kinds.count_or_none, "0", "the number of messages in the spool at "
         "which the receivers pause until some are processed; 0 for no limit")
     max_spool_bytes: int | None = option(kinds.size_or_none, "8g", "the same in bytes")
     broker_timeout: float = option(kinds.seconds, "60", "how long the broker may be unreachable before the query "
         "fails; with receivers=0, how long the process that fills the spool may send no heartbeat")
     dedup_header: str | None = option(kinds.text, None,
-        "a header whose value identifies a message of a destination; by default the message id, if the broker's "
-        "ids are stable")
-    message_ids: str = option(kinds.choice("auto", "stable", "unstable"), "auto",
-        "whether a message that is delivered again has the same message id: `auto` knows that those of ActiveMQ, "
-        "Artemis and the embedded broker are")
+        "a header whose value identifies a message of a destination; by default the message id with brokers that "
+        "deliver a message again under the same id: ActiveMQ, Artemis and the embedded broker")
     fail_on_data_loss: bool = option(kinds.flag, "true", "fail if segments are missing; otherwise continue "
         "without them, with a warning")
     lock_timeout: float = option(kinds.seconds, "30", "how long to wait until another query, or its receivers, "
@@ -69,9 +65,7 @@ class ColumnOptions:
 
     # fmt: off
     body_as: str = option(kinds.choice("binary", "text"), "binary", "`text` adds a column with the body decoded "
-        "from UTF-8")
-    invalid_text: str = option(kinds.choice("permissive", "fail"), "permissive",
-        "a body that is not UTF-8 has a null text, or fails the query")
+        "from UTF-8; null if the body is not UTF-8")
     headers_as: str = option(kinds.choice("map", "array"), "map", "`array` makes the column `headers` that of Kafka's "
         "source, `array<struct<key: string, value: binary>>`; a repeated header is in it with each value, in a map "
         "with the first")
@@ -100,8 +94,6 @@ class StreamOptions:
         "later than this after the subscription are left for the next run, so that the query ends although a "
         "producer continues")
     spool_retention: float = option(kinds.seconds, "0", "how long processed messages are kept in the spool")
-    spool_access: str = option(kinds.choice("executor", "driver"), "executor", "whether executors read the spool, "
-        "or the driver sends them the messages (for few; at most 8 MiB a task)")
     # fmt: on
 
 
@@ -131,8 +123,8 @@ BATCH_OPTIONS = (*table_of(BatchOptions), *table_of(ColumnOptions))
 """Options of `spark.read` alone."""
 
 _OF_THE_BATCH_TOO = frozenset({
-    "destination", "spoolDir", "subscribeHeaders", "selector", "prefetch", "segmentMaxMessages", "segmentMaxBytes",
-    "brokerTimeout", "dedupHeader", "messageIds", "receivers",
+    "destination", "spoolDir", "subscribeHeaders", "selector", "prefetch", "segmentMaxMessages", "brokerTimeout",
+    "dedupHeader", "receivers",
 })  # fmt: skip
 BATCH_TABLE = (*BROKER_OPTIONS, *(one for one in SPOOL_OPTIONS if one.name in _OF_THE_BATCH_TOO), *BATCH_OPTIONS)
 STREAM_TABLE = (*BROKER_OPTIONS, *SPOOL_OPTIONS, *STREAM_OPTIONS)
@@ -197,8 +189,6 @@ def _made(kind: type[_Read], values: Mapping[str, Any]) -> _Read:
 
 
 def _check(values: Mapping[str, Any]) -> None:
-    if values["segment_max_bytes"] < 1:
-        raise ConfigurationError("option segmentMaxBytes must be 1 or more")
     if values.get("durable") is not None and len(values["destination"]) > 1:
         raise ConfigurationError("option durable names one subscription, so it needs one destination")
     topic = next((one for one in values["destination"] if _is_topic(one, values)), None)

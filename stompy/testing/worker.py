@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from stompy.broker.broker import Broker
 from stompy.connection.codec import Body
-from stompy.connection.detached import detached
-from stompy.connection.message import Message
+from stompy.connection.message import Message, detached
 from stompy.connection.subscription import AckMode
 from stompy.deadline import Deadline
 from stompy.errors import StompTimeoutError

@@ -26,8 +26,8 @@ There is no option for a passcode, and the address must not contain one: options
 and programs print them. Use `passcodeEnv` or `passcodeFile` instead: the source resolves it in the driver's Python,
 `spark.read` and the sink in that of each executor.
 
-In Python, `stompy.spark.options_for_stream`, `options_for_read` and `options_for_write` [build them](spark.md) from
-typed keyword arguments, and raise at once if one is invalid.
+Give them as Spark's own: `.option("spoolDir", "/data/spool")`, or `.options(url=..., spool_dir="/data/spool")`.
+`load()` of the source checks them, and so does the write of the sink.
 """
 
 

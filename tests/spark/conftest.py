@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.s3 import AWS, s3_running
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -27,7 +25,7 @@ _WITH_ARROW = ("spool", "receiver", "source", "crashes", "test_schema.py")
 
 collect_ignore: list[str] = []
 
-_NEEDED = ("pyarrow", "pyspark", "fsspec", "s3fs", "moto", "grpc")
+_NEEDED = ("pyarrow", "pyspark", "grpc")
 _MISSING = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
 
 if lacking := [name for name in _MISSING if {"all", name} & {*REQUIRED}]:
@@ -35,9 +33,6 @@ if lacking := [name for name in _MISSING if {"all", name} & {*REQUIRED}]:
 
 if "pyarrow" in _MISSING:
     collect_ignore += _WITH_ARROW
-
-if {"fsspec", "s3fs", "moto"} & set(_MISSING):
-    collect_ignore += ("spool/test_remote.py", "queries/test_spool_on_s3.py")
 
 if "grpc" in _MISSING:
     collect_ignore += ("connect",)
@@ -75,7 +70,6 @@ def spark() -> Iterator[SparkSession]:
         PYSPARK_PYTHON=sys.executable,
         PYTHONPATH=os.pathsep.join(filter(None, (top, hooks, os.environ.get("PYTHONPATH")))),
         SPARK_LOCAL_IP="127.0.0.1",
-        **AWS,
     )
     session = (
         SparkSession.builder.master("local[2,3]")  # a task that fails has two more attempts
@@ -95,10 +89,3 @@ def stomp(spark: SparkSession) -> SparkSession:
 
     register(spark)
     return spark
-
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
-    """The address of a server that speaks S3, with the bucket `bucket`."""
-    with s3_running() as address:
-        yield address

@@ -7,7 +7,6 @@ import pytest
 
 from stompy.errors import ConfigurationError
 from stompy.spark.broker_options import BrokerOptions
-from stompy.spark.sink.publisher import Chunk
 from stompy.spark.sink_options import SINK_OPTIONS, SinkOptions
 
 GIVEN = {"url": "stomp://localhost"}
@@ -27,9 +26,9 @@ def _defaults() -> dict[str, Any]:
 
 
 def test_what_was_given_is_taken() -> None:
-    given = {"destination": "/queue/a", "dedup": "position", "transactionsize": "7", "transaction_bytes": "64k"}
+    given = {"destination": "/queue/a", "dedup": "position", "transactionsize": "7"}
     options = SinkOptions.of({**GIVEN, **given, "persistent": "false", "ratelimit": "50", "brokertimeout": "5m"})
-    assert options.chunk == Chunk(7, 64 << 10)
+    assert options.transaction_size == 7
     assert (options.destination, options.dedup, options.persistent) == ("/queue/a", "position", "false")
     assert (options.rate_limit, options.broker_timeout) == (50, 300.0)
 

@@ -77,11 +77,6 @@ def test_every_option_says_what_it_does() -> None:
         assert not text.endswith(".")
 
 
-def test_a_segment_has_room() -> None:
-    with pytest.raises(ConfigurationError, match="segmentMaxBytes"):
-        stream_options({**GIVEN, "segmentmaxbytes": "0"})
-
-
 @pytest.mark.parametrize("make", [stream_options, batch_options, spool_options])
 @pytest.mark.parametrize(
     "given",

@@ -123,7 +123,7 @@ OUTSIDE_OF_THE_WORLD = {
 """The modules that import them directly, and why."""
 
 THIRD_PARTY: Mapping[str, frozenset[str]] = {
-    "spark": frozenset({"pyspark", "pyarrow", "fsspec"}),
+    "spark": frozenset({"pyspark", "pyarrow"}),
     "telemetry": frozenset({"opentelemetry", "prometheus_client"}),
     "cli": frozenset({"rich"}),
     "transport": frozenset({"websockets"}),

@@ -40,9 +40,8 @@ from stompy.errors import (
 from stompy.link.receipts import Receipt
 from stompy.spark.receiver.health import Health
 from stompy.spark.source_options import SpoolOptions
-from stompy.spark.spool.identity import Identifier, are_stable
-from stompy.spark.spool.record import Record, now_us, record_of
-from stompy.spark.spool.redelivery import Identity, StoredRange
+from stompy.spark.spool.record import Identifier, Identity, Record, are_stable, now_us, record_of
+from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.threads import DaemonThread
 from stompy.world import random, threading, time
@@ -51,6 +50,8 @@ _LOG = logging.getLogger("stompy.spark")
 
 _POLL_INTERVAL = 0.1
 """Maximum seconds between checks of receipts, the closing flag and the limit."""
+_SEGMENT_BYTES = 8 << 20
+"""Bytes of bodies at which a segment is written."""
 _MAX_PENDING_ACKS = 8
 _FIRST_DELAY, _MAX_DELAY = 0.1, 10.0
 """Bounds of the random delay between attempts, in seconds."""
@@ -169,9 +170,7 @@ class Receiver(DaemonThread):
     def _pump(self, connection: Connection, subscriptions: deque[Subscription]) -> None:
         """Receive until closed; raises when the link is lost."""
         options = self._options
-        identifier = Identifier(
-            options.dedup_header, stable=are_stable(connection.server, message_ids=options.message_ids)
-        )
+        identifier = Identifier(options.dedup_header, stable=are_stable(connection.server))
         while not self._closing.is_set():
             self._take_receipts()
             if self._room() <= 0:
@@ -200,7 +199,7 @@ class Receiver(DaemonThread):
         waiting = deque(each for each in subscriptions if each.queued or each.closed)
         taken: list[tuple[Message, Subscription]] = []
         size = 0
-        while waiting and len(taken) < most and size < self._options.segment_max_bytes:
+        while waiting and len(taken) < most and size < _SEGMENT_BYTES:
             subscription = waiting.popleft()
             message = subscription.receive(timeout=0)  # raises why the link ended
             taken.append((message, subscription))

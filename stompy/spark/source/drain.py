@@ -19,11 +19,10 @@ from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source.reading import split
 from stompy.spark.source_options import BatchOptions
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.files import Files
+from stompy.spark.spool.files import Files, dump, path_of, read_document
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.record import now_us, record_of
 from stompy.spark.spool.spool import Spool, make_spool, open_files
-from stompy.spark.spool.state import dump, path_of, read_document
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 

@@ -30,10 +30,9 @@ from stompy.spark.receiver.process import ReceiverProcess
 from stompy.spark.source.reading import split
 from stompy.spark.source_options import SpoolOptions, StreamOptions
 from stompy.spark.spool.claims import HEARTBEAT_INTERVAL, READER, Claim, ClaimTimeouts
-from stompy.spark.spool.index import Piece
-from stompy.spark.spool.names import Segment
+from stompy.spark.spool.files import read_counts
+from stompy.spark.spool.index import Piece, Segment
 from stompy.spark.spool.spool import Spool, check_identity, make_spool, open_files
-from stompy.spark.spool.state import read_counts
 from stompy.spark.spool.view import SpoolView
 from stompy.threads import DaemonThread
 from stompy.world import threading, time
@@ -42,8 +41,6 @@ _LOG = logging.getLogger("stompy.spark")
 
 _POLL_INTERVAL = 0.1
 """Seconds between checks of the spool while waiting."""
-INLINE_BYTES = 4 << 20
-"""Maximum bytes of a partition that the driver sends, as Spark holds several copies of them in memory."""
 _VERSION = 3
 """The version of the format of offsets."""
 
@@ -200,8 +197,6 @@ class StreamEngine:
         self._started(view)
         view.note_planned(until.next)
         self._position = until
-        if self._options.spool_access == "driver":
-            return split(pieces, max_parts=None, max_bytes=INLINE_BYTES)
         return split(pieces, max_parts=self._options.num_partitions)
 
     def commit(self, end: Mapping[str, Any]) -> None:

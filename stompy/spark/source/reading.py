@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from stompy.errors import BodyDecodeError, SpoolError
+from stompy.errors import SpoolError
 from stompy.spark.schema import arrow_schema
 from stompy.spark.source_options import ColumnOptions
 from stompy.spark.spool.index import Piece
@@ -20,20 +20,19 @@ _ROWS = 10_000
 """Approximate rows in one Arrow batch for Spark."""
 
 
-def split(pieces: Sequence[Piece], *, max_parts: int | None, max_bytes: int = BYTES_PER_TASK) -> list[list[Piece]]:
+def split(pieces: Sequence[Piece], *, max_parts: int | None) -> list[list[Piece]]:
     """Return the pieces in parts of about the same number of rows; a piece may be split.
 
     Args:
         pieces: in order.
-        max_parts: maximum number of parts; `None` makes one for every 10,000 rows or `max_bytes`.
-        max_bytes: approximate bytes of a part, if `max_parts` is `None`.
+        max_parts: maximum number of parts; `None` makes one for every 10,000 rows or 32 MiB.
     """
     rows = sum(piece.rows for piece in pieces)
     if not rows:
         return []
     if max_parts is None:
         size = sum(piece.size for piece in pieces)
-        max_parts = max(-(-rows // ROWS_PER_TASK), -(-size // max_bytes))
+        max_parts = max(-(-rows // ROWS_PER_TASK), -(-size // BYTES_PER_TASK))
     count = max(1, min(max_parts, rows))
     bounds = [rows * number // count for number in range(1, count + 1)]
     return list(_cut(pieces, bounds))
@@ -60,7 +59,7 @@ def _cut(pieces: Sequence[Piece], bounds: Sequence[int]) -> Iterator[list[Piece]
 
 
 def read_pieces(
-    url: str, identity: str, pieces: Sequence[Piece], *, columns: ColumnOptions | None
+    url: str, identity: str, pieces: Sequence[Piece], *, columns: ColumnOptions
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of a spool.
 
@@ -68,19 +67,18 @@ def read_pieces(
         url: of the spool.
         identity: the expected identity of the spool.
         pieces: the rows to read, in order.
-        columns: the columns of the result; `None` keeps the stored ones.
+        columns: the columns of the result.
 
     Raises:
         SpoolError: the spool is not visible on this machine.
         SpoolDamagedError, SpoolMismatchError: a segment is corrupt, missing, or of another spool.
-        BodyDecodeError: a body is not UTF-8, with the option invalidText=fail.
     """
     files = open_files(url)
     spool = find_spool(files)
     if spool is None:
         raise SpoolError(
             f"it is not visible on executor {socket.gethostname()}. Every executor must reach it under this name: "
-            "use a shared folder or an object store, or the option spoolAccess=driver for a few messages",
+            "use a shared folder",
             path=url,
         )
     check_identity(spool, identity)
@@ -96,30 +94,22 @@ def read_pieces(
         yield from _joined(waiting, columns)
 
 
-def _joined(batches: Sequence[pa.RecordBatch], columns: ColumnOptions | None) -> Iterator[pa.RecordBatch]:
+def _joined(batches: Sequence[pa.RecordBatch], columns: ColumnOptions) -> Iterator[pa.RecordBatch]:
     """Yield the rows of several batches as one batch, which is faster in Spark than one for each segment."""
     table = pa.Table.from_batches(batches).combine_chunks()
     for batch in table.to_batches():
-        yield batch if columns is None else shaped(batch, columns)
+        yield _shaped(batch, columns)
 
 
-def shaped(batch: pa.RecordBatch, columns: ColumnOptions) -> pa.RecordBatch:
-    """Return stored rows with the columns of a query.
-
-    Args:
-        batch: as stored.
-        columns: of the query.
-
-    Raises:
-        BodyDecodeError: a body is not UTF-8, with the option invalidText=fail; the error names the message.
-    """
+def _shaped(batch: pa.RecordBatch, columns: ColumnOptions) -> pa.RecordBatch:
+    """Return stored rows with the columns of a query."""
     array = columns.headers_as == "array"
     schema = arrow_schema(text=columns.body_as == "text", array=array)
     arrays = {name: batch.column(name) for name in schema.names if name != "text"}
     if array:
         arrays["headers"] = _pairs(batch, schema.field("headers").type)
     if columns.body_as == "text":
-        arrays["text"] = _texts(batch, fail=columns.invalid_text == "fail")
+        arrays["text"] = _texts(batch.column("body"))
     return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
 
@@ -134,25 +124,16 @@ def _pairs(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
     return pa.array([[{"key": key, "value": value.encode()} for key, value in row] for row in rows], kind)
 
 
-def _texts(batch: pa.RecordBatch, *, fail: bool) -> pa.Array:
-    """Return each body decoded from UTF-8; invalid ones are null, or raise if `fail`."""
+def _texts(bodies: pa.Array) -> pa.Array:
+    """Return each body decoded from UTF-8; null if it is invalid."""
     try:
-        return batch.column("body").cast(pa.string())
+        return bodies.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([_decoded(batch, row, fail=fail) for row in range(batch.num_rows)], pa.string())
+        return pa.array([_text(body) for body in bodies.to_pylist()], pa.string())
 
 
-def _decoded(batch: pa.RecordBatch, row: int, *, fail: bool) -> str | None:
-    body = batch.column("body")[row].as_py()
+def _text(body: bytes) -> str | None:
     try:
-        return str(body, "utf-8")
-    except UnicodeDecodeError as error:
-        if not fail:
-            return None
-        identity = batch.column("message_id")[row].as_py()
-        where = f"sequence {batch.column('sequence')[row].as_py()}"
-        raise BodyDecodeError(
-            f"the body of message {identity!r} ({where}) is not UTF-8 ({error.reason} at byte {error.start}); the "
-            "option invalidText=permissive makes its text null",
-            body=body,
-        ) from None
+        return body.decode()
+    except UnicodeDecodeError:
+        return None

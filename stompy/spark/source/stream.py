@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from stompy.spark.source.engine import BatchLimits, StreamEngine
-from stompy.spark.source.reading import read_pieces, shaped
-from stompy.spark.source_options import ColumnOptions, StreamOptions
+from stompy.spark.source.reading import read_pieces
+from stompy.spark.source_options import StreamOptions
 from stompy.spark.spool.index import Piece
 from stompy.world import signal, threading
 
@@ -46,14 +46,12 @@ class SpoolPart(InputPartition):
         url: of the spool.
         identity: of the spool.
         pieces: the rows to read from the spool.
-        rows: the rows themselves as an Arrow stream, if the driver sends them; else `None`.
     """
 
-    def __init__(self, url: str, identity: str, pieces: Sequence[Piece], *, rows: bytes | None = None) -> None:
+    def __init__(self, url: str, identity: str, pieces: Sequence[Piece]) -> None:
         self.url = url
         self.identity = identity
         self.pieces = tuple(pieces)
-        self.rows = rows
 
     def __repr__(self) -> str:
         return f"<SpoolPart {sum(piece.rows for piece in self.pieces)} rows of {self.url}>"
@@ -115,24 +113,12 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the partitions of a micro-batch, one for each task."""
         engine = self._running
         parts = engine.plan(start, end)
-        inline = self._options.spool_access == "driver"
-        return [
-            SpoolPart(
-                engine.url,
-                engine.identity,
-                part,
-                rows=_packed(read_pieces(engine.url, engine.identity, part, columns=None)) if inline else None,
-            )
-            for part in parts
-        ]
+        return [SpoolPart(engine.url, engine.identity, part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; on an executor, in the pickled copy."""
         assert isinstance(partition, SpoolPart)
-        columns = self._options.columns
-        if partition.rows is not None:
-            return _unpacked(partition.rows, columns)
-        return read_pieces(partition.url, partition.identity, partition.pieces, columns=columns)
+        return read_pieces(partition.url, partition.identity, partition.pieces, columns=self._options.columns)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Record that everything before `end` was processed."""
@@ -152,24 +138,6 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_bytes=options.max_bytes_per_trigger,
             min_messages=options.min_messages_per_trigger,
         )
-
-
-def _packed(batches: Iterator[pa.RecordBatch]) -> bytes:
-    sink = pa.BufferOutputStream()
-    writer: Any = None
-    for batch in batches:
-        if writer is None:
-            writer = pa.ipc.new_stream(sink, batch.schema)
-        writer.write_batch(batch)
-    assert writer is not None, "a part has rows"
-    writer.close()
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def _unpacked(rows: bytes, columns: ColumnOptions) -> Iterator[pa.RecordBatch]:
-    with pa.ipc.open_stream(rows) as reader:
-        for batch in reader:
-            yield shaped(batch, columns)
 
 
 def end_on_sigterm() -> None:

@@ -2,13 +2,14 @@
 
 ::
 
-    names.py       how a file's name says what is in it          state.py     small checked documents (marks)
-    files.py       file-system interface; local directories      remote.py    object stores, by pyarrow or fsspec
-    record.py      one message as a row                          segment.py   rows to and from an Arrow file
-    index.py       which segments make up a spool                claims.py    who may use it: epochs, fence, lock
-    redelivery.py  what the broker may redeliver; pure           identity.py  how duplicates are recognised
-    suspects.py    the ids of these for a later process          writer.py    the one writer of a spool
-    view.py        its reader                                    spool.py     the folder as a whole
+    files.py       a directory: atomic files, locks, and small checked documents (marks)
+    record.py      one message as a row, and its identity
+    redelivery.py  what the broker may redeliver, in memory and on disk
+    index.py       which segments make up a spool
+    claims.py      who may use it: epochs, fence, lock
+    spool.py       the folder as a whole; rows to and from an Arrow file
+    writer.py      its one writer, and the merging of small segments
+    view.py        its reader
 
 `spool.json` identifies the spool. Next to it are `seg-*.arrow` files; the marks `low` (everything below was processed),
 `planned` (everything below was given to Spark) and `settled` (for everything below, the broker has confirmed the ACK,

@@ -5,7 +5,7 @@ receiver writes its segment and *then* looks for a newer claim. Whatever the ord
 sees the other: either the predecessor sees the claim and does not acknowledge, or its segment existed before the claim
 and is in the successor's listing. This needs neither a clock nor a lock, only a listing that shows earlier writes.
 
-A directory also has a lock, so that a second query on one spool is rejected instead of taking it over. A frozen process
+There is also a lock, so that a second query on one spool is rejected instead of taking it over. A frozen process
 keeps its lock; so the owner also touches its claim regularly, and a process that waits for the lock takes the spool
 over if the claim has not been touched for too long.
 
@@ -16,20 +16,20 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from dataclasses import dataclass
 
 from stompy.deadline import Deadline
 from stompy.errors import SpoolBusyError, SpoolFencedError
 from stompy.forks import Owner
-from stompy.spark.spool.files import Files, HeldLock
-from stompy.spark.spool.names import ClaimName, claim_of
-from stompy.spark.spool.state import dump, read_document
+from stompy.spark.spool.files import FileLock, Files, dump, read_document
 from stompy.world import os, secrets, socket, threading, time
 
 _LOG = logging.getLogger("stompy.spark")
 
 HEARTBEAT_INTERVAL = 2.0
 """Seconds between touches of a claim."""
+_NAME = re.compile(r"(\d{8})-([0-9a-f]{12})")
 _POLL_INTERVAL = 0.1
 """Seconds between attempts to take a lock."""
 
@@ -71,6 +71,19 @@ class ClaimTimeouts:
     frozen: float = 20.0
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ClaimName:
+    """The name of a claim to a spool: an increasing number, and a random token that makes it unique."""
+
+    epoch: int
+    token: str
+
+    @property
+    def name(self) -> str:
+        """The name of the file in `epoch/`."""
+        return f"{self.epoch:08d}-{self.token}"
+
+
 @dataclass(frozen=True, slots=True)
 class ActiveClaim:
     """The newest receiver that has begun to write.
@@ -103,7 +116,7 @@ class Claim:
         self.owner = Owner("spool writer" if role is FILLER else "spool reader")
         self._heartbeat_at = time.monotonic()
         files.make_folder(role.folder)
-        self._lock: HeldLock | None = _wait_for_lock(files, role, patience, closing)
+        self._lock: FileLock | None = _wait_for_lock(files, role, patience, closing)
         try:
             self._name = _take(files, role)
         except BaseException:
@@ -168,6 +181,12 @@ class Claim:
         return f"{self._role.folder}/{self._name.name}"
 
 
+def claim_of(name: str) -> ClaimName | None:
+    """Return the claim with a file name, or `None` if the name is not that of a claim."""
+    found = _NAME.fullmatch(name)
+    return ClaimName(int(found[1]), found[2]) if found else None
+
+
 def claims(files: Files, role: Role = FILLER) -> list[ClaimName]:
     """Return the claims to a spool, the newest last."""
     names = (claim_of(entry.name) for entry in files.list(role.folder))
@@ -209,7 +228,7 @@ def _take(files: Files, role: Role) -> ClaimName:
         time.sleep(secrets.randbelow(100) / 1000)
 
 
-def _wait_for_lock(files: Files, role: Role, patience: ClaimTimeouts, closing: threading.Event) -> HeldLock | None:
+def _wait_for_lock(files: Files, role: Role, patience: ClaimTimeouts, closing: threading.Event) -> FileLock | None:
     """Return the lock, or `None` if its holder is frozen.
 
     Raises:

@@ -1,25 +1,39 @@
-"""The interface to a file system, and its implementation for directories.
+"""A directory whose files are created atomically, whose listing shows every earlier write, and that has locks.
 
-A spool needs from a file system: files that are created atomically, a listing that shows every earlier write and, for a
-directory, a lock. Object stores are in `remote.py`.
+A spool keeps small JSON documents in it, each with a checksum: a corrupt one raises, and is never treated as missing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any
 
-from stompy.errors import SpoolError, SpoolFullError
+from stompy.errors import SpoolDamagedError, SpoolError, SpoolFullError
 from stompy.forks import when_forked
 from stompy.world import os, secrets
 
 TEMPORARY = ".tmp-"
 """Prefix of the names of unfinished files."""
 
+LOW = "low"
+"""The mark below which everything was processed; written by the reader."""
+PLANNED = "planned"
+"""The mark below which messages were given to Spark; written by the reader. A later writer begins above it."""
+SETTLED = "settled"
+"""The mark below which the broker has confirmed each ACK, or the message is a suspect; written by the writer."""
+COUNTS = "counts"
+"""The statistics of each receiver since its process began; written by the writer, for people to read."""
+
+_ADVICE = (
+    "Restore it from a backup; or, to discard the contents of the spool, remove the whole folder together with the "
+    "checkpoint of the query that reads it"
+)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -43,82 +57,10 @@ class Entry:
 _NOTHING: Mapping[str, Entry] = MappingProxyType({})
 
 
-class HeldLock(Protocol):
-    """A lock that is released when its holder dies."""
-
-    def release(self) -> None:
-        """Release the lock."""
-        ...
-
-
-class Files(Protocol):
-    """A folder on some file system; names are relative to it, with `/` between their parts.
+class Files:
+    """A directory of this machine, or one that several machines share. Names are relative to it.
 
     Every method raises `SpoolError`, and `SpoolFullError` if there is no space left.
-    """
-
-    @property
-    def url(self) -> str:
-        """Its path or URL, without credentials."""
-        ...
-
-    @property
-    def local(self) -> bool:
-        """Whether names are paths below `url` on this machine."""
-        ...
-
-    def read(self, name: str) -> bytes | None:
-        """Return the bytes of a file, or `None` if it does not exist."""
-        ...
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a whole file, atomically and durably; replace an existing one."""
-        ...
-
-    def create(self, name: str, data: bytes) -> bool:
-        """Write a whole file as `write` does, unless it exists; return whether it was written."""
-        ...
-
-    def exists(self, name: str) -> bool:
-        """Return whether a file exists."""
-        ...
-
-    def list(self, folder: str, known: Mapping[str, Entry] = _NOTHING) -> list[Entry]:
-        """Return the entries of a folder; empty if it does not exist.
-
-        Args:
-            folder: the folder.
-            known: by name, entries of files that never change; they are returned as given if they still exist.
-        """
-        ...
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it exists."""
-        ...
-
-    def make_folder(self, name: str) -> None:
-        """Create a folder and its parents."""
-        ...
-
-    def sync(self, folder: str) -> None:
-        """Make the names in a folder durable that another process has written."""
-        ...
-
-    def sweep(self, folder: str) -> None:
-        """Remove unfinished files that a dead writer left in a folder."""
-        ...
-
-    def lock(self, name: str) -> HeldLock | None:
-        """Take a lock without waiting; return `None` if another process holds it."""
-        ...
-
-    def touch(self, name: str) -> None:
-        """Set the modification time of a file to now, if it exists."""
-        ...
-
-
-class LocalFiles:
-    """A directory of this machine, or one that several machines share.
 
     A file is written under a temporary name, synced and renamed, then the folder is synced; so no file is ever
     incomplete, even after a power cut. NFS is experimental and untested: the directory must be mounted with `noac`, so
@@ -127,8 +69,6 @@ class LocalFiles:
     Args:
         root: the directory; it need not exist.
     """
-
-    local = True
 
     def __init__(self, root: str) -> None:
         self._root = os.path.abspath(root)
@@ -153,7 +93,7 @@ class LocalFiles:
                 return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a whole file; replace an existing one."""
+        """Write a whole file, atomically and durably; replace an existing one."""
         path = self.path(name)
         with _os_errors(path):
             unfinished = _write_unfinished(path, data)
@@ -161,7 +101,7 @@ class LocalFiles:
             _sync_folder(os.path.dirname(path))
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a whole file, unless it exists; return whether it was written."""
+        """Write a whole file as `write` does, unless it exists; return whether it was written."""
         path = self.path(name)
         with _os_errors(path):
             unfinished = _write_unfinished(path, data)
@@ -174,12 +114,13 @@ class LocalFiles:
             _sync_folder(os.path.dirname(path))
         return True
 
-    def exists(self, name: str) -> bool:
-        """Return whether a file exists."""
-        return os.path.lexists(self.path(name))
-
     def list(self, folder: str, known: Mapping[str, Entry] = _NOTHING) -> list[Entry]:
-        """Return the entries of a folder without unfinished files; only unknown files are examined."""
+        """Return the entries of a folder without unfinished files; empty if the folder does not exist.
+
+        Args:
+            folder: the folder.
+            known: by name, entries of files that never change; they are returned as given if they still exist.
+        """
         path = self.path(folder)
         found = []
         with _os_errors(path):
@@ -232,7 +173,7 @@ class LocalFiles:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(os.path.join(path, name))
 
-    def lock(self, name: str) -> HeldLock | None:
+    def lock(self, name: str) -> FileLock | None:
         """Take a kernel lock without waiting; return `None` if another process holds it."""
         return FileLock.take(self.path(name))
 
@@ -341,3 +282,105 @@ def _sync_folder(path: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def dump(document: dict[str, Any]) -> bytes:
+    """Return a document as bytes: a line of JSON, and a line with its checksum."""
+    content = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+    return content + b"\n" + _check(content) + b"\n"
+
+
+def load(data: bytes, path: str) -> dict[str, Any]:
+    """Return the document in `data`.
+
+    Args:
+        data: the result of `dump`.
+        path: of the file, for the error.
+
+    Raises:
+        SpoolDamagedError: it is corrupt.
+    """
+    content, _, check = data.removesuffix(b"\n").rpartition(b"\n")
+    if _check(content) != check:
+        raise damaged(path, "the file is damaged or truncated" if data else "the file is empty")
+    document = json.loads(content)
+    assert isinstance(document, dict)
+    return document
+
+
+def damaged(path: str, what: str) -> SpoolDamagedError:
+    """Return the error for a corrupt file, with what to do."""
+    return SpoolDamagedError(f"{what}. {_ADVICE}", path=path)
+
+
+def read_document(files: Files, name: str) -> dict[str, Any] | None:
+    """Return a document, or `None` if it does not exist.
+
+    Raises:
+        SpoolDamagedError: it is corrupt.
+    """
+    data = files.read(name)
+    return None if data is None else load(data, path_of(files, name))
+
+
+def write_mark(files: Files, name: str, value: int) -> None:
+    """Write a mark, durably."""
+    files.write(name, dump({name.rpartition("/")[2]: value}))
+
+
+def read_mark(files: Files, name: str) -> int | None:
+    """Return a mark, or `None` if it was never written.
+
+    Raises:
+        SpoolDamagedError: it is corrupt.
+    """
+    document = read_document(files, name)
+    if document is None:
+        return None
+    value = document.get(name.rpartition("/")[2])
+    if not isinstance(value, int):
+        raise damaged(path_of(files, name), "the file belongs to another spool")
+    return value
+
+
+@dataclass(slots=True)
+class Counts:
+    """The statistics of a receiver.
+
+    Attributes:
+        messages: messages written.
+        dropped: duplicates that were recognised and dropped.
+        flagged: written messages that may be duplicates (`possible_duplicate`).
+        last: when the last one arrived, in seconds since the epoch; `None` before the first one.
+    """
+
+    messages: int = 0
+    dropped: int = 0
+    flagged: int = 0
+    last: float | None = None
+
+
+def write_counts(files: Files, counts: Sequence[Counts]) -> None:
+    """Write the statistics of each receiver, by its number."""
+    files.write(COUNTS, dump({COUNTS: [asdict(receiver) for receiver in counts]}))
+
+
+def read_counts(files: Files) -> list[Counts]:
+    """Return the statistics of each receiver, by its number; empty if none were written, or the file is corrupt.
+
+    A corrupt file is ignored, as no message depends on it, and it is soon rewritten.
+    """
+    try:
+        document = read_document(files, COUNTS)
+    except SpoolDamagedError:
+        return []
+    return [] if document is None else [Counts(**receiver) for receiver in document[COUNTS]]
+
+
+def path_of(files: Files, name: str) -> str:
+    """Return the path or URL of a file, for messages."""
+    return f"{files.url}/{name}" if name else files.url
+
+
+def _check(content: bytes) -> bytes:
+    return blake2b(content, digest_size=8).hexdigest().encode()

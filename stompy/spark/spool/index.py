@@ -1,5 +1,7 @@
 """Which of the listed segments are valid, and which sequence numbers they cover; pure.
 
+The file name of a segment describes its contents, so that a listing of the folder is the index.
+
 After a takeover two segments can cover the same sequence numbers: a receiver that was frozen may finish its file when
 its successor has already begun. The successor's claim says where it began (`start`); what an older receiver wrote from
 there on was never acknowledged (see `claims.py`), and is ignored.
@@ -9,17 +11,58 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stompy.errors import SpoolDataLossError, SpoolMismatchError
-from stompy.spark.spool.names import Segment
 
+_NAME = re.compile(r"seg-(\d{20})-(\d{7})-e(\d{8})-([0-9a-f]{16})\.arrow")
 BLOCK = 1000
 """Sequence numbers in a block, whose small segments are merged into one."""
 _MANY, _SMALL = 20, 4 << 20
 """The minimum number of segments to merge, and the maximum of their bytes."""
 _ADVICE = "Restore the files from a backup, or continue without these messages with the option failOnDataLoss=false"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """A file of messages.
+
+    Attributes:
+        first: the sequence number of its first message.
+        count: the number of messages.
+        epoch: of the claim of the process that wrote it.
+        digest: checksum of the whole file, 16 hexadecimal digits.
+        size: bytes of the file.
+        modified: when it was written, in seconds since the Unix epoch.
+    """
+
+    first: int
+    count: int
+    epoch: int
+    digest: str
+    size: int = 0
+    modified: float = 0.0
+
+    @property
+    def end(self) -> int:
+        """The sequence number after its last message."""
+        return self.first + self.count
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return f"seg-{self.first:020d}-{self.count:07d}-e{self.epoch:08d}-{self.digest}.arrow"
+
+
+def segment_of(name: str, *, size: int, modified: float) -> Segment | None:
+    """Return the segment with a file name, or `None` if the name is not that of a segment."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    first, count, epoch, digest = found.groups()
+    return Segment(int(first), int(count), int(epoch), digest, size, modified)
 
 
 @dataclass(frozen=True, slots=True)

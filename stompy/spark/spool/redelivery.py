@@ -1,4 +1,4 @@
-"""Which messages the broker may redeliver, and how long their ids must be remembered; pure.
+"""Which messages the broker may redeliver, and how long their ids must be remembered, in memory and on disk.
 
 A receiver has one session at a time. The messages that it received are written, then acknowledged with a receipt: a
 `StoredRange`. The broker sends a message to another session only after it has ended the one that had it. So when the
@@ -10,16 +10,17 @@ each id of that delivery is needed
 - **in memory** until each *other* session that was open at T has ended, or has received the receipt for a frame that it
   sent after T.
 
-Time is a count of confirmed deliveries (`turn`). The tests search the state space of this class.
+Time is a count of confirmed deliveries (`turn`). The tests search the state space of `Redelivery`, which is pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-Identity = tuple[str, str]
-"""An id, and a digest of the rest of the message or its destination."""
+from stompy.spark.spool.files import Files, damaged, dump, path_of, read_document
+from stompy.spark.spool.record import Identity
+from stompy.world import secrets, time
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +119,67 @@ class Redelivery:
 
     def _is_over(self, turn: int, delivery: StoredRange) -> bool:
         return all(receipts >= turn for receiver, receipts in self.receipts.items() if receiver != delivery.receiver)
+
+
+SUSPECTS = "suspects"
+"""The folder of the ids on disk."""
+KEPT_FOR = 24 * 3600.0
+"""Seconds; the broker may detect a half-open connection, and redeliver its messages, hours later."""
+
+
+class Suspects:
+    """Ids of durable messages whose ACK was not confirmed, kept on disk for a later process. One thread at a time.
+
+    Args:
+        files: of the spool.
+
+    Raises:
+        SpoolDamagedError: a file with ids is corrupt.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._sets: dict[str, set[Identity]] = {}
+        files.make_folder(SUSPECTS)
+        self._load()
+
+    def __len__(self) -> int:
+        """Return the number of files."""
+        return len(self._sets)
+
+    def ids(self) -> set[Identity]:
+        """Return all ids."""
+        return set().union(*self._sets.values())
+
+    def save(self, identities: Iterable[Identity]) -> None:
+        """Add suspects, durably."""
+        ids = set(identities)
+        if not ids:
+            return
+        name = f"{SUSPECTS}/{time.time_ns():020d}-{secrets.token_hex(4)}.ids"
+        self._files.write(name, dump({"saved": time.time(), "ids": sorted(ids)}))
+        self._sets[name] = ids
+
+    def forget(self, identities: Iterable[Identity]) -> None:
+        """Remove ids of messages that cannot be redelivered; a file is removed with its last id."""
+        gone = set(identities)
+        for name, ids in list(self._sets.items()):
+            ids -= gone
+            if not ids:
+                self._files.remove(name)
+                del self._sets[name]
+
+    def _load(self) -> None:
+        for entry in self._files.list(SUSPECTS):
+            if not entry.name.endswith(".ids"):
+                continue
+            name = f"{SUSPECTS}/{entry.name}"
+            document = read_document(self._files, name)
+            if document is None:
+                continue
+            if not isinstance(document.get("ids"), list) or not isinstance(document.get("saved"), (int, float)):
+                raise damaged(path_of(self._files, name), "the file belongs to another spool")
+            if document["saved"] + KEPT_FOR < time.time():
+                self._files.remove(name)
+                continue
+            self._sets[name] = {(identity, digest) for identity, digest in document["ids"]}

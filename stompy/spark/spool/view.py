@@ -10,11 +10,9 @@ from __future__ import annotations
 import logging
 
 from stompy.spark.spool.claims import ActiveClaim, active_claim, last_heartbeat
-from stompy.spark.spool.files import Entry
-from stompy.spark.spool.index import SegmentIndex, lost, sound, stale_claims
-from stompy.spark.spool.names import Segment, segment_of
+from stompy.spark.spool.files import LOW, PLANNED, Entry, read_mark, write_mark
+from stompy.spark.spool.index import Segment, SegmentIndex, lost, segment_of, sound, stale_claims
 from stompy.spark.spool.spool import Spool
-from stompy.spark.spool.state import LOW, PLANNED, read_mark, write_mark
 from stompy.world import time
 
 _LOG = logging.getLogger("stompy.spark")

@@ -27,19 +27,18 @@ from dataclasses import replace
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolFencedError
 from stompy.locks import Rank, make_lock
 from stompy.spark.spool.claims import ActiveClaim, Claim, ClaimTimeouts, active_claim
-from stompy.spark.spool.compaction import Compaction
-from stompy.spark.spool.identity import Identifier
-from stompy.spark.spool.index import SegmentIndex, lost, sound, stale_claims
-from stompy.spark.spool.names import Segment
-from stompy.spark.spool.record import Record
-from stompy.spark.spool.redelivery import Identity, Redelivery, StoredRange
-from stompy.spark.spool.segment import encode
-from stompy.spark.spool.spool import Spool
-from stompy.spark.spool.state import COUNTS, PLANNED, SETTLED, Counts, read_mark, write_counts, write_mark
-from stompy.spark.spool.suspects import Suspects
+from stompy.spark.spool.files import COUNTS, PLANNED, SETTLED, Counts, read_mark, write_counts, write_mark
+from stompy.spark.spool.index import BLOCK, Segment, SegmentIndex, lost, sound, stale_claims
+from stompy.spark.spool.record import Identifier, Identity, Record
+from stompy.spark.spool.redelivery import Redelivery, StoredRange, Suspects
+from stompy.spark.spool.spool import Spool, encode, join
 from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.spark")
+
+_MERGE_DELAY = 10.0
+"""Seconds after which segments are merged; those that a query reads in time are removed before."""
+
 
 _MAX_REMOVED = 2000
 """Maximum number of files that one call of `maintain` removes, so that its other work is not delayed."""
@@ -122,7 +121,9 @@ class SpoolWriter:
         self._redelivery = Redelivery(self._suspects.ids())
         self._files.remove(COUNTS)  # of a predecessor
         self._write_settled()
-        self._compaction = Compaction(self._spool, self._claim, self._index, self._lock, settled=self._settled)
+        self._merge_checked_at = time.monotonic()
+        self._merge_settled = self._merge_end = self._settled
+        self._merged_end = 0
 
     def _check_whole(self) -> None:
         if self._next > self._index.next:
@@ -318,7 +319,12 @@ class SpoolWriter:
             self._files.remove(self._processed.popleft().name)
 
     def compact(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Merge small segments that were settled long enough ago; see `Compaction`. Called after `maintain`.
+        """Merge the small segments of one block, if its messages were settled long enough ago. Called after `maintain`.
+
+        So a spool that is filled slowly and read late stays cheap to list and to read. C1 read the segments of the
+        block; C2 write the merged one like any segment; C3 look for a newer claim; C4 remove the originals. Between C2
+        and C4 both exist, and the merged one is valid (`index.sound`). Only settled segments are merged, as their ids
+        are no longer needed; a reader that misses a segment reads the one that now has its rows (`Spool.read`).
 
         Args:
             stopped: returns whether to give up.
@@ -326,7 +332,34 @@ class SpoolWriter:
         Raises:
             SpoolFencedError: a successor has taken over the spool.
         """
-        self._compaction.run(self._settled, stopped)
+        if time.monotonic() - self._merge_checked_at >= _MERGE_DELAY:
+            self._merge_checked_at = time.monotonic()
+            self._merge_end, self._merge_settled = self._merge_settled, self._settled
+        with self._lock:
+            block = next(self._index.mergeable(self._merged_end, self._merge_end), None)
+        self._merged_end = max(self._merged_end, block[-1].end if block else self._merge_end // BLOCK * BLOCK)
+        if block is None:
+            return
+        spool, rows = self._spool, []
+        try:
+            for segment in block:
+                if stopped():
+                    return
+                self._claim.heartbeat()
+                rows.append(spool.read(segment))
+            merged, data = join(rows, spool=spool.identity, first=block[0].first, epoch=self._claim.epoch, merged=block)
+            spool.files.write(merged.name, data)
+        except SpoolError as error:
+            self._claim.check()  # a successor removes what its predecessor has not finished
+            # They can be read unmerged, or reading them raises the reason.
+            _LOG.warning("the messages %d to %d are not merged: %s", block[0].first, block[-1].end - 1, error)
+            return
+        self._claim.check()
+        with self._lock:
+            self._index.replace(block, merged)
+        for segment in block:
+            self._claim.heartbeat()
+            spool.files.remove(segment.name)
 
     def _write_settled(self) -> None:
         settled = self.settled

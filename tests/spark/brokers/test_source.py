@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompy.connection.connecting import connect
-from stompy.spark.spool.files import LocalFiles
+from stompy.spark.spool.files import Files, write_mark
 from stompy.spark.spool.spool import get_spool
-from stompy.spark.spool.state import write_mark
 from stompy.spark.spool.view import SpoolView
 from tests.spark.dataframes import table
 from tests.spark.receiver.helpers import column, eventually, fill, receiving
@@ -78,7 +77,7 @@ def take_and_purge(
     """Take all that the broker has, note body and flag of each by its number, and have it removed by the next."""
     with receiving(target.url, path, **given, locktimeout="20") as pool:
         eventually(lambda: pool.writer.next >= count and pool.quiet_for() > QUIET, within=ENOUGH)
-    spool = get_spool(LocalFiles(str(path / "spool")))
+    spool = get_spool(Files(str(path / "spool")))
     view = SpoolView(spool)
     for segment in view.index.segments:
         rows = spool.read(segment)

@@ -15,7 +15,7 @@ import pytest
 
 from stompy.errors import SpoolBusyError, SpoolFullError
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.state import write_mark
+from stompy.spark.spool.files import write_mark
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.spool.builders import ids_in, record, records, seal, settle, spool_files, spool_writer
 from tests.support.seed import chance
@@ -27,7 +27,7 @@ VICTIM = textwrap.dedent(
     """
     import os, signal, sys
     from stompy.spark.spool.claims import Claim
-    from stompy.spark.spool.files import LocalFiles
+    from stompy.spark.spool.files import Files
     from tests.spark.spool.builders import records, seal, spool_writer
 
     path, step = sys.argv[1:]
@@ -71,7 +71,7 @@ VICTIM = textwrap.dedent(
     elif step == "W4 after the fence":
         wrap(Claim, "check", after=lambda *_: die())
 
-    writer = spool_writer(LocalFiles(path))
+    writer = spool_writer(Files(path))
     os.write(1, b"begun\\n")
     while True:
         at = writer.next

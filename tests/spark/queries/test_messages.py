@@ -60,12 +60,11 @@ def test_every_byte_of_bodies_and_headers_comes_through(stomp: SparkSession, bro
 
 
 @needs_available_now
-@pytest.mark.parametrize("access", ["executor", "driver"])
 def test_headers_as_the_array_of_kafkas_source_go_through_a_stream_and_the_sink(
-    stomp: SparkSession, broker: Broker, tmp_path: Path, access: str
+    stomp: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     repeat_a_header(broker)
-    frame = stream(stomp, broker, tmp_path, headersAs="array", idleTimeout="1.5", spoolAccess=access)
+    frame = stream(stomp, broker, tmp_path, headersAs="array", idleTimeout="1.5")
     assert frame.schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
     run_once(frame, tmp_path)
     (row,) = stomp.read.parquet(str(tmp_path / "out")).collect()

@@ -12,7 +12,7 @@ from stompy.broker import Broker
 from stompy.connection.connecting import connect
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.source_options import spool_options
-from stompy.spark.spool.files import LocalFiles
+from stompy.spark.spool.files import Files
 from stompy.spark.spool.spool import Spool, get_spool, make_spool
 from tests.support.stacks import gave_up
 
@@ -41,7 +41,7 @@ def fill(url: str, numbers: Iterable[int], *, queue: str = QUEUE, **headers: obj
 
 
 def spool_in(path: Path, origin: str = QUEUE) -> Spool:
-    return make_spool(LocalFiles(str(path / "spool")), origin)
+    return make_spool(Files(str(path / "spool")), origin)
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def column(path: Path, name: str) -> list[Any]:
     """Return a column of all that is readable in a spool, in order."""
     from stompy.spark.spool.view import SpoolView
 
-    spool = get_spool(LocalFiles(str(path / "spool")))
+    spool = get_spool(Files(str(path / "spool")))
     found: list[Any] = []
     for segment in SpoolView(spool).index.segments:
         found += spool.read(segment).column(name).to_pylist()

@@ -25,12 +25,13 @@ from stompy.errors import (
     SpoolFullError,
 )
 from stompy.link.receipts import Receipt
+from stompy.spark.receiver import receiver
 from stompy.spark.receiver.pool import ReceiverPool
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.record import Record
-from stompy.spark.spool.redelivery import Identity, StoredRange
-from stompy.spark.spool.state import write_mark
+from stompy.spark.spool.files import write_mark
+from stompy.spark.spool.record import Identity, Record
+from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.receiver.helpers import QUEUE, SOON, bodies, column, eventually, fill, receiving, spool_in
 from tests.spark.spool.builders import spool_writer
@@ -268,9 +269,10 @@ def test_what_comes_again_is_known_by_the_dedup_header_and_acknowledged(
 def test_where_ids_name_deliveries_what_comes_again_is_flagged_and_bounded(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(receiver, "are_stable", lambda _: False)
     lose_the_first_acks(monkeypatch, broker, 1)
     fill(broker.url, range(1000))
-    with receiving(broker, tmp_path, messageids="unstable", prefetch="100") as pool:
+    with receiving(broker, tmp_path, prefetch="100") as pool:
         eventually(lambda: broker.depth(QUEUE) == 0)
         eventually(lambda: pool.writer.settled >= 1000)
     found = bodies(tmp_path)

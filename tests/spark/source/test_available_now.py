@@ -10,8 +10,8 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.spark.source.engine import BatchLimits
-from stompy.spark.spool.record import Record
-from stompy.spark.spool.redelivery import Identity, StoredRange
+from stompy.spark.spool.record import Identity, Record
+from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.testing.proxy import FaultProxy
 from tests.spark.receiver.helpers import QUEUE, SOON, eventually, fill, receiving

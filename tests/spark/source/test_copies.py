@@ -14,7 +14,7 @@ import pytest
 from stompy.broker import Broker
 from stompy.errors import SpoolDataLossError, SpoolError, SpoolMismatchError
 from stompy.spark.source.engine import BatchLimits, StreamEngine
-from stompy.spark.spool import compaction
+from stompy.spark.spool import writer
 from tests.spark.receiver.helpers import QUEUE, column, eventually, fill, receiving
 from tests.spark.source.test_engine import ALL, at, bodies, engine_on, segments, spooled
 from tests.spark.source.test_engine import broker as broker  # the fixture serves here too
@@ -141,7 +141,7 @@ def test_with_an_older_copy_a_query_is_refused_or_loses_nothing(
 def test_an_offset_is_known_after_its_segment_was_merged(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "_MERGE_DELAY", 0.0)
+    monkeypatch.setattr(writer, "_MERGE_DELAY", 0.0)
     query = Query()
     with engine_on(broker, tmp_path, segmentmaxmessages="20") as engine:
         fill(broker.url, range(1001))

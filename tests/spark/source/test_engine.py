@@ -19,11 +19,10 @@ from stompy.broker import Broker
 from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolDataLossError, SpoolFencedError, SpoolMismatchError
 from stompy.spark.source.engine import BatchLimits, Offset, StreamEngine
 from stompy.spark.source.reading import read_pieces
-from stompy.spark.source_options import stream_options
-from stompy.spark.spool.files import LocalFiles
+from stompy.spark.source_options import ColumnOptions, stream_options
+from stompy.spark.spool.files import Files, dump
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import get_spool, open_files
-from stompy.spark.spool.state import dump
 from stompy.spark.spool.view import SpoolView
 from tests.spark.receiver.helpers import QUEUE, eventually, fill, receiving, spool_in
 from tests.spark.source.forking_queries import QUERIES
@@ -69,7 +68,7 @@ def segments(path: Path) -> list[Path]:
 def bodies(engine: StreamEngine, parts: list[list[Piece]]) -> list[int]:
     found: list[int] = []
     for part in parts:
-        for batch in read_pieces(engine.url, engine.identity, part, columns=None):
+        for batch in read_pieces(engine.url, engine.identity, part, columns=ColumnOptions()):
             found += [int(body) for body in batch.column("body").to_pylist()]
     return found
 
@@ -341,31 +340,17 @@ def test_with_no_receivers_it_reads_what_another_process_fills(broker: Broker, t
         engine.commit(end)
 
 
-def test_rows_that_the_driver_sends_are_in_small_parts(broker: Broker, tmp_path: Path) -> None:
-    from stompy.connection.connecting import connect
-
-    with connect(broker.url) as connection:
-        for _ in range(12):
-            connection.send(QUEUE, bytes(1 << 20), confirm=True)
-    with engine_on(broker, tmp_path, spoolaccess="driver", numpartitions="1") as engine:
-        start = engine.initial()
-        spooled(engine, 12)
-        parts = engine.plan(start, engine.latest(start, ALL))
-        assert len(parts) >= 3
-        assert max(sum(piece.size for piece in part) for part in parts) < 8 << 20
-
-
 def test_a_query_whose_claim_could_not_be_written_leaves_the_spool_to_the_next(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = LocalFiles.write
+    written = Files.write
 
-    def full(files: LocalFiles, name: str, data: bytes) -> None:
+    def full(files: Files, name: str, data: bytes) -> None:
         if name.startswith("reader/") and b'"start"' in data:  # the second of two writes: it begins
             raise OSError(errno.ENOSPC, "No space left on device")
         written(files, name, data)
 
-    monkeypatch.setattr(LocalFiles, "write", full)
+    monkeypatch.setattr(Files, "write", full)
     with engine_on(broker, tmp_path, receivers="0") as refused:
         with pytest.raises(OSError, match="No space left"):
             refused.initial()

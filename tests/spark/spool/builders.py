@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.files import Files, LocalFiles
-from stompy.spark.spool.identity import Identifier
-from stompy.spark.spool.record import Record
+from stompy.spark.spool.files import Files
+from stompy.spark.spool.record import Identifier, Record
 from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.spool import get_spool, make_spool
 from stompy.spark.spool.view import SpoolView
@@ -39,8 +38,8 @@ def records(numbers: Iterable[int]) -> list[Record]:
     return [record(number) for number in numbers]
 
 
-def spool_files(path: Path) -> LocalFiles:
-    files = LocalFiles(str(path))
+def spool_files(path: Path) -> Files:
+    files = Files(str(path))
     make_spool(files, "/queue/a")
     return files
 

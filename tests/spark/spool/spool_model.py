@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from stompy.spark.spool.index import sound
-from stompy.spark.spool.names import Segment
-from stompy.spark.spool.redelivery import Identity, Redelivery, StoredRange
+from stompy.spark.spool.index import Segment, sound
+from stompy.spark.spool.record import Identity
+from stompy.spark.spool.redelivery import Redelivery, StoredRange
 
 Memory = tuple[
     frozenset[Identity], int, tuple[tuple[int, int], ...], tuple[tuple[int, StoredRange], ...], tuple[StoredRange, ...]

@@ -10,19 +10,19 @@ import pytest
 from stompy.errors import SpoolBusyError, SpoolFencedError
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ActiveClaim, Claim, ClaimTimeouts, active_claim
-from stompy.spark.spool.files import LocalFiles
+from stompy.spark.spool.files import Files
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> LocalFiles:
-    return LocalFiles(str(tmp_path))
+def files(tmp_path: Path) -> Files:
+    return Files(str(tmp_path))
 
 
-def claim(files: LocalFiles, *, wait: float = 0.0, frozen: float = 60.0) -> Claim:
+def claim(files: Files, *, wait: float = 0.0, frozen: float = 60.0) -> Claim:
     return Claim(files, patience=ClaimTimeouts(wait=wait, frozen=frozen), closing=threading.Event())
 
 
-def test_numbers_grow(files: LocalFiles) -> None:
+def test_numbers_grow(files: Files) -> None:
     first = claim(files)
     first.begin(0)
     first.release()
@@ -31,7 +31,7 @@ def test_numbers_grow(files: LocalFiles) -> None:
     second.release()
 
 
-def test_a_second_receiver_is_refused_while_the_first_is_alive(files: LocalFiles) -> None:
+def test_a_second_receiver_is_refused_while_the_first_is_alive(files: Files) -> None:
     first = claim(files)
     with pytest.raises(SpoolBusyError, match=rf": another query or receiver fills it \(process {os.getpid()} on "):
         claim(files)
@@ -39,7 +39,7 @@ def test_a_second_receiver_is_refused_while_the_first_is_alive(files: LocalFiles
     first.release()
 
 
-def test_one_that_waits_gets_the_spool_when_it_is_free(files: LocalFiles) -> None:
+def test_one_that_waits_gets_the_spool_when_it_is_free(files: Files) -> None:
     first = claim(files)
     threading.Timer(0.2, first.release).start()
     second = claim(files, wait=20.0)
@@ -47,7 +47,7 @@ def test_one_that_waits_gets_the_spool_when_it_is_free(files: LocalFiles) -> Non
     second.release()
 
 
-def test_closing_ends_the_wait(files: LocalFiles) -> None:
+def test_closing_ends_the_wait(files: Files) -> None:
     first = claim(files)
     closing = threading.Event()
     closing.set()
@@ -56,7 +56,7 @@ def test_closing_ends_the_wait(files: LocalFiles) -> None:
     first.release()
 
 
-def test_a_frozen_owner_is_taken_over_from_and_fenced(files: LocalFiles) -> None:
+def test_a_frozen_owner_is_taken_over_from_and_fenced(files: Files) -> None:
     frozen = claim(files)
     frozen.begin(0)
     successor = claim(files, wait=60.0, frozen=0.2)
@@ -71,7 +71,7 @@ def test_a_frozen_owner_is_taken_over_from_and_fenced(files: LocalFiles) -> None
 
 
 def test_an_owner_that_shows_signs_of_life_is_not_taken_over_from(
-    files: LocalFiles, monkeypatch: pytest.MonkeyPatch
+    files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "HEARTBEAT_INTERVAL", 0.0)
     first = claim(files)
@@ -93,9 +93,7 @@ def test_an_owner_that_shows_signs_of_life_is_not_taken_over_from(
     first.release()
 
 
-def test_who_took_over_without_the_lock_takes_it_when_it_is_free(
-    files: LocalFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_took_over_without_the_lock_takes_it_when_it_is_free(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "HEARTBEAT_INTERVAL", 0.0)
     frozen = claim(files)
     successor = claim(files, wait=60.0, frozen=0.1)
@@ -106,7 +104,7 @@ def test_who_took_over_without_the_lock_takes_it_when_it_is_free(
     successor.release()
 
 
-def test_a_claim_that_is_gone_is_no_claim(files: LocalFiles) -> None:
+def test_a_claim_that_is_gone_is_no_claim(files: Files) -> None:
     first = claim(files)
     for entry in files.list("epoch"):
         files.remove(f"epoch/{entry.name}")
@@ -115,7 +113,7 @@ def test_a_claim_that_is_gone_is_no_claim(files: LocalFiles) -> None:
     first.release()
 
 
-def test_what_has_begun_is_known(files: LocalFiles) -> None:
+def test_what_has_begun_is_known(files: Files) -> None:
     assert active_claim(files) == ActiveClaim(0, 0)
     first = claim(files)
     assert active_claim(files) is None
@@ -131,8 +129,8 @@ def test_what_has_begun_is_known(files: LocalFiles) -> None:
     second.release()
 
 
-def test_of_two_that_claim_at_once_one_is_the_newer(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalFiles, "lock", lambda self, name: _Free())
+def test_of_two_that_claim_at_once_one_is_the_newer(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Files, "lock", lambda self, name: _Free())
     barrier = threading.Barrier(4)
     made: list[Claim] = []
 
@@ -159,7 +157,7 @@ class _Free:
         pass
 
 
-def test_one_that_is_withdrawn_fences_nobody(files: LocalFiles) -> None:
+def test_one_that_is_withdrawn_fences_nobody(files: Files) -> None:
     first = claim(files)
     first.begin(7)
     second = claim(files, wait=60.0, frozen=0.1)
@@ -170,7 +168,7 @@ def test_one_that_is_withdrawn_fences_nobody(files: LocalFiles) -> None:
     first.release()
 
 
-def test_one_that_waits_without_a_limit_says_so(files: LocalFiles, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_waits_without_a_limit_says_so(files: Files, caplog: pytest.LogCaptureFixture) -> None:
     first = claim(files)
     threading.Timer(0.2, first.release).start()
     claim(files, wait=math.inf).release()

@@ -13,16 +13,15 @@ from stompy.errors import SpoolFencedError
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import ColumnOptions
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.files import Entry, LocalFiles
+from stompy.spark.spool.files import Entry, Files, write_mark
 from stompy.spark.spool.spool import get_spool
-from stompy.spark.spool.state import write_mark
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.spool.builders import ids_in, records, seal, segment_names, settle, spool_files, spool_writer
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> LocalFiles:
+def files(tmp_path: Path) -> Files:
     return spool_files(tmp_path / "spool")
 
 
@@ -30,7 +29,7 @@ class Crash(BaseException):
     """The process is gone."""
 
 
-class Crashing(LocalFiles):
+class Crashing(Files):
     """Crashes before the file operation that has a number."""
 
     left = 10**9
@@ -56,7 +55,7 @@ class Crashing(LocalFiles):
 ALL = [f"id-{number}" for number in range(1000)]
 
 
-def of_small_ones(files: LocalFiles) -> LocalFiles:
+def of_small_ones(files: Files) -> Files:
     writer = spool_writer(files)
     for first in range(0, 1000, 50):
         settle(writer, records(range(first, first + 50)))
@@ -64,7 +63,7 @@ def of_small_ones(files: LocalFiles) -> LocalFiles:
     return files
 
 
-def test_small_segments_are_merged_and_their_rows_stay(files: LocalFiles) -> None:
+def test_small_segments_are_merged_and_their_rows_stay(files: Files) -> None:
     writer = spool_writer(of_small_ones(files))
     writer.compact()
     assert [name[:32] for name in segment_names(files)] == ["seg-00000000000000000000-0001000"]
@@ -77,7 +76,7 @@ def test_small_segments_are_merged_and_their_rows_stay(files: LocalFiles) -> Non
 
 
 def test_what_has_just_come_is_not_merged_nor_what_may_come_again(
-    files: LocalFiles, monkeypatch: pytest.MonkeyPatch
+    files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = spool_writer(files)
     for first in range(0, 950, 50):
@@ -86,7 +85,7 @@ def test_what_has_just_come_is_not_merged_nor_what_may_come_again(
     for _ in range(3):
         writer.maintain()
         writer.compact()
-    monkeypatch.setattr("stompy.spark.spool.compaction._MERGE_DELAY", 0.0)
+    monkeypatch.setattr("stompy.spark.spool.writer._MERGE_DELAY", 0.0)
     for _ in range(3):
         writer.compact()
     assert len(segment_names(files)) == 20
@@ -103,7 +102,7 @@ def test_a_crash_at_any_step_of_a_merge_leaves_every_message_once(tmp_path: Path
     template = of_small_ones(spool_files(tmp_path / "template"))
     left, crashed = 0, True
     while crashed:
-        files = LocalFiles(str(shutil.copytree(template.url, tmp_path / str(left))))
+        files = Files(str(shutil.copytree(template.url, tmp_path / str(left))))
         crashing = Crashing(files.url)
         writer = spool_writer(crashing)
         crashing.left, crashed = left, False
@@ -127,8 +126,8 @@ def test_a_crash_at_any_step_of_a_merge_leaves_every_message_once(tmp_path: Path
     assert left > 40, "each file was read and removed"
 
 
-def test_who_is_fenced_while_it_merges_does_no_harm(files: LocalFiles) -> None:
-    class Slow(LocalFiles):
+def test_who_is_fenced_while_it_merges_does_no_harm(files: Files) -> None:
+    class Slow(Files):
         frozen = True
 
         def write(self, name: str, data: bytes) -> None:
@@ -152,9 +151,9 @@ def test_who_is_fenced_while_it_merges_does_no_harm(files: LocalFiles) -> None:
 
 @pytest.mark.parametrize("who", ["reader", "successor"])
 def test_a_listing_that_is_overtaken_by_a_merge_misses_nothing(
-    files: LocalFiles, monkeypatch: pytest.MonkeyPatch, who: str
+    files: Files, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
-    class Torn(LocalFiles):
+    class Torn(Files):
         """Its first listing shows neither what was removed meanwhile nor what came instead."""
 
         merging: SpoolWriter
@@ -184,7 +183,7 @@ def test_a_listing_that_is_overtaken_by_a_merge_misses_nothing(
     torn.merging.close()
 
 
-def test_what_was_planned_before_a_merge_is_read_after_it(files: LocalFiles) -> None:
+def test_what_was_planned_before_a_merge_is_read_after_it(files: Files) -> None:
     writer = spool_writer(of_small_ones(files))
     spool = get_spool(files)
     pieces = SpoolView(spool).index.pieces(120, 260)
@@ -194,7 +193,7 @@ def test_what_was_planned_before_a_merge_is_read_after_it(files: LocalFiles) -> 
     writer.close()
 
 
-def test_what_cannot_be_read_is_not_merged(files: LocalFiles) -> None:
+def test_what_cannot_be_read_is_not_merged(files: Files) -> None:
     os.truncate(files.path(segment_names(of_small_ones(files))[7]), 100)
     writer = spool_writer(files)
     writer.compact()
@@ -203,7 +202,7 @@ def test_what_cannot_be_read_is_not_merged(files: LocalFiles) -> None:
     writer.close()
 
 
-def test_a_merge_ends_when_there_is_no_time_for_it(files: LocalFiles) -> None:
+def test_a_merge_ends_when_there_is_no_time_for_it(files: Files) -> None:
     writer = spool_writer(of_small_ones(files))
     writer.compact(lambda: True)
     assert len(segment_names(files)) == 20

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompy.errors import SpoolDataLossError
-from stompy.spark.spool.index import SegmentIndex, sound
-from stompy.spark.spool.names import Segment
+from stompy.spark.spool.index import Segment, SegmentIndex, sound
 
 
 def segment(first: int, count: int, *, epoch: int = 1, size: int = 0) -> Segment:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.spark.spool.names import ClaimName, Segment, claim_of, segment_of
+from stompy.spark.spool.claims import ClaimName, claim_of
+from stompy.spark.spool.index import Segment, segment_of
 
 
 def test_the_name_of_a_segment_says_what_is_in_it() -> None:

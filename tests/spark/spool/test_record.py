@@ -1,27 +1,21 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.frames.frame import Headers
+from stompy.frames.frame import Frame, Headers
 from stompy.spark.spool.record import fingerprint, record_of, storable
 
 
-@dataclass
-class Message:
-    headers: Headers
-    body: bytes = b""
-
-
 def recorded(*pairs: tuple[str, str], body: bytes = b"") -> object:
-    return record_of(Message(Headers(pairs), body), broker="b", received_at=5)
+    return record_of(Frame("MESSAGE", Headers(pairs), body), broker="b", received_at=5)
 
 
 def test_of_a_repeated_header_the_first_one_counts_and_the_others_are_kept() -> None:
-    record = record_of(Message(Headers([("a", "1"), ("a", "2"), ("b", "3"), ("a", "1")])), broker="b", received_at=5)
+    record = record_of(
+        Frame("MESSAGE", Headers([("a", "1"), ("a", "2"), ("b", "3"), ("a", "1")])), broker="b", received_at=5
+    )
     assert record.headers == (("a", "1"), ("b", "3"))
     assert record.repeated_headers == (("a", "2"), ("a", "1"))
 
@@ -38,7 +32,7 @@ def test_of_a_repeated_header_the_first_one_counts_and_the_others_are_kept() -> 
     ],
 )
 def test_the_brokers_timestamp_is_milliseconds_or_none(value: str, moment: int | None) -> None:
-    record = record_of(Message(Headers([("timestamp", value)])), broker="b", received_at=5)
+    record = record_of(Frame("MESSAGE", Headers([("timestamp", value)])), broker="b", received_at=5)
     assert record.broker_timestamp == moment
 
 
@@ -56,7 +50,7 @@ def test_every_text_can_be_stored(text: str) -> None:
 def test_redelivered_is_what_the_header_says_and_makes_a_possible_duplicate(
     headers: list[tuple[str, str]], is_so: bool
 ) -> None:
-    record = record_of(Message(Headers(headers)), broker="b", received_at=5)
+    record = record_of(Frame("MESSAGE", Headers(headers)), broker="b", received_at=5)
     assert (record.redelivered, record.possible_duplicate) == (is_so, is_so)
 
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from stompy.spark.spool.redelivery import Identity, Redelivery, StoredRange
+from stompy.spark.spool.record import Identity
+from stompy.spark.spool.redelivery import Redelivery, StoredRange
 from tests.spark.spool.spool_model import Model
 
 A, B = ("a", ""), ("b", "")

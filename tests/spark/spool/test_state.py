@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from stompy.errors import SpoolDamagedError
-from stompy.spark.spool.files import LocalFiles
-from stompy.spark.spool.state import COUNTS, Counts, dump, load, read_counts, read_mark, write_counts, write_mark
+from stompy.spark.spool.files import COUNTS, Counts, Files, dump, load, read_counts, read_mark, write_counts, write_mark
 
 
 def test_a_document_comes_back() -> None:
@@ -32,7 +31,7 @@ def test_every_changed_byte_is_noticed() -> None:
 
 
 def test_marks(tmp_path: Path) -> None:
-    files = LocalFiles(str(tmp_path))
+    files = Files(str(tmp_path))
     assert read_mark(files, "low") is None
     write_mark(files, "low", 7)
     assert read_mark(files, "low") == 7
@@ -42,7 +41,7 @@ def test_marks(tmp_path: Path) -> None:
 
 
 def test_counts_come_back_and_where_they_are_damaged_there_are_none(tmp_path: Path) -> None:
-    files = LocalFiles(str(tmp_path))
+    files = Files(str(tmp_path))
     assert read_counts(files) == []
     write_counts(files, [Counts(messages=3, dropped=1), Counts(flagged=2, last=5.0)])
     assert read_counts(files) == [Counts(messages=3, dropped=1), Counts(flagged=2, last=5.0)]

@@ -5,25 +5,25 @@ from pathlib import Path
 import pytest
 
 from stompy.errors import SpoolDamagedError
-from stompy.spark.spool import suspects
-from stompy.spark.spool.files import LocalFiles
-from stompy.spark.spool.suspects import Suspects
+from stompy.spark.spool import redelivery
+from stompy.spark.spool.files import Files
+from stompy.spark.spool.redelivery import Suspects
 
 A, B = ("a", "1"), ("b", "2")
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> LocalFiles:
-    return LocalFiles(str(tmp_path))
+def files(tmp_path: Path) -> Files:
+    return Files(str(tmp_path))
 
 
-def test_they_outlive_the_process(files: LocalFiles) -> None:
+def test_they_outlive_the_process(files: Files) -> None:
     Suspects(files).save([A, B])
     Suspects(files).save([])
     assert Suspects(files).ids() == {A, B}
 
 
-def test_those_that_cannot_come_again_are_forgotten_and_their_file_with_the_last(files: LocalFiles) -> None:
+def test_those_that_cannot_come_again_are_forgotten_and_their_file_with_the_last(files: Files) -> None:
     known = Suspects(files)
     known.save([A, B])
     known.forget([A])
@@ -33,14 +33,14 @@ def test_those_that_cannot_come_again_are_forgotten_and_their_file_with_the_last
     assert files.list("suspects") == []
 
 
-def test_they_end_after_a_day(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_end_after_a_day(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     Suspects(files).save([A])
-    monkeypatch.setattr(suspects, "KEPT_FOR", -1.0)
+    monkeypatch.setattr(redelivery, "KEPT_FOR", -1.0)
     assert Suspects(files).ids() == set()
     assert files.list("suspects") == []
 
 
-def test_a_damaged_file_of_them_is_named(files: LocalFiles) -> None:
+def test_a_damaged_file_of_them_is_named(files: Files) -> None:
     Suspects(files).save([A])
     (entry,) = files.list("suspects")
     files.write(f"suspects/{entry.name}", b"{}")

@@ -13,23 +13,22 @@ from hypothesis import strategies as st
 from stompy.errors import SpoolDataLossError, SpoolFencedError
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.files import Entry, LocalFiles
+from stompy.spark.spool.files import Entry, Files, dump, read_mark
 from stompy.spark.spool.spool import get_spool
-from stompy.spark.spool.state import dump, read_mark
 from stompy.spark.spool.view import SpoolView
 from tests.spark.spool.builders import records, seal, settle, spool_files, spool_writer
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> LocalFiles:
+def files(tmp_path: Path) -> Files:
     return spool_files(tmp_path / "spool")
 
 
-def viewed(files: LocalFiles, *, fail_on_loss: bool = True) -> SpoolView:
+def viewed(files: Files, *, fail_on_loss: bool = True) -> SpoolView:
     return SpoolView(get_spool(files), fail_on_loss=fail_on_loss)
 
 
-def test_it_sees_what_another_writes(files: LocalFiles) -> None:
+def test_it_sees_what_another_writes(files: Files) -> None:
     view = viewed(files)
     assert view.next == 0
     writer = spool_writer(files)
@@ -40,7 +39,7 @@ def test_it_sees_what_another_writes(files: LocalFiles) -> None:
     writer.close()
 
 
-def test_nothing_new_is_shown_while_an_owner_is_about_to_begin(files: LocalFiles) -> None:
+def test_nothing_new_is_shown_while_an_owner_is_about_to_begin(files: Files) -> None:
     writer = spool_writer(files)
     seal(writer, records(range(10)))
     view = viewed(files)
@@ -52,7 +51,7 @@ def test_nothing_new_is_shown_while_an_owner_is_about_to_begin(files: LocalFiles
     writer.close()
 
 
-def test_what_a_fenced_process_wrote_is_never_shown(files: LocalFiles) -> None:
+def test_what_a_fenced_process_wrote_is_never_shown(files: Files) -> None:
     zombie = spool_writer(files)
     seal(zombie, records(range(10)))
     view = viewed(files)
@@ -68,7 +67,7 @@ def test_what_a_fenced_process_wrote_is_never_shown(files: LocalFiles) -> None:
     successor.close()
 
 
-def test_what_was_processed_is_noted_and_the_writer_removes_it(files: LocalFiles) -> None:
+def test_what_was_processed_is_noted_and_the_writer_removes_it(files: Files) -> None:
     writer = spool_writer(files)
     settle(writer, records(range(10)))
     settle(writer, records(range(10, 20)))
@@ -81,7 +80,7 @@ def test_what_was_processed_is_noted_and_the_writer_removes_it(files: LocalFiles
     writer.close()
 
 
-def test_retention_keeps_what_is_young(files: LocalFiles) -> None:
+def test_retention_keeps_what_is_young(files: Files) -> None:
     writer = spool_writer(files)
     settle(writer, records(range(10)))
     view = viewed(files)
@@ -92,7 +91,7 @@ def test_retention_keeps_what_is_young(files: LocalFiles) -> None:
     writer.close()
 
 
-def test_a_segment_that_vanishes_is_an_error_or_given_up(files: LocalFiles) -> None:
+def test_a_segment_that_vanishes_is_an_error_or_given_up(files: Files) -> None:
     writer = spool_writer(files)
     seal(writer, records(range(10)))
     strict, lenient = viewed(files), viewed(files, fail_on_loss=False)
@@ -105,14 +104,14 @@ def test_a_segment_that_vanishes_is_an_error_or_given_up(files: LocalFiles) -> N
     writer.close()
 
 
-def test_the_writer_learns_how_far_spark_was_told(files: LocalFiles) -> None:
+def test_the_writer_learns_how_far_spark_was_told(files: Files) -> None:
     view = viewed(files)
     view.note_planned(10)
     view.note_planned(5)
     assert (read_mark(files, "planned"), view.planned) == (10, 10)
 
 
-def test_a_process_that_lives_is_not_silent(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_lives_is_not_silent(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "HEARTBEAT_INTERVAL", 0.0)
     writer = spool_writer(files)
     view = viewed(files)
@@ -128,7 +127,7 @@ def test_a_process_that_lives_is_not_silent(files: LocalFiles, monkeypatch: pyte
 def test_what_is_shown_is_durable_though_its_writer_may_not_have_come_so_far(tmp_path: Path) -> None:
     synced: list[str] = []
 
-    class Watched(LocalFiles):
+    class Watched(Files):
         def sync(self, folder: str) -> None:
             synced.append(folder)
             super().sync(folder)
@@ -143,7 +142,7 @@ def test_what_is_shown_is_durable_though_its_writer_may_not_have_come_so_far(tmp
     writer.close()
 
 
-class Looked(LocalFiles):
+class Looked(Files):
     """Notes how many entries of a folder each listing has looked at."""
 
     def __init__(self, root: str) -> None:

@@ -16,15 +16,14 @@ from stompy.errors import (
     SpoolMismatchError,
 )
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.files import LocalFiles
-from stompy.spark.spool.identity import Identifier
+from stompy.spark.spool.files import Files, read_counts, write_mark
+from stompy.spark.spool.record import Identifier
 from stompy.spark.spool.redelivery import StoredRange
-from stompy.spark.spool.state import read_counts, write_mark
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.spool.builders import ids_in, record, records, seal, segment_names, settle, spool_files, spool_writer
 
 
-class Overtaken(LocalFiles):
+class Overtaken(Files):
     """Has a successor take over while a segment is half written."""
 
     def write(self, name: str, data: bytes) -> None:
@@ -34,7 +33,7 @@ class Overtaken(LocalFiles):
         super().write(name, data)
 
 
-class Worn(LocalFiles):
+class Worn(Files):
     """Removes nothing any more."""
 
     def remove(self, name: str) -> None:
@@ -42,17 +41,17 @@ class Worn(LocalFiles):
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> LocalFiles:
+def files(tmp_path: Path) -> Files:
     return spool_files(tmp_path / "spool")
 
 
-def filled(files: LocalFiles, *counts: int) -> tuple[SpoolWriter, list[StoredRange]]:
+def filled(files: Files, *counts: int) -> tuple[SpoolWriter, list[StoredRange]]:
     """Return a writer that has written groups, and what waits for their ACKs."""
     writer = spool_writer(files)
     return writer, [seal(writer, records(range(writer.next, writer.next + count))) for count in counts]
 
 
-def settled(files: LocalFiles, *counts: int) -> SpoolWriter:
+def settled(files: Files, *counts: int) -> SpoolWriter:
     """Return a writer that has written groups whose ACKs are confirmed."""
     writer, deliveries = filled(files, *counts)
     for delivery in deliveries:
@@ -66,7 +65,7 @@ def again(writer: SpoolWriter, numbers: range, *, receiver: int = 0) -> int:
     return delivery.end - delivery.start
 
 
-def test_the_next_writer_goes_on_where_the_last_one_ended(files: LocalFiles) -> None:
+def test_the_next_writer_goes_on_where_the_last_one_ended(files: Files) -> None:
     filled(files, 10, 5)[0].close()
     writer, _ = filled(files, 3)
     assert (writer.next, writer.epoch) == (18, 2)
@@ -74,7 +73,7 @@ def test_the_next_writer_goes_on_where_the_last_one_ended(files: LocalFiles) -> 
     assert ids_in(files) == [f"id-{number}" for number in range(18)]
 
 
-def test_a_second_writer_is_refused_and_the_first_goes_on(files: LocalFiles) -> None:
+def test_a_second_writer_is_refused_and_the_first_goes_on(files: Files) -> None:
     writer, _ = filled(files, 10)
     with pytest.raises(SpoolBusyError):
         spool_writer(files)
@@ -90,7 +89,7 @@ def test_a_writer_whose_unfinished_file_a_successor_has_removed_learns_why(tmp_p
     zombie.close()
 
 
-def test_a_fenced_writer_may_not_acknowledge_and_its_segment_does_not_count(files: LocalFiles) -> None:
+def test_a_fenced_writer_may_not_acknowledge_and_its_segment_does_not_count(files: Files) -> None:
     zombie, _ = filled(files, 10)
     successor = spool_writer(files, patience=ClaimTimeouts(wait=60.0, frozen=0.1))
     with pytest.raises(SpoolFencedError):
@@ -106,7 +105,7 @@ def test_a_fenced_writer_may_not_acknowledge_and_its_segment_does_not_count(file
 
 
 def test_what_was_durable_and_not_confirmed_is_recognised_by_the_next_writer_also_when_it_was_removed(
-    files: LocalFiles,
+    files: Files,
 ) -> None:
     writer, (first, _) = filled(files, 10, 5)
     writer.confirm(first)
@@ -121,7 +120,7 @@ def test_what_was_durable_and_not_confirmed_is_recognised_by_the_next_writer_als
     last.close()
 
 
-def test_a_lost_link_leaves_what_was_not_confirmed_to_be_recognised_by_any_receiver(files: LocalFiles) -> None:
+def test_a_lost_link_leaves_what_was_not_confirmed_to_be_recognised_by_any_receiver(files: Files) -> None:
     writer, (first, _) = filled(files, 10, 5)
     writer.confirm(first)
     assert writer.settled == 10
@@ -135,7 +134,7 @@ def test_a_lost_link_leaves_what_was_not_confirmed_to_be_recognised_by_any_recei
     writer.close()
 
 
-def test_what_one_receiver_wrote_another_does_not_write_whatever_the_broker_has_confirmed(files: LocalFiles) -> None:
+def test_what_one_receiver_wrote_another_does_not_write_whatever_the_broker_has_confirmed(files: Files) -> None:
     writer = spool_writer(files)
     writer.begin(1)
     settle(writer, records(range(5)))
@@ -145,7 +144,7 @@ def test_what_one_receiver_wrote_another_does_not_write_whatever_the_broker_has_
     writer.close()
 
 
-def test_what_each_receiver_has_got_is_on_disk_for_people_to_read(files: LocalFiles) -> None:
+def test_what_each_receiver_has_got_is_on_disk_for_people_to_read(files: Files) -> None:
     writer = spool_writer(files)
     settle(writer, records(range(5)))
     writer.begin(1)
@@ -161,13 +160,13 @@ def test_what_each_receiver_has_got_is_on_disk_for_people_to_read(files: LocalFi
     assert read_counts(files) == []
 
 
-def test_a_message_that_comes_twice_in_a_group_is_written_once(files: LocalFiles) -> None:
+def test_a_message_that_comes_twice_in_a_group_is_written_once(files: Files) -> None:
     writer = spool_writer(files)
     assert seal(writer, [record(1), record(1), record(2)]).end == 2
     writer.close()
 
 
-def test_without_an_identity_everything_is_new(files: LocalFiles) -> None:
+def test_without_an_identity_everything_is_new(files: Files) -> None:
     writer = spool_writer(files)
     unstable = Identifier(stable=False)
     for _ in range(2):
@@ -176,12 +175,12 @@ def test_without_an_identity_everything_is_new(files: LocalFiles) -> None:
     writer.close()
 
 
-def test_after_a_write_that_failed_no_other_gets_its_number(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_write_that_failed_no_other_gets_its_number(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = settled(files, 3)
     with monkeypatch.context() as patched:
 
         def half(name: str, data: bytes) -> None:
-            LocalFiles.write(files, name, data)
+            Files.write(files, name, data)
             raise SpoolFullError("it was not there in time", path=name)
 
         patched.setattr(files, "write", half)
@@ -199,7 +198,7 @@ def test_after_a_write_that_failed_no_other_gets_its_number(files: LocalFiles, m
     assert ids_in(files) == [f"id-{number}" for number in range(5)]
 
 
-def test_what_was_processed_is_removed_once_its_ack_is_confirmed(files: LocalFiles) -> None:
+def test_what_was_processed_is_removed_once_its_ack_is_confirmed(files: Files) -> None:
     writer, deliveries = filled(files, 10, 10, 10)
     writer.confirm(deliveries[0])
     write_mark(files, "low", 20)
@@ -212,7 +211,7 @@ def test_what_was_processed_is_removed_once_its_ack_is_confirmed(files: LocalFil
     writer.close()
 
 
-def test_what_is_processed_in_part_is_kept(files: LocalFiles) -> None:
+def test_what_is_processed_in_part_is_kept(files: Files) -> None:
     writer = settled(files, 10, 10)
     write_mark(files, "low", 15)
     writer.close()
@@ -220,7 +219,7 @@ def test_what_is_processed_in_part_is_kept(files: LocalFiles) -> None:
     assert ids_in(files) == [f"id-{number}" for number in range(10, 20)]
 
 
-def test_a_crash_between_mark_and_removal_leaves_nothing_behind(files: LocalFiles) -> None:
+def test_a_crash_between_mark_and_removal_leaves_nothing_behind(files: Files) -> None:
     settled(files, 10, 10).close()
     write_mark(files, "low", 10)
     assert len(segment_names(files)) == 2
@@ -228,7 +227,7 @@ def test_a_crash_between_mark_and_removal_leaves_nothing_behind(files: LocalFile
     assert len(segment_names(files)) == 1
 
 
-def test_the_spool_is_full_until_something_was_processed_or_all_was_planned(files: LocalFiles) -> None:
+def test_the_spool_is_full_until_something_was_processed_or_all_was_planned(files: Files) -> None:
     writer = settled(files, 10)
     assert writer.is_full(10, None)
     assert writer.is_full(None, 100)
@@ -245,7 +244,7 @@ def test_the_spool_is_full_until_something_was_processed_or_all_was_planned(file
 
 
 @pytest.mark.parametrize("which", [1, 2])
-def test_a_segment_that_was_removed_is_an_error_that_names_the_messages(files: LocalFiles, which: int) -> None:
+def test_a_segment_that_was_removed_is_an_error_that_names_the_messages(files: Files, which: int) -> None:
     settled(files, 10, 10, 10).close()
     os.unlink(files.path(segment_names(files)[which]))
     with pytest.raises(SpoolDataLossError, match=f"the messages {which}0 to {which}9 "):
@@ -259,7 +258,7 @@ def test_a_segment_that_was_removed_is_an_error_that_names_the_messages(files: L
 
 @pytest.mark.parametrize(("name", "words"), [("low", "with the start of the spool is missing"), ("settled", "")])
 def test_a_mark_that_is_gone_is_an_error_only_where_nothing_can_stand_for_it(
-    files: LocalFiles, name: str, words: str
+    files: Files, name: str, words: str
 ) -> None:
     settled(files, 10).close()
     os.unlink(files.path(name))
@@ -273,7 +272,7 @@ def test_a_mark_that_is_gone_is_an_error_only_where_nothing_can_stand_for_it(
 
 
 @pytest.mark.parametrize("name", ["low", "settled"])
-def test_a_damaged_mark_is_an_error(files: LocalFiles, name: str) -> None:
+def test_a_damaged_mark_is_an_error(files: Files, name: str) -> None:
     settled(files, 10).close()
     Path(files.path(name)).write_bytes(b"")
     with pytest.raises(SpoolDamagedError, match=f"{name}: the file is empty"):
@@ -281,7 +280,7 @@ def test_a_damaged_mark_is_an_error(files: LocalFiles, name: str) -> None:
 
 
 @pytest.mark.hard_case("T13")
-def test_a_truncated_segment_whose_ids_are_needed_is_named_or_given_up(files: LocalFiles) -> None:
+def test_a_truncated_segment_whose_ids_are_needed_is_named_or_given_up(files: Files) -> None:
     filled(files, 10)[0].close()
     (name,) = segment_names(files)
     os.truncate(files.path(name), 100)
@@ -293,7 +292,7 @@ def test_a_truncated_segment_whose_ids_are_needed_is_named_or_given_up(files: Lo
     writer.close()
 
 
-def test_a_segment_of_another_spool_is_refused(files: LocalFiles, tmp_path: Path) -> None:
+def test_a_segment_of_another_spool_is_refused(files: Files, tmp_path: Path) -> None:
     filled(files, 10)[0].close()
     other = spool_files(tmp_path / "other")
     filled(other, 10)[0].close()
@@ -304,14 +303,14 @@ def test_a_segment_of_another_spool_is_refused(files: LocalFiles, tmp_path: Path
         spool_writer(files)
 
 
-def test_a_torn_file_is_swept(files: LocalFiles) -> None:
+def test_a_torn_file_is_swept(files: Files) -> None:
     filled(files, 10)[0].close()
     Path(files.path(".tmp-seg-00000000000000000010-x")).write_bytes(b"torn")
     spool_writer(files).close()
     assert [one for one in os.listdir(files.path("")) if one.startswith(".tmp")] == []
 
 
-def test_one_that_cannot_open_the_spool_leaves_its_predecessors_claim_in_force(files: LocalFiles) -> None:
+def test_one_that_cannot_open_the_spool_leaves_its_predecessors_claim_in_force(files: Files) -> None:
     settled(files, 10, 10, 10).close()
     os.unlink(files.path(segment_names(files)[1]))
     with pytest.raises(SpoolDataLossError):
@@ -319,7 +318,7 @@ def test_one_that_cannot_open_the_spool_leaves_its_predecessors_claim_in_force(f
     assert ids_in(files) == [f"id-{number}" for number in (*range(10), *range(20, 30))]
 
 
-def test_a_claim_that_cannot_be_withdrawn_does_not_keep_the_lock(files: LocalFiles) -> None:
+def test_a_claim_that_cannot_be_withdrawn_does_not_keep_the_lock(files: Files) -> None:
     settled(files, 10, 10, 10).close()
     os.unlink(files.path(segment_names(files)[1]))
     with pytest.raises(SpoolError, match="no longer"):
@@ -329,7 +328,7 @@ def test_a_claim_that_cannot_be_withdrawn_does_not_keep_the_lock(files: LocalFil
 
 
 @pytest.mark.parametrize("claims_ago", [1, 2])
-def test_segments_that_are_newer_than_the_claims_are_no_orphans(files: LocalFiles, claims_ago: int) -> None:
+def test_segments_that_are_newer_than_the_claims_are_no_orphans(files: Files, claims_ago: int) -> None:
     """The claims were put back from a copy: what a later process had stored and acknowledged must not be removed."""
     settled(files, 10).close()
     (older,) = files.list("epoch")
