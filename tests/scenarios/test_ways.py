@@ -100,3 +100,21 @@ def test_the_ways_are_those_of_the_page(trace: Trace, monkeypatch: pytest.Monkey
 
         acking = trace.of(got[-1].ack)
         assert list(dict.fromkeys(acking)) == listed("From `ack` to the system")
+
+
+def test_the_life_of_a_connection_names_functions_that_are_there() -> None:
+    page = (TOP / "docs" / "topics" / "connection-life.md").read_text(encoding="utf-8")
+    files = [*(TOP / "stompy" / "connection").glob("*.py"), *(TOP / "stompy" / "link").glob("*.py")]
+    there = {
+        name for file in files for name in re.findall(r"(?:def|class|self\.) ?(\w+)", file.read_text(encoding="utf-8"))
+    }
+    named = re.findall(r"`(?:(\w+)\.)?(_?[a-z]\w*)`", page)
+    assert len(named) > 20
+    assert {word for pair in named for word in pair if word} - {
+        "stompy",
+        "send",
+        "recv",
+        "dial",
+        "drain",
+        "atexit",
+    } <= there
