@@ -68,10 +68,10 @@ def check_arguments(
     """Check the arguments of a call against the annotations of the function.
 
     Args:
-        function: has the annotations; what it has none for is not checked.
+        function: has the annotations; arguments without one are not checked.
         values: the arguments, such as `locals()` at the start of the function.
-        hidden: those of which the error shows the type only.
-        skip: those that are checked elsewhere.
+        hidden: arguments of which the error shows the type only.
+        skip: arguments that are checked elsewhere.
 
     Raises:
         ConfigurationError: an argument is of another type.

@@ -22,7 +22,7 @@
     │   │   └── SendTimeoutError (TimeoutError)           the broker stopped reading
     │   └── BrokerError (.frame .receipt_id)          the broker sent ERROR
     ├── ProtocolError
-    │   ├── LocalProtocolError               the call asks for something that STOMP does not allow
+    │   ├── LocalProtocolError               the call would break a rule of STOMP
     │   ├── RemoteProtocolError              the peer violated the protocol
     │   └── LimitExceededError (.limit_name .limit)   a configured limit was exceeded
     │       └── FrameTooLargeError                by a frame of the peer; also a RemoteProtocolError
@@ -84,7 +84,7 @@ class StompError(Exception):
     def safe_to_retry(self) -> bool:
         """Whether to make the same call again: it may succeed without any change, and can do nothing twice.
 
-        `False` if the broker may have received what the failed call sent, which a second call could duplicate.
+        `False` if the broker may have received the message of the failed call, which a second call could duplicate.
         """
         return self._passing and getattr(self, "outcome", "not-sent") == "not-sent"
 
@@ -134,7 +134,7 @@ class ConnectRefusedError(ConnectError, passing=False):
 
 
 class ClientIdInUseError(ConnectRefusedError, passing=True):
-    """The broker already has a session with this client id: another client's, or a lost one that it has not noticed."""
+    """The broker already has a session with this client id: another client's, or a lost session that it keeps."""
 
 
 class VersionMismatchError(ConnectError, passing=False):
@@ -233,7 +233,7 @@ class HeartbeatTimeoutError(ConnectionLostError, TimeoutError):
 
 
 class SendTimeoutError(ConnectionLostError, TimeoutError):
-    """The broker did not accept the bytes in time; the session ends, unless they waited for those of another thread."""
+    """The broker did not accept the bytes in time; the session ends, unless they waited for another thread's bytes."""
 
 
 class BrokerError(SessionError):
@@ -260,11 +260,11 @@ class ProtocolError(StompError):
 
 
 class LocalProtocolError(ProtocolError):
-    """The call asks for something that STOMP does not allow; nothing was sent."""
+    """The call would break a rule of STOMP; nothing was sent."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something that STOMP does not allow."""
+    """The peer broke a rule of STOMP."""
 
 
 class LimitExceededError(ProtocolError):
@@ -365,7 +365,7 @@ class OutboxError(StompError):
 
 
 class OutboxDamagedError(OutboxError):
-    """The file of an outbox, or one that belongs to it, is corrupt; the error message says what to do."""
+    """The file of an outbox, or a file beside it, is corrupt; the error message has the remedy."""
 
 
 class OutboxBusyError(OutboxError, passing=True):
@@ -389,7 +389,7 @@ class SpoolError(StompError):
 
 
 class SpoolDamagedError(SpoolError):
-    """A file of a spool is corrupt; the error message names it and says what to do."""
+    """A file of a spool is corrupt; the error message names the file and the remedy."""
 
 
 class SpoolMismatchError(SpoolError):
@@ -417,7 +417,7 @@ class PipelineError(StompError):
 
 
 class PublishError(StompError):
-    """Rows of the data pipeline could not be sent; the error message says what the broker did and what to do.
+    """Rows of the data pipeline could not be sent; the error message has the broker's answer and the remedy.
 
     Attributes:
         confirmed: the number of messages of this partition that the broker had confirmed before.

@@ -1,4 +1,4 @@
-"""What a forked child does with the objects of its parent: nothing.
+"""Forks: a child does nothing with the objects of its parent.
 
 A child gets a copy of every object and of every descriptor, but only of the thread that forked. What the copies do to a
 session, a listening socket or a file happens to the parent's. Therefore:
@@ -6,7 +6,7 @@ session, a listening socket or a file happens to the parent's. Therefore:
 - An object that has locks or descriptors calls `when_forked`; in a child, before anything else runs there, its copy
   then frees its locks and closes its descriptors, without `shutdown`, TLS alerts or removed files. So a child does not
   keep the parent's sessions, ports and file locks open either, when the parent ends.
-- An object that users hold has an `Owner`: in a child, what ends the object does nothing, and all else raises.
+- An object that users hold has an `Owner`: in a child, ending the object does nothing, and all else raises.
 - User code that runs on a thread of the package does so inside of `ChildEnds`: a child that was forked there must not
   go on with the loop of that thread.
 """
@@ -32,10 +32,10 @@ def forks() -> int:
 
 
 class Forkable(Protocol):
-    """An object that has something to release in a forked child."""
+    """An object whose copy in a forked child must be released."""
 
     def after_fork(self) -> None:
-        """Release the copy in a child, without touching what the parent uses; must not raise or wait.
+        """Release the copy in a child, without touching the parent's resources; must not raise or wait.
 
         The locks of the package are free by then.
         """
@@ -47,7 +47,7 @@ class Owner:
 
     Args:
         what: the object, for the error message.
-        advice: what to do in a child instead.
+        advice: the remedy in a child.
     """
 
     __slots__ = ("_advice", "_forks", "_what")
@@ -63,7 +63,7 @@ class Owner:
         return self._forks != _forks
 
     def error(self) -> ConcurrencyError:
-        """Return what `check` raises in a child."""
+        """Return the error that `check` raises in a child."""
         return ConcurrencyError(f"this {self._what} belongs to the parent process; {self._advice}")
 
     def check(self) -> None:

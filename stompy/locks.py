@@ -1,4 +1,4 @@
-"""Ranked locks: a thread may only acquire a lock of a higher rank than those it holds.
+"""Ranked locks: a thread may only acquire a lock of a higher rank than its other locks.
 
 | rank | lock | guards | held over I/O |
 |---|---|---|---|
@@ -128,7 +128,7 @@ class Condition(_RLock):
     def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
         """Wait until `predicate()` is true, or the timeout; return its last value.
 
-        What makes it true must notify afterwards: the limits of waits are no way of looking again.
+        Code that makes it true must notify afterwards: the limits of waits are no way of looking again.
         """
         deadline = Deadline(timeout)
         while not (result := predicate()) and not deadline.expired:
@@ -274,5 +274,5 @@ def make_lock(rank: Rank, name: str) -> Lock:
 
 
 def make_condition(name: str, rank: Rank | None = Rank.LEAF) -> Condition:
-    """Return a condition with a lock of `rank`; with `None`, one that is not part of the order."""
+    """Return a condition with a lock of `rank`; with `None`, a lock outside of the order."""
     return CheckedLock(rank, name) if checked else Condition()

@@ -49,7 +49,7 @@ class DaemonThread:
 
     Args:
         name: begins with `stompy-`.
-        job: what `run` calls; subclasses may override `run` instead.
+        job: the function that `run` calls; subclasses may override `run` instead.
     """
 
     def __init__(self, name: str, job: Callable[[], object] | None = None) -> None:

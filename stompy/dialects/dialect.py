@@ -1,4 +1,4 @@
-"""A dialect: how a broker handles what the specification leaves open, and which headers control it."""
+"""A dialect: a broker's answers to the open questions of the specification, and the headers that control them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HeaderPitfall:
     Attributes:
         command: the command of the frame.
         header: the name of the header.
-        why: what the broker does, and what to do instead.
+        why: the broker's behaviour, and the remedy.
         value: the only value that is a pitfall; `None` means every value.
     """
 
@@ -75,11 +75,11 @@ class Dialect:
             has confirmed every message.
         max_transaction_frames: the frames of one transaction that the broker takes.
         max_open_transactions: the open transactions of one session that the broker takes.
-        durable_delay: whether what it delivers with a delay does.
+        durable_delay: whether a delayed message does.
         keeps_message_id: whether a redelivered message has the message-id of before.
         marks_redelivered: whether every redelivered message says `redelivered:true`.
         invalid_destination: with what the `message` of its ERROR begins if no message can ever be sent to that
-            destination, whatever exists at the broker.
+            destination, existing or not.
     """
 
     name: str
@@ -139,7 +139,7 @@ class Dialect:
         return {name: identity for name in (DEDUPE_HEADER, own) if name is not None}
 
     def send_headers(self, options: Mapping[str, object], explicit: Container[str] = ()) -> dict[str, str]:
-        """Return the SEND headers for those of `options` that are `BROKER_OPTIONS`.
+        """Return the SEND headers of the `BROKER_OPTIONS` among `options`.
 
         Args:
             options: of a message.
@@ -264,7 +264,7 @@ class Dialect:
             requeue: whether the broker is to redeliver the message; `None` leaves it to the broker.
 
         Raises:
-            ConfigurationError: the broker would do something else.
+            ConfigurationError: the broker would behave differently.
         """
         if self.nack == "requeued":
             return {} if requeue is None else {"requeue": "true" if requeue else "false"}
@@ -316,7 +316,7 @@ class Dialect:
     # Explicit headers.
 
     def check_explicit_headers(self, command: str, headers: Mapping[str, str]) -> None:
-        """Check explicit headers for those that this broker does not treat as their names suggest.
+        """Refuse explicit headers that this broker does not treat as their names suggest.
 
         Raises:
             ConfigurationError: there is one.

@@ -14,7 +14,7 @@ _LONGEST = 1e9
 
 
 class SendOptions(TypedDict, total=False):
-    """The options of a message, keyword arguments of `Connection.send` and of whatever else sends one.
+    """The options of a message, keyword arguments of `Connection.send` and of every other call that sends one.
 
     `None` is the same as not given. A broker that does not support an option is an error before anything is sent.
     """
@@ -111,7 +111,7 @@ SUBSCRIBE_FEATURES: Mapping[str, str] = {
 
 
 def check_send_options(options: Mapping[str, object]) -> None:
-    """Check the names and values of options of a message, but not what is in `headers`.
+    """Check the names and values of options of a message, but not the contents of `headers`.
 
     Raises:
         ConfigurationError: there is no such option, or its value is of the wrong kind or out of range.

@@ -44,7 +44,7 @@ _RESERVED_HEADERS = frozenset(("accept-version", "heart-beat", "receipt"))
 
 
 class ClientProtocol:
-    """Check and encode the frames that the client sends, and check those that it receives.
+    """Check and encode the frames that the client sends, and check the frames that it receives.
 
     `connect` and `send` return the bytes to send. Received bytes go to `parser`, and the frames that it returns to
     `accept`; `receive` does both. Use it in one thread at a time; only `parser` may be used at the same time, by the
@@ -113,7 +113,7 @@ class ClientProtocol:
             host: the virtual host (STOMP 1.2, CONNECT or STOMP Frame).
             login: the login, if any.
             passcode: the passcode, if any.
-            headers: further headers; neither those above nor `accept-version`, `heart-beat` or `receipt`.
+            headers: further headers; none of the above, `accept-version`, `heart-beat` or `receipt`.
             command: `"CONNECT"`, or `"STOMP"` for a broker that knows this command.
 
         Raises:

@@ -20,7 +20,7 @@ _SHOWN = 60
 
 
 class Fault(enum.Enum):
-    """What is wrong with a frame, where brokers differ in how they treat it."""
+    """A violation that brokers treat differently."""
 
     UNKNOWN_COMMAND = enum.auto()
     COMMAND_NOT_ALLOWED = enum.auto()
@@ -69,7 +69,7 @@ class FaultyFrame(RemoteProtocolError):
 
 
 def fault_of(error: Exception) -> Fault | None:
-    """Return which rule was violated, if it is one of those that brokers treat differently."""
+    """Return which rule was violated, if brokers treat this violation differently."""
     return error.fault if isinstance(error, FaultyFrame) else None
 
 

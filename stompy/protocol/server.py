@@ -130,7 +130,7 @@ class ServerProtocol:
 
     @property
     def offer(self) -> HeartbeatOffer:
-        """What the `heart-beat` header of CONNECTED says."""
+        """The `heart-beat` header of CONNECTED."""
         return self._offer
 
     @property
