@@ -61,7 +61,7 @@ def _respond(folder: Path, head: bytes) -> bytes | None:
         return None
     try:
         path = (folder / unquote(target.partition("?")[0]).lstrip("/")).resolve()  # follows links, and `..`
-        path = path / "index.html" if path.is_dir() else path
+        path = (path / "index.html").resolve() if path.is_dir() else path
         body = path.read_bytes() if path.is_relative_to(folder) else None
     except (OSError, ValueError):
         body = None

@@ -22,6 +22,8 @@ def folder(tmp_path: Path) -> Path:
     (pages / "sub" / "a b.js").write_text("1")
     (pages / "picture").write_bytes(bytes(5_000_000))
     (pages / "link").symlink_to(tmp_path / "secret")
+    (pages / "linked").mkdir()
+    (pages / "linked" / "index.html").symlink_to(tmp_path / "secret")
     return pages
 
 
@@ -57,7 +59,17 @@ def test_files_are_served_beside_stomp(broker: Broker, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["/none", "/sub", "/link", "/../secret", "/%2e%2e/secret", "/sub/..%2f..%2fsecret", "//etc/passwd", "/%00"],
+    [
+        "/none",
+        "/sub",
+        "/link",
+        "/linked",
+        "/../secret",
+        "/%2e%2e/secret",
+        "/sub/..%2f..%2fsecret",
+        "//etc/passwd",
+        "/%00",
+    ],
 )
 def test_nothing_else_is(broker: Broker, target: str) -> None:
     status, kind, body = got(broker, target)
