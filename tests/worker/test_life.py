@@ -316,6 +316,7 @@ def test_it_writes_the_stacks_of_all_threads_when_asked(
     while not lines or b"in until_released" not in lines[-1]:
         lines.append(line_of(process))
     assert any(b"File" in line and b"in run" in line for line in lines)
+    assert all(line.startswith(b"  File") for line in lines if b'File "' in line), "one process writes after the other"
     (tmp_path / "release").touch()
     process.terminate()
     assert process.wait(WITHIN) == 0
