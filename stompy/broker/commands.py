@@ -26,8 +26,9 @@ from stompy.broker.profile import (
 )
 from stompy.broker.session_state import SessionTransaction
 from stompy.broker.settings import BoundedTable
+from stompy.broker.users import is_allowed
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
-from stompy.frames.frame import Frame, Headers
+from stompy.frames.frame import Frame, headers_from_head
 from stompy.frames.grammar import Version
 from stompy.protocol.rules import Fault, FaultyFrame, shown
 from stompy.protocol.state import subscription_key, unknown_transaction
@@ -177,7 +178,7 @@ class RepeatedFrames:
 
     def _allows(self, session: SessionState, name: str, group: list[Content]) -> bool:
         """Whether all messages for one destination can be published."""
-        if session.user is not None and not session.user._may("write", name):
+        if session.user is not None and not is_allowed(session.user, "write", name):
             return False
         queue = self._router.topology.queues.get(name)
         if queue is None:
@@ -259,7 +260,7 @@ class RepeatedFrames:
             if _SPECIAL.search(raw):
                 if _ODD.search(raw):
                     return None
-                options = send_options(Headers._from_head(raw, grammar, "SEND")._peek, 0.0, self._profile)
+                options = send_options(headers_from_head(raw, grammar, "SEND").get, 0.0, self._profile)
             (target,) = self._read(destination, session) if destination else ()
         except (ProtocolError, ValueError):
             return None
@@ -277,7 +278,7 @@ class RepeatedFrames:
     def _head_of_profile(
         self, raw: bytes, body: bytes, grammar: Grammar, target: Target, options: SendRequest
     ) -> MessageHead | None:
-        headers = Headers._from_head(raw, grammar, "SEND")
+        headers = headers_from_head(raw, grammar, "SEND")
         added = self._profile.added(options, self._router.clock.now())
         try:
             head = StoredMessage.of(
@@ -402,7 +403,7 @@ class Commands:
                 ERROR.
         """
         self._handlers[frame.command](session, frame)
-        receipt = frame.headers._peek("receipt")
+        receipt = frame.headers.get("receipt")
         if receipt is None and session.failure is None:
             return
         if (unfinished := self._router.unfinished) is not None:
@@ -418,7 +419,7 @@ class Commands:
 
     def _confirm(self, session: SessionState, frame: Frame, receipt: str) -> None:
         data = session.protocol.send("RECEIPT", {"receipt-id": receipt})
-        name = frame.headers._peek("transaction") if self._profile.late_receipts and frame.command == "SEND" else None
+        name = frame.headers.get("transaction") if self._profile.late_receipts and frame.command == "SEND" else None
         if name is not None and name in session.transactions:
             session.transactions[name].receipts.append(data)
         else:
@@ -428,7 +429,7 @@ class Commands:
                 session.late_receipts.clear()
 
     def _send(self, session: SessionState, frame: Frame) -> None:
-        header, router = frame.headers._peek, self._router
+        header, router = frame.headers.get, self._router
         now = router.clock.now()
         plain = SEND_HEADERS.isdisjoint([name for name, _ in frame.headers.pairs])
         options = PLAIN if plain else send_options(header, now, self._profile)
@@ -480,7 +481,7 @@ class Commands:
                     transaction.has_duplicate = True
 
     def _subscribe(self, session: SessionState, frame: Frame) -> None:
-        header = frame.headers._peek
+        header = frame.headers.get
         most = self._settings.max_session_subscriptions
         if len(session.consumers) >= most:
             raise LimitExceededError(
@@ -512,7 +513,7 @@ class Commands:
         Raises:
             RemoteProtocolError: one is empty or a pattern that cannot be sent to, or access is refused.
         """
-        destination = frame.headers._peek("destination")
+        destination = frame.headers.get("destination")
         if not destination and (destination is None or not self._profile.names.nameless):
             message = f"a {frame.command} frame needs a destination that is not empty"
             raise FaultyFrame(Fault.EMPTY_DESTINATION, message)
@@ -539,7 +540,7 @@ class Commands:
         return targets
 
     def _unsubscribe(self, session: SessionState, frame: Frame) -> None:
-        header = frame.headers._peek
+        header = frame.headers.get
         key = subscription_key(header)
         if key in session.consumers:
             self._router.subscriptions.unsubscribe(session, key, delete=header("durable") == "true")
@@ -548,7 +549,7 @@ class Commands:
             self._router.topology.delete_durable(session.client_id, name)
 
     def _ack(self, session: SessionState, frame: Frame) -> None:
-        header, profile = frame.headers._peek, self._profile
+        header, profile = frame.headers.get, self._profile
         version = session.protocol.version
         token = header("id" if version is Version.V1_2 else "message-id") or ""
         refused = frame.command == "NACK"
@@ -617,4 +618,4 @@ class Commands:
 
 
 def _transaction(frame: Frame) -> str:
-    return frame.headers._peek("transaction") or ""
+    return frame.headers.get("transaction") or ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.profile import OWN, PLAIN, Profile
 from stompy.broker.settings import excess
 from stompy.frames.encoder import encode, encode_lines
-from stompy.frames.frame import Headers, Pairs
+from stompy.frames.frame import Headers, Pairs, headers_from_head
 from stompy.frames.grammar import Version
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class MessageHead:
 
     def lookup(self, name: str) -> Value:
         """Return the value of an identifier in a selector."""
-        header = self._split()._peek
+        header = self._split().get
         if name == "JMSPriority":
             return self.options.priority
         if name == "JMSDeliveryMode":
@@ -158,7 +158,7 @@ class MessageHead:
 
     def _split(self) -> Headers:
         if self._headers is None:
-            self._headers = Headers._from_head(b"\n" + self.data, self.grammar, _COMMAND)
+            self._headers = headers_from_head(b"\n" + self.data, self.grammar, _COMMAND)
         return self._headers
 
 
@@ -279,12 +279,12 @@ class StoredMessage:
         body, counted = frame.body, True
         if profile is not OWN:
             pairs = _of_profile(pairs, profile, grammar, added)
-            counted = headers._peek("content-length") is not None
+            counted = headers.get("content-length") is not None
             if profile.text and not counted:
                 body = body.decode("utf-8", "replace").encode()
         return cls(
             pairs,
-            destination=destination or headers._peek("destination") or "",
+            destination=destination or headers.get("destination") or "",
             body=body,
             length=counted or grammar.version not in profile.own_length,
             grammar=grammar,

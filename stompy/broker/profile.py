@@ -63,7 +63,7 @@ class Refusal:
 def refusal_frames(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> tuple[bytes, ...]:
     """Return the ERROR frame that refuses a frame, and the RECEIPT that it gets all the same."""
     error = _error_frame(refusal, offender, grammar)
-    receipt = offender.headers._peek("receipt") if offender is not None and refusal.confirmed else None
+    receipt = offender.headers.get("receipt") if offender is not None and refusal.confirmed else None
     if receipt is None:
         return (error,)
     confirmation = encode("RECEIPT", [("receipt-id", receipt)], grammar=grammar)
@@ -72,7 +72,7 @@ def refusal_frames(refusal: Refusal, offender: Frame | None, grammar: Grammar) -
 
 def _error_frame(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> bytes:
     pairs = [("message", _CONTROL.sub(" ", refusal.message)), *refusal.headers, ("content-type", "text/plain")]
-    receipt = offender.headers._peek("receipt") if offender is not None and refusal.named else None
+    receipt = offender.headers.get("receipt") if offender is not None and refusal.named else None
     if receipt is not None:
         pairs.append(("receipt-id", receipt))
     body = (refusal.detail or refusal.message).encode("utf-8", "replace")
@@ -470,7 +470,7 @@ def durable_name(header: Lookup) -> str | None:
 
 def deletes_durable(frame: Frame) -> bool:
     """Whether a frame, wrong as it may be, is to delete a durable subscription that nobody is subscribed to."""
-    return frame.command == "UNSUBSCRIBE" and durable_name(frame.headers._peek) is not None
+    return frame.command == "UNSUBSCRIBE" and durable_name(frame.headers.get) is not None
 
 
 def _prefetch(header: Lookup, default: int) -> int:

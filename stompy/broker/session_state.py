@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.destinations import REMOTE, is_topic
 from stompy.broker.message import Item, OutgoingMessage
 from stompy.broker.profile import OWN, Profile
+from stompy.broker.users import is_allowed
 from stompy.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import Version
@@ -392,7 +393,7 @@ class SessionState:
         Raises:
             RemoteProtocolError: access is refused.
         """
-        if self.user is not None and not self.user._may(right, destination):
+        if self.user is not None and not is_allowed(self.user, right, destination):
             raise RemoteProtocolError(f"access refused: no right to {right} {shown(destination)}")
 
     def take(

@@ -195,10 +195,11 @@ class User:
         for name in ("read", "write", "admin"):
             object.__setattr__(self, name, _patterns(name, getattr(self, name)))
 
-    def _may(self, right: Right, destination: str) -> bool:
-        """Whether it has a right on a destination."""
-        patterns: tuple[str, ...] = getattr(self, right)
-        return any(destination.startswith(one[:-1]) if one.endswith("*") else destination == one for one in patterns)
+
+def is_allowed(user: User, right: Right, destination: str) -> bool:
+    """Return whether a user has a right on a destination."""
+    patterns: tuple[str, ...] = getattr(user, right)
+    return any(destination.startswith(one[:-1]) if one.endswith("*") else destination == one for one in patterns)
 
 
 class Users:

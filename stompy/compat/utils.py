@@ -132,7 +132,7 @@ def is_localhost(host_and_port: tuple[str, int]) -> int:
 def parse_headers(lines: Sequence[str], offset: int = 0) -> dict[str, str]:
     """Return the headers in `lines`, from the line `offset` on."""
     text = "".join([f"\n{line}" for line in lines[offset:] if line.find(":") > 0])
-    return dict(headers_from_wire(text + "\n", _GRAMMAR).items())
+    return dict(headers_from_wire(text + "\n", _GRAMMAR, True).items())
 
 
 def parse_frame(frame: bytes) -> Frame | None:

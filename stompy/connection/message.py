@@ -28,7 +28,7 @@ from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SendOptions
 from stompy.errors import AckError, MessageError, NotConnectedError, StompError
 from stompy.frames.encoder import encode_head, encode_lines
-from stompy.frames.frame import Frame, Headers, show_body, show_text
+from stompy.frames.frame import Frame, Headers, headers_from_head, show_body, show_text, value_on_the_wire
 from stompy.frames.grammar import Version
 from stompy.link.link import Link
 from stompy.link.receipts import FailedFrames, Receipt, Receipts
@@ -230,7 +230,7 @@ class Message:
         Raises:
             BodyDecodeError: it is not text; the error has the bytes.
         """
-        return decode_text(self._body, self.headers._peek("content-type"))
+        return decode_text(self._body, self.headers.get("content-type"))
 
     def json(self) -> Any:
         """Return the value in a JSON body.
@@ -238,7 +238,7 @@ class Message:
         Raises:
             BodyDecodeError: it is not JSON; the error has the bytes.
         """
-        return decode_json(self._body, self.headers._peek("content-type"))
+        return decode_json(self._body, self.headers.get("content-type"))
 
     @property
     def headers(self) -> Headers:
@@ -246,23 +246,23 @@ class Message:
         headers = self._headers
         if isinstance(headers, bytes):
             # Parsed on first use. If two threads do so, the results are equal.
-            headers = self._headers = Headers._from_head(headers, self._delivery.link.protocol.grammar, "MESSAGE")
+            headers = self._headers = headers_from_head(headers, self._delivery.link.protocol.grammar, "MESSAGE")
         return headers
 
     @property
     def destination(self) -> str:
         """The destination it was sent to."""
-        return self.headers._peek("destination") or ""
+        return self.headers.get("destination") or ""
 
     @property
     def message_id(self) -> str:
         """The broker's id of this message."""
-        return self.headers._peek("message-id") or ""
+        return self.headers.get("message-id") or ""
 
     @property
     def subscription(self) -> str | None:
         """The id of its subscription, or `None` if a 1.0 broker does not send it."""
-        return self.headers._peek("subscription")
+        return self.headers.get("subscription")
 
     @property
     def redelivered(self) -> bool:
@@ -565,7 +565,7 @@ class Acker:
             StompError: as `acknowledge`.
         """
         dialect = message._link.dialect
-        reason = dialect.why_nack_loses(message.headers._peek)
+        reason = dialect.why_nack_loses(message.headers.get)
         if reason is None and not dialect.nack_is_individual and not message._is_first:
             reason = "in mode 'client' a NACK would also reject earlier unacknowledged messages"
         if reason is not None:
@@ -621,7 +621,7 @@ class Acker:
 
     def _warn(self, message: Message, dialect: Dialect, requeue: bool | None) -> None:
         """Warn once per connection if the broker will drop the message instead of dead-lettering it."""
-        lost = dialect.why_nack_loses(message.headers._peek) if dialect.nack == "dead letter" else None
+        lost = dialect.why_nack_loses(message.headers.get) if dialect.nack == "dead letter" else None
         if lost is not None and requeue is None and not self._warned:
             self._warned = True
             _LOG.warning(
@@ -647,10 +647,10 @@ def _ack_head(message: Message, command: str) -> bytes:
     grammar = link.protocol.grammar
     if link.version is Version.V1_2:
         # Sent back as received, still escaped.
-        token = message.headers._wire("ack")
+        token = value_on_the_wire(message.headers, "ack")
         if token is not None and "\r" not in token:
             return f"{command}\nid:{token}\n".encode("utf-8", grammar.utf8_errors)
-    headers = ack_headers(command, message.headers._peek, link.version)
+    headers = ack_headers(command, message.headers.get, link.version)
     if grammar.draft:
         headers["content-length"] = "0"  # every frame has one there
     return encode_head(command, headers.items(), grammar=grammar)

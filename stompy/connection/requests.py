@@ -55,7 +55,7 @@ class ReplyInbox(Subscription):
         """Resolve the requests that these messages answer; drop and count late replies."""
         for message in messages:
             message._link.flow.taken(message)
-            correlation = message.headers._peek("correlation-id")
+            correlation = message.headers.get("correlation-id")
             with self._lock:
                 request = self.pending.pop(correlation, None) if correlation is not None else None
             if request is None:

@@ -512,7 +512,7 @@ class QueueBrowser(Subscription):
 
     def _is_end_marker(self, message: Message) -> bool:
         """Return whether it is ActiveMQ's end marker, which is not a message."""
-        return message.headers._peek("browser") == "end"
+        return message.headers.get("browser") == "end"
 
     def _link_lost(self, reason: StompError) -> bool:
         """End: on the next link it would start over."""

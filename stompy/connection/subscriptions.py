@@ -32,7 +32,7 @@ from stompy.deadline import Deadline
 from stompy.default import Default, given
 from stompy.errors import ConfigurationError, ConnectionLostError, LocalProtocolError, StompError
 from stompy.forks import Owner
-from stompy.frames.frame import Headers
+from stompy.frames.frame import Headers, headers_from_head
 from stompy.frames.learned import Row
 from stompy.link.link import Link
 from stompy.locks import Rank, make_lock
@@ -344,9 +344,9 @@ class Router:
     def _find(self, cache: _DeliveryCache, headers: bytes | Headers, key: bytes) -> Delivery:
         """Return the delivery that a message belongs to."""
         if isinstance(headers, bytes):
-            headers = Headers._from_head(headers, cache.link.protocol.grammar, "MESSAGE")
-        identity = headers._peek("subscription")
-        destination = headers._peek("destination") if identity is None else None
+            headers = headers_from_head(headers, cache.link.protocol.grammar, "MESSAGE")
+        identity = headers.get("subscription")
+        destination = headers.get("destination") if identity is None else None
         subscription = self._subscriptions.find(identity, destination)
         if subscription is None:
             return cache.unrouted

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.escaping import undefined_escape
+from stompy.frames.grammar import body_limit
 
 if TYPE_CHECKING:
     from stompy.frames.grammar import FrameLimits, Grammar
@@ -45,7 +46,7 @@ def checked_length(value: str, grammar: Grammar, limits: FrameLimits) -> int:
     if not (value.isascii() and value.isdecimal()):
         raise RemoteProtocolError(f"content-length must be decimal digits, not {show(value)} (Header content-length)")
     digits = value if len(value) <= _DIGITS else value.lstrip("0")
-    name, limit = limits._body_limit(first=grammar.handshake)
+    name, limit = body_limit(limits, first=grammar.handshake)
     # Converting thousands of digits would be slow, and the number is too large anyway.
     length = int(digits or "0") if len(digits) <= _DIGITS else limit + 1
     if length > limit:

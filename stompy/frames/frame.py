@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from stompy.frames.escaping import unescape
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _SECRET = re.compile("pass|pwd|secret|token|authorization|credential|cookie|api.?key", re.IGNORECASE)
 """A part of the names of headers whose values `repr` hides, such as `passcode` and brokers' own headers."""
+
+T = TypeVar("T")
 
 _ENTRY = re.compile(r"\n([^:\n]+):([^\n]*)")
 _STARTS: dict[str, str] = {}
@@ -45,38 +47,6 @@ class Headers(Mapping[str, str]):
         self._grammar: Grammar
         self._escaped: bool
 
-    @classmethod
-    def _from_wire(cls, text: str, grammar: Grammar, escaped: bool) -> Headers:
-        r"""Return headers from text that the parser has checked.
-
-        Args:
-            text: header lines between line ends, such as `"\nname:value\nname:value\n"`, or only `"\n"`.
-            grammar: the rules of the version.
-            escaped: whether names and values hold escape sequences.
-        """
-        self = cls.__new__(cls)
-        self._pairs = None
-        self._first = None
-        self._text = text
-        self._grammar = grammar
-        self._escaped = escaped
-        if grammar.draft:  # names are in any case there, so they cannot be searched in the text
-            self._pairs, self._text = _split(text, grammar, escaped), None
-        return self
-
-    @classmethod
-    def _from_head(cls, head: bytes, grammar: Grammar, command: str) -> Headers:
-        """Return headers from the checked lines of a learned head, which start with LF."""
-        text = head.decode("utf-8", grammar.utf8_errors)
-        if grammar.crlf and "\r" in text:
-            text = text.replace("\r\n", "\n")
-        self = cls.__new__(cls)
-        self._pairs = self._first = None
-        self._text = text
-        self._grammar = grammar
-        self._escaped = "\\" in text and grammar.escaped(command)
-        return self
-
     @property
     def pairs(self) -> Pairs:
         """Every entry in order, including repeated ones."""
@@ -92,27 +62,20 @@ class Headers(Mapping[str, str]):
             return len(self._text)
         return sum(len(name) + len(value) + 2 for name, value in self.pairs)
 
-    def _wire(self, name: str) -> str | None:
-        """Return the first value of `name` as on the wire, with its escapes; `None` if it is missing or not known."""
-        text = self._text
-        start_of_line = _STARTS.get(name) or _start_of_line(name)
-        if text is None or start_of_line is None:
-            return None
-        start = text.find(start_of_line)
-        if start < 0:
-            return None
-        start += len(start_of_line)
-        return text[start : text.index("\n", start)]
+    @overload
+    def get(self, name: str, /) -> str | None: ...
+    @overload
+    def get(self, name: str, default: str | T, /) -> str | T: ...
 
-    def _peek(self, name: str) -> str | None:
-        """Return the first value of `name`, or `None`, without splitting the other headers if possible."""
+    def get(self, name: str, default: str | T | None = None, /) -> str | T | None:
+        """Return the first value of `name`, or `default`, without splitting the other headers if possible."""
         if self._first is not None:
-            return self._first.get(name)
+            return self._first.get(name, default)
         if self._text is None or not (name in _STARTS or _start_of_line(name)):
-            return self._mapping().get(name)
-        value = self._wire(name)
+            return self._mapping().get(name, default)
+        value = value_on_the_wire(self, name)
         if value is None:
-            return None
+            return default
         if self._grammar.trim:
             value = value.strip(" ")
         return _unescaped(value, self._grammar) if "\\" in value and self._escaped else value
@@ -120,10 +83,6 @@ class Headers(Mapping[str, str]):
     def getall(self, name: str) -> tuple[str, ...]:
         """Return every value of `name` in order; empty if there is none."""
         return tuple(value for key, value in self.pairs if key == name)
-
-    def _trimmed(self) -> Headers:
-        """Return a copy without the spaces around values, with which 1.0 peers pad them."""
-        return Headers((name, value.strip(" ")) for name, value in self.pairs)
 
     def _mapping(self) -> dict[str, str]:
         if self._first is None:
@@ -155,13 +114,13 @@ class Headers(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         if self._first is not None:
             return self._first[name]
-        value = self._peek(name)
+        value = self.get(name)
         if value is None:
             raise KeyError(name)
         return value
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._peek(name) is not None
+        return isinstance(name, str) and self.get(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._mapping())
@@ -235,14 +194,53 @@ def _simple_fields(text: str, escaped: bool) -> list[str] | None:
     return fields if len(fields) == 2 * lines else None
 
 
+def headers_from_wire(text: str, grammar: Grammar, escaped: bool) -> Headers:
+    r"""Return headers from text that the parser has checked.
+
+    Args:
+        text: header lines between line ends, such as `"\nname:value\nname:value\n"`, or only `"\n"`.
+        grammar: the rules of the version.
+        escaped: whether names and values hold escape sequences.
+    """
+    headers = Headers.__new__(Headers)
+    headers._pairs = headers._first = None
+    headers._text = text
+    headers._grammar = grammar
+    headers._escaped = escaped
+    if grammar.draft:  # names are in any case there, so they cannot be searched in the text
+        headers._pairs, headers._text = _split(text, grammar, escaped), None
+    return headers
+
+
 def headers_from_head(head: bytes, grammar: Grammar, command: str) -> Headers:
-    """Return headers from the checked lines of a learned head, which start with LF; for other folders of stompy."""
-    return Headers._from_head(head, grammar, command)
+    """Return headers from the checked lines of a learned head, which start with LF."""
+    text = head.decode("utf-8", grammar.utf8_errors)
+    if grammar.crlf and "\r" in text:
+        text = text.replace("\r\n", "\n")
+    headers = Headers.__new__(Headers)
+    headers._pairs = headers._first = None
+    headers._text = text
+    headers._grammar = grammar
+    headers._escaped = "\\" in text and grammar.escaped(command)
+    return headers
 
 
-def headers_from_wire(text: str, grammar: Grammar) -> Headers:
-    """Return headers from escaped header lines between line ends; for other folders of stompy."""
-    return Headers._from_wire(text, grammar, True)
+def trimmed(headers: Headers) -> Headers:
+    """Return a copy without the spaces around values, with which 1.0 peers pad them."""
+    return Headers((name, value.strip(" ")) for name, value in headers.pairs)
+
+
+def value_on_the_wire(headers: Headers, name: str) -> str | None:
+    """Return the first value of `name` as it arrived, with its escapes; `None` if it is missing or not known."""
+    text = headers._text
+    start_of_line = _STARTS.get(name) or _start_of_line(name)
+    if text is None or start_of_line is None:
+        return None
+    start = text.find(start_of_line)
+    if start < 0:
+        return None
+    start += len(start_of_line)
+    return text[start : text.index("\n", start)]
 
 
 def _simple_mapping(text: str, escaped: bool) -> dict[str, str] | None:

@@ -218,11 +218,12 @@ class FrameLimits:
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ConfigurationError(f"{limit.name} must be a whole number of 0 or more, not {value!r}")
 
-    def _body_limit(self, *, first: bool) -> tuple[str, int]:
-        """Return the name and the value of the limit for a body; `first` means that of the peer's first frame."""
-        if first and self.max_first_body < self.max_body:
-            return "max_first_body", self.max_first_body
-        return "max_body", self.max_body
-
 
 DEFAULT_LIMITS = FrameLimits()
+
+
+def body_limit(limits: FrameLimits, *, first: bool) -> tuple[str, int]:
+    """Return the name and the value of the limit for a body; `first` means that of the peer's first frame."""
+    if first and limits.max_first_body < limits.max_body:
+        return "max_first_body", limits.max_first_body
+    return "max_body", limits.max_body

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stompy.errors import RemoteProtocolError
-from stompy.frames.frame import Frame, Headers
+from stompy.frames.frame import Frame, Headers, headers_from_head
 from stompy.frames.grammar import BODY_COMMANDS
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Run:
         """Return a row as a frame."""
         head, _, body = row
         assert isinstance(head, bytes)
-        return Frame(self.command, Headers._from_head(head, self._grammar, self.command), body)
+        return Frame(self.command, headers_from_head(head, self._grammar, self.command), body)
 
 
 def frames_of(items: Iterable[Frame | Run]) -> Iterator[Frame]:

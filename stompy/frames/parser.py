@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 
 from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.checks import HeadChecker, checked_length, show
-from stompy.frames.frame import Frame, Headers
-from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, DEFAULT_LIMITS, SERVER_COMMANDS, FrameLimits
+from stompy.frames.frame import Frame, Headers, headers_from_wire
+from stompy.frames.grammar import (
+    BODY_COMMANDS,
+    CLIENT_COMMANDS,
+    DEFAULT_LIMITS,
+    SERVER_COMMANDS,
+    FrameLimits,
+    body_limit,
+)
 from stompy.frames.learned import LearnedHeads, Run, frames_of
 
 if TYPE_CHECKING:
@@ -256,7 +263,7 @@ class Parser:
         if head.scanned:
             head.reset()
         self._learned.observe(command, source[at:eol], source[eol : stop + 1])
-        headers = Headers._from_wire(text, grammar, "\\" in text and grammar.escaped(command))
+        headers = headers_from_wire(text, grammar, "\\" in text and grammar.escaped(command))
         length = self._announced(text, headers)
         if command in _BODYLESS and grammar.unexpected_body == "refuse":
             if length:
@@ -286,7 +293,7 @@ class Parser:
     def _announced(self, text: str, headers: Headers) -> int | None:
         value: str | None = None
         if self._grammar.draft:  # the name may be in any case there
-            value = headers._peek("content-length")
+            value = headers.get("content-length")
         elif (start := text.find("\ncontent-length:") + 16) > 15:
             # Without unescaping: no escape sequence stands for a digit.
             value = text[start : text.index("\n", start)]
@@ -315,7 +322,7 @@ class Parser:
         return data[used:]
 
     def _check_uncounted(self, size: int) -> None:
-        name, limit = self._limits._body_limit(first=self._grammar.handshake)
+        name, limit = body_limit(self._limits, first=self._grammar.handshake)
         if size > limit:
             raise FrameTooLargeError("a body without content-length does not end", limit_name=name, limit=limit)
 

@@ -13,7 +13,7 @@ from stompy.errors import (
     VersionMismatchError,
 )
 from stompy.frames.encoder import encode
-from stompy.frames.frame import Frame
+from stompy.frames.frame import Frame, trimmed
 from stompy.frames.grammar import (
     DEFAULT_LIMITS,
     NEGOTIABLE,
@@ -237,17 +237,17 @@ class ClientProtocol:
         if command == "CONNECTED":
             self._connected(frame)
         elif self.version is not None:
-            wrong = rules.violation(command, frame.headers._peek, self.version)
+            wrong = rules.violation(command, frame.headers.get, self.version)
             if wrong is not None:
                 raise RemoteProtocolError(wrong.message)
         self.state = state
 
     def _connected(self, frame: Frame) -> None:
-        version = Version.DRAFT if self._draft else self._agreed(frame.headers._peek("version"))
-        grammar = grammar_of(version, self._leniency | self._leniency_for(frame.headers._peek("server")))
+        version = Version.DRAFT if self._draft else self._agreed(frame.headers.get("version"))
+        grammar = grammar_of(version, self._leniency | self._leniency_for(frame.headers.get("server")))
         if version is Version.V1_0:
-            frame.headers = frame.headers._trimmed()
-        header = frame.headers._peek
+            frame.headers = trimmed(frame.headers)
+        header = frame.headers.get
         wrong = rules.violation("CONNECTED", header, version) or rules.body_violation(frame, grammar)
         if wrong is not None:
             raise RemoteProtocolError(wrong.message)

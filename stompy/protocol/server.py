@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from stompy.errors import LocalProtocolError, RemoteProtocolError
 from stompy.frames.encoder import encode
-from stompy.frames.frame import Frame
+from stompy.frames.frame import Frame, trimmed
 from stompy.frames.grammar import (
     DEFAULT_LIMITS,
     NEGOTIABLE,
@@ -150,7 +150,7 @@ class ServerProtocol:
         if state is State.CONNECTING:
             self._connect(frame)
         else:
-            header = frame.headers._peek
+            header = frame.headers.get
             wrong = rules.violation(command, header, version) or self._ids.violation(command, header)
             if wrong is not None:
                 raise FaultyFrame(*wrong)
@@ -158,10 +158,10 @@ class ServerProtocol:
         self.state = state
 
     def _connect(self, frame: Frame) -> None:
-        version = Version.DRAFT if self._draft else self._common(frame.headers._peek("accept-version"))
+        version = Version.DRAFT if self._draft else self._common(frame.headers.get("accept-version"))
         if version is Version.V1_0:
-            frame.headers = frame.headers._trimmed()
-        header = frame.headers._peek
+            frame.headers = trimmed(frame.headers)
+        header = frame.headers.get
         wrong = rules.violation(frame.command, header, version)
         wrong = wrong or rules.body_violation(frame, grammar_of(version, self._leniency))
         if wrong is None and self._require_host and version.has_heartbeats and header("host") is None:
@@ -194,7 +194,7 @@ class ServerProtocol:
             frame: the frame.
             begins: a SEND begins the transaction that it names.
         """
-        header = frame.headers._peek
+        header = frame.headers.get
         self._ids.record("BEGIN" if begins and frame.command == "SEND" else frame.command, header)
 
     def await_another_connect(self) -> None:
@@ -274,7 +274,7 @@ class ServerProtocol:
         fields = {"message": self._unsafe(grammar).sub(" ", text).strip(" ")}
         if handshake:
             fields["version"] = accept_version(self._versions)
-        receipt = offender.headers._peek("receipt") if offender is not None and not handshake else None
+        receipt = offender.headers.get("receipt") if offender is not None and not handshake else None
         # A 1.0 value that ends with CR can be read but not written: the CR would be read as part of the line end.
         if receipt is not None and (self.grammar.escapes or not receipt.endswith("\r")):
             fields["receipt-id"] = receipt

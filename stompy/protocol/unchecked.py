@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from stompy.errors import ProtocolError
 from stompy.frames.encoder import Encoded, encode_head, finish
-from stompy.frames.frame import Frame, Pairs
+from stompy.frames.frame import Frame, Pairs, trimmed
 from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version, grammar_of
 from stompy.frames.learned import Run
 from stompy.protocol.client import ClientProtocol
@@ -102,7 +102,7 @@ class UncheckedClient(ClientProtocol):
             self.parser.switch(self.grammar, single=True)
 
     def _connected(self, frame: Frame) -> None:
-        header = frame.headers._peek
+        header = frame.headers.get
         heartbeat, server = header("heart-beat"), header("server")
         # A server without versions speaks 1.0, unless it speaks of heartbeats.
         default = Version.V1_0 if heartbeat is None else self.version
@@ -112,7 +112,7 @@ class UncheckedClient(ClientProtocol):
             with contextlib.suppress(ProtocolError):
                 self.heartbeats = Heartbeats.agree(self._offer, HeartbeatOffer.parse(heartbeat))
         if self.version is Version.V1_0:
-            frame.headers = frame.headers._trimmed()
+            frame.headers = trimmed(frame.headers)
         self.state, self.server, self.session = State.CONNECTED, server, header("session")
         self.grammar = self._writing = grammar_of(self.version, TOLERATED | self._leniency_for(server))
         self._heads = {}

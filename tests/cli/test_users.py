@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stompy.broker.users import User, fits, hash_passcode
+from stompy.broker.users import User, fits, hash_passcode, is_allowed
 from stompy.cli.broker import users_of
 from stompy.cli.exits import Failure
 from stompy.secret import Secret
@@ -35,7 +35,7 @@ def test_a_file_of_users_says_who_may_do_what(tmp_path: Path) -> None:
     ann, bob = users["ann"], users["bob"]
     assert isinstance(ann, User)
     assert isinstance(bob, User)
-    assert (ann._may("read", "/queue/a"), bob._may("read", "/queue/a")) == (True, False)
+    assert (is_allowed(ann, "read", "/queue/a"), is_allowed(bob, "read", "/queue/a")) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from stompy.frames.grammar import (
     FrameLimits,
     Leniency,
     Version,
+    body_limit,
     grammar_of,
     handshake_grammar,
     parse_version,
@@ -146,6 +147,6 @@ def test_a_limit_is_a_whole_number(name: str, value: Any) -> None:
 
 
 def test_the_body_of_a_first_frame_has_the_smaller_of_two_limits() -> None:
-    assert FrameLimits(max_first_body=5, max_body=9)._body_limit(first=True) == ("max_first_body", 5)
-    assert FrameLimits(max_first_body=5, max_body=9)._body_limit(first=False) == ("max_body", 9)
-    assert FrameLimits(max_first_body=5, max_body=3)._body_limit(first=True) == ("max_body", 3)
+    assert body_limit(FrameLimits(max_first_body=5, max_body=9), first=True) == ("max_first_body", 5)
+    assert body_limit(FrameLimits(max_first_body=5, max_body=9), first=False) == ("max_body", 9)
+    assert body_limit(FrameLimits(max_first_body=5, max_body=3), first=True) == ("max_body", 3)

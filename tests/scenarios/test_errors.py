@@ -44,7 +44,7 @@ WRONG: dict[str, str] = {
 
 
 def _is_probe(frame: Frame) -> bool:
-    return frame.command == "RECEIPT" and frame.headers._peek("receipt-id") == "probe"
+    return frame.command == "RECEIPT" and frame.headers.get("receipt-id") == "probe"
 
 
 def description(frames: list[Frame], up: bool) -> str:
@@ -53,7 +53,7 @@ def description(frames: list[Frame], up: bool) -> str:
     for frame in frames:
         if _is_probe(frame):
             continue
-        named = frame.headers._peek("receipt-id") if frame.command == "ERROR" else None
+        named = frame.headers.get("receipt-id") if frame.command == "ERROR" else None
         words.append("then ERROR" if named == "probe" else f"{frame.command}{'(receipt-id)' if named else ''}")
     return ", ".join([" ".join(words) or "nothing", "open" if up else "closed"])
 

@@ -102,6 +102,6 @@ def test_the_outgoing_direction_shut_after_a_send(raw: Raw, connect: Connect, qu
 
 def _receipt(identity: str) -> Callable[[Frame], bool]:
     def holds(frame: Frame) -> bool:
-        return frame.headers._peek("receipt-id") == identity
+        return frame.headers.get("receipt-id") == identity
 
     return holds

@@ -159,7 +159,7 @@ def test_a_browser_looks_and_takes_nothing(connect: Connect, queue: str, expect:
 
 
 def _ends_browsing(frame: Frame) -> bool:
-    return frame.headers._peek("browser") == "end"
+    return frame.headers.get("browser") == "end"
 
 
 @pytest.mark.once

@@ -216,4 +216,4 @@ def test_a_frame_that_is_found_wrong_later(raw: Raw, connect: Connect, queue: st
 
 
 def _answers(receipt: str) -> Callable[[stompy.Frame], bool]:
-    return lambda frame: frame.headers._peek("receipt-id") == receipt
+    return lambda frame: frame.headers.get("receipt-id") == receipt

@@ -17,7 +17,7 @@ from stompy.dialects.brokers import GENERIC
 from stompy.dialects.dialect import Dialect
 from stompy.errors import ConnectionLostError, StompTimeoutError
 from stompy.frames.encoder import encode
-from stompy.frames.frame import Frame, Headers
+from stompy.frames.frame import Frame, headers_from_head
 from stompy.frames.grammar import Version, grammar_of, handshake_grammar, parse_version
 from stompy.frames.learned import frames_of
 from stompy.link.handshake import open_session
@@ -319,7 +319,7 @@ class RecordingOwner:
         self.threads.add(threading.current_thread().name)
         grammar = link.protocol.grammar
         frames = [
-            Frame("MESSAGE", Headers._from_head(head, grammar, "MESSAGE") if isinstance(head, bytes) else head, body)
+            Frame("MESSAGE", headers_from_head(head, grammar, "MESSAGE") if isinstance(head, bytes) else head, body)
             for head, _, body in rows
         ]
         self.runs.append(frames)

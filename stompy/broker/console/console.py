@@ -281,7 +281,7 @@ class ConsoleCommands(Commands):
         self._numbers = itertools.count(1)
 
     def _send(self, session: SessionState, frame: Frame) -> None:
-        header = frame.headers._peek
+        header = frame.headers.get
         if header("destination") != CONSOLE:
             super()._send(session, frame)
             return

@@ -35,7 +35,7 @@ def refuse(error: Exception, frame: Frame | None, version: Version | None) -> Re
     message, fault = str(error), fault_of(error)
     if frame is None:
         return Refusal(message, named=False, length=False)
-    header = frame.headers._peek
+    header = frame.headers.get
     if fault is Fault.NO_COMMON_VERSION:
         message = f"Invalid Protocol version[{header('accept-version')}], supported versions are: [1.2, 1.1, 1.0]"
         return Refusal(message, length=False)

@@ -36,7 +36,7 @@ def refuse(error: Exception, frame: Frame | None, version: Version | None) -> Re
         return Refusal(message, closes=False, ignored=True)
     if frame is None or version is None or frame.command not in {*_NAMED, "SUBSCRIBE"}:
         return Refusal(message, headers=(("version", "1.0,1.1,1.2"),) if version is None else (), named=False)
-    header = frame.headers._peek
+    header = frame.headers.get
     if fault is Fault.SUBSCRIPTION_EXISTS:
         message = f"There already is a subscription for: {header('id')}. Either use unique subscription IDs"
     elif fault is Fault.UNKNOWN_MESSAGE:

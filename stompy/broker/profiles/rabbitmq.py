@@ -75,7 +75,7 @@ def refuse(error: Exception, frame: Frame | None, version: Version | None) -> Re
     if fault in (Fault.UNKNOWN_EXCHANGE, Fault.DECLARED_OTHERWISE):
         return Refusal(_MESSAGES[fault], detail=f"{message}\n", headers=_VERSIONS, named=False, confirmed="after")
     if fault is Fault.UNKNOWN_MESSAGE:
-        token = frame.headers._peek("id") or frame.headers._peek("message-id") or ""
+        token = frame.headers.get("id") or frame.headers.get("message-id") or ""
         if _TOKEN.fullmatch(token):
             return Refusal("precondition_failed", headers=_VERSIONS, named=False, confirmed="before")
     text = _MESSAGES.get(fault, message) if fault is not None else message

@@ -134,10 +134,10 @@ def fits(pattern: str, frame: Frame) -> bool:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon:
-            if frame.headers._peek(line.removeprefix("!")) is not None:
+            if frame.headers.get(line.removeprefix("!")) is not None:
                 return False
             continue
-        seen = frame.headers._peek(name)
+        seen = frame.headers.get(name)
         if seen is None or not _globs(value, seen):
             return False
     return True
