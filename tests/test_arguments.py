@@ -19,6 +19,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 import tenacity
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.trace import TracerProvider
 
 import stompy
 import stompy.broker
@@ -41,6 +44,7 @@ CONSTRUCTED: tuple[type, ...] = (
     stompy.Retry,
     stompy.Reject,
     stompy.Defer,
+    stompy.OpenTelemetry,
 )
 NOT_OPTIONS = {"self", "destination", "destinations", "body", "misspelt", "queue", "message", "task", "reason"}
 """What is required; bodies, for which `LocalProtocolError` is raised; and a reason, whose failure must not be lost."""
@@ -49,6 +53,7 @@ NAMES: dict[str, Any] = {
     **{name: getattr(stompy, name) for name in stompy.__all__},
     **{name: getattr(stompy.broker, name) for name in stompy.broker.__all__},
     **{"ssl": ssl, "os": os, "tenacity": tenacity, "Unpack": typing.Optional, "Telemetry": Telemetry},
+    **{each.__name__: each for each in (MeterProvider, TextMapPropagator, TracerProvider)},
 }
 """What annotations name that is imported for type checkers only."""
 
@@ -250,6 +255,11 @@ def no_message() -> None: ...
         (stompy.Reconnect, {"backoff": (5, 1)}, "backoff must be a Backoff, not (5, 1); write backoff=Backoff(first="),
         (stompy.Reconnect, {"backoff": 0.1}, "backoff must be a Backoff, not 0.1; write backoff=Backoff(first="),
         (stompy.Worker().add, {"retry_delay": 0.1}, "a task has no option 'retry_delay'; write backoff=Backoff("),
+        (stompy.Worker().add, {"threads": 4}, "a task has no option 'threads'; did you mean 'concurrency'?"),
+        (stompy.Worker().add, {"retries": 3}, "a task has no option 'retries'; did you mean 'attempts'?"),
+        (stompy.Worker().add, {"timeout": 3}, "a task has no option 'timeout'; did you mean 'time_limit'?"),
+        (stompy.connect, {"token": "x"}, "connect has no option 'token'; did you mean 'passcode'?"),
+        (stompy.connect, {"timeout": 3}, "connect has no option 'timeout'; write timeouts=Timeouts(connect=...)"),
         (stompy.Worker().add, {"seen": 5}, "seen must be a SeenStore, which has __contains__ and add or None, not 5"),
         (stompy.Worker().add, {"dead_letter": 3}, "dead_letter must be text (str) or None, not 3"),
         (stompy.Worker().add, {"task": no_message}, "a task is called with the message"),
@@ -264,6 +274,25 @@ def test_the_error_says_what_was_meant(owner: Any, options: dict[str, Any], text
     with pytest.raises(stompy.ConfigurationError) as caught:
         owner(*arguments, **options)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("destinations", [(3,), (["/queue/a"],), (None,), (no_message,)])
+def test_destinations_of_a_task_are_text(destinations: Any) -> None:
+    with pytest.raises(
+        stompy.ConfigurationError, match=r"destinations must be a tuple of which each is text \(str\), not"
+    ):
+        stompy.Worker().add(print, *destinations)
+
+
+def test_a_connection_is_not_made_by_its_class() -> None:
+    with pytest.raises(stompy.ConfigurationError, match="connections are made by"):
+        stompy.Connection()
+
+
+def test_prometheus_takes_workers() -> None:
+    wrong: Any = 3
+    with pytest.raises(stompy.ConfigurationError, match="a tuple of which each is a Worker"):
+        stompy.PrometheusCollector(wrong)
 
 
 def test_versions_of_a_worker_may_be_an_iterator() -> None:
