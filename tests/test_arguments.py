@@ -28,6 +28,7 @@ import stompy.broker
 import stompy.worker
 from stompy.broker import Broker
 from stompy.connection.connecting import Telemetry
+from stompy.testing import BrokerSettings, Cut, CutAfter, Delay, FaultPlan, FaultProxy, Refuse, message
 from stompy.transport.base import Listener as TransportListener
 from stompy.transport.websocket.options import Headers
 from stompy.worker.task import SqliteSeen
@@ -45,9 +46,18 @@ CONSTRUCTED: tuple[type, ...] = (
     stompy.Reject,
     stompy.Defer,
     stompy.OpenTelemetry,
+    BrokerSettings,
+    Cut,
+    CutAfter,
+    Delay,
+    FaultPlan,
+    FaultProxy,
+    Refuse,
 )
-NOT_OPTIONS = {"self", "destination", "destinations", "body", "misspelt", "queue", "message", "task", "reason"}
-"""What is required; bodies, for which `LocalProtocolError` is raised; and a reason, whose failure must not be lost."""
+FUNCTIONS = (stompy.connect, message)
+NOT_OPTIONS = {"self", "destination", "destinations", "body", "misspelt", "queue", "message", "task", "reason", "sent"}
+"""What is required; bodies, for which `LocalProtocolError` is raised; a reason, whose failure must not be lost; and a
+list that is filled."""
 
 NAMES: dict[str, Any] = {
     **{name: getattr(stompy, name) for name in stompy.__all__},
@@ -128,8 +138,8 @@ def options_of(owner: str, function: Any) -> Iterator[Option]:
 
 
 def public_options() -> Iterator[Option]:
-    """Yield the options of `connect`, of constructors and methods, and of the dataclasses that these take."""
-    found = list(options_of("connect", stompy.connect))
+    """Yield the options of functions, of constructors and methods, and of the dataclasses that these take."""
+    found = [each for function in FUNCTIONS for each in options_of(function.__name__, function)]
     for kind in CONSTRUCTED:
         found += options_of(kind.__name__, kind)
     for kind in CLASSES:
@@ -180,8 +190,10 @@ def call(tmp_path: Path) -> Iterator[Callable[[Option, object], None]]:
             required = {
                 "destination": "/queue/a", "queue": "/queue/a", "target": "/queue/b", "path": tmp_path / "outbox",
                 "url": "stomp://localhost:1", "task": lambda message: None, "seconds": 1.0, "delete": False,
-                "passcode": "secret",
+                "passcode": "secret", "frame": "SEND",
             }  # fmt: skip
+            if function is FaultProxy:
+                required["target"] = "stomp://localhost:1"
             if method in ("forward",) and own == "Transaction":
                 required["message"] = self_of("Message")
             given = {
@@ -293,6 +305,20 @@ def test_prometheus_takes_workers() -> None:
     wrong: Any = 3
     with pytest.raises(stompy.ConfigurationError, match="a tuple of which each is a Worker"):
         stompy.PrometheusCollector(wrong)
+
+
+def test_a_fault_plan_takes_faults() -> None:
+    wrong: Any = 3
+    with pytest.raises(
+        stompy.ConfigurationError, match="faults must be a tuple of which each is a FrameFault, a CutAfter"
+    ):
+        FaultPlan(wrong)
+
+
+def test_passcodes_of_a_test_broker_are_not_shown() -> None:
+    wrong: Any = ["me:secret"]
+    with pytest.raises(stompy.ConfigurationError, match="users must be a mapping such as a dict or None, not list"):
+        BrokerSettings(users=wrong)
 
 
 def test_versions_of_a_worker_may_be_an_iterator() -> None:
