@@ -39,6 +39,13 @@ _SAID_OTHERWISE = {
     "virtual_host": "vhost",
     "heartbeats": "heartbeat",
     "broker_url": "url",
+    "token": "passcode",
+    "threads": "concurrency",
+    "workers": "concurrency",
+    "retries": "attempts",
+    "max_retries": "attempts",
+    "timeout": "time_limit",
+    "ttl": "expires",
 }
 """Names of options in other libraries, and here."""
 

@@ -19,12 +19,16 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 import tenacity
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.trace import TracerProvider
 
 import stompy
 import stompy.broker
 import stompy.worker
 from stompy.broker import Broker
 from stompy.connection.connecting import Telemetry
+from stompy.testing import BrokerSettings, Cut, CutAfter, Delay, FaultPlan, FaultProxy, Refuse, message
 from stompy.transport.base import Listener as TransportListener
 from stompy.transport.websocket.options import Headers
 from stompy.worker.task import SqliteSeen
@@ -41,14 +45,25 @@ CONSTRUCTED: tuple[type, ...] = (
     stompy.Retry,
     stompy.Reject,
     stompy.Defer,
+    stompy.OpenTelemetry,
+    BrokerSettings,
+    Cut,
+    CutAfter,
+    Delay,
+    FaultPlan,
+    FaultProxy,
+    Refuse,
 )
-NOT_OPTIONS = {"self", "destination", "destinations", "body", "misspelt", "queue", "message", "task", "reason"}
-"""What is required; bodies, for which `LocalProtocolError` is raised; and a reason, whose failure must not be lost."""
+FUNCTIONS = (stompy.connect, message)
+NOT_OPTIONS = {"self", "destination", "destinations", "body", "misspelt", "queue", "message", "task", "reason", "sent"}
+"""What is required; bodies, for which `LocalProtocolError` is raised; a reason, whose failure must not be lost; and a
+list that is filled."""
 
 NAMES: dict[str, Any] = {
     **{name: getattr(stompy, name) for name in stompy.__all__},
     **{name: getattr(stompy.broker, name) for name in stompy.broker.__all__},
     **{"ssl": ssl, "os": os, "tenacity": tenacity, "Unpack": typing.Optional, "Telemetry": Telemetry},
+    **{each.__name__: each for each in (MeterProvider, TextMapPropagator, TracerProvider)},
 }
 """What annotations name that is imported for type checkers only."""
 
@@ -123,8 +138,8 @@ def options_of(owner: str, function: Any) -> Iterator[Option]:
 
 
 def public_options() -> Iterator[Option]:
-    """Yield the options of `connect`, of constructors and methods, and of the dataclasses that these take."""
-    found = list(options_of("connect", stompy.connect))
+    """Yield the options of functions, of constructors and methods, and of the dataclasses that these take."""
+    found = [each for function in FUNCTIONS for each in options_of(function.__name__, function)]
     for kind in CONSTRUCTED:
         found += options_of(kind.__name__, kind)
     for kind in CLASSES:
@@ -175,8 +190,10 @@ def call(tmp_path: Path) -> Iterator[Callable[[Option, object], None]]:
             required = {
                 "destination": "/queue/a", "queue": "/queue/a", "target": "/queue/b", "path": tmp_path / "outbox",
                 "url": "stomp://localhost:1", "task": lambda message: None, "seconds": 1.0, "delete": False,
-                "passcode": "secret",
+                "passcode": "secret", "frame": "SEND",
             }  # fmt: skip
+            if function is FaultProxy:
+                required["target"] = "stomp://localhost:1"
             if method in ("forward",) and own == "Transaction":
                 required["message"] = self_of("Message")
             given = {
@@ -250,6 +267,11 @@ def no_message() -> None: ...
         (stompy.Reconnect, {"backoff": (5, 1)}, "backoff must be a Backoff, not (5, 1); write backoff=Backoff(first="),
         (stompy.Reconnect, {"backoff": 0.1}, "backoff must be a Backoff, not 0.1; write backoff=Backoff(first="),
         (stompy.Worker().add, {"retry_delay": 0.1}, "a task has no option 'retry_delay'; write backoff=Backoff("),
+        (stompy.Worker().add, {"threads": 4}, "a task has no option 'threads'; did you mean 'concurrency'?"),
+        (stompy.Worker().add, {"retries": 3}, "a task has no option 'retries'; did you mean 'attempts'?"),
+        (stompy.Worker().add, {"timeout": 3}, "a task has no option 'timeout'; did you mean 'time_limit'?"),
+        (stompy.connect, {"token": "x"}, "connect has no option 'token'; did you mean 'passcode'?"),
+        (stompy.connect, {"timeout": 3}, "connect has no option 'timeout'; write timeouts=Timeouts(connect=...)"),
         (stompy.Worker().add, {"seen": 5}, "seen must be a SeenStore, which has __contains__ and add or None, not 5"),
         (stompy.Worker().add, {"dead_letter": 3}, "dead_letter must be text (str) or None, not 3"),
         (stompy.Worker().add, {"task": no_message}, "a task is called with the message"),
@@ -264,6 +286,39 @@ def test_the_error_says_what_was_meant(owner: Any, options: dict[str, Any], text
     with pytest.raises(stompy.ConfigurationError) as caught:
         owner(*arguments, **options)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("destinations", [(3,), (["/queue/a"],), (None,), (no_message,)])
+def test_destinations_of_a_task_are_text(destinations: Any) -> None:
+    with pytest.raises(
+        stompy.ConfigurationError, match=r"destinations must be a tuple of which each is text \(str\), not"
+    ):
+        stompy.Worker().add(print, *destinations)
+
+
+def test_a_connection_is_not_made_by_its_class() -> None:
+    with pytest.raises(stompy.ConfigurationError, match="connections are made by"):
+        stompy.Connection()
+
+
+def test_prometheus_takes_workers() -> None:
+    wrong: Any = 3
+    with pytest.raises(stompy.ConfigurationError, match="a tuple of which each is a Worker"):
+        stompy.PrometheusCollector(wrong)
+
+
+def test_a_fault_plan_takes_faults() -> None:
+    wrong: Any = 3
+    with pytest.raises(
+        stompy.ConfigurationError, match="faults must be a tuple of which each is a FrameFault, a CutAfter"
+    ):
+        FaultPlan(wrong)
+
+
+def test_passcodes_of_a_test_broker_are_not_shown() -> None:
+    wrong: Any = ["me:secret"]
+    with pytest.raises(stompy.ConfigurationError, match="users must be a mapping such as a dict or None, not list"):
+        BrokerSettings(users=wrong)
 
 
 def test_versions_of_a_worker_may_be_an_iterator() -> None:

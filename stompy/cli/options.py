@@ -33,7 +33,10 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, naming unknown options by their names only: their values may be secrets."""
-        known, extra = super().parse_known_args(args, namespace)
+        # An unknown option that stands first is named before what is missing.
+        first = (args or [""])[0].split("=", 1)[0]
+        wrong = first.startswith("--") and first != "--" and first not in self._option_string_actions
+        known, extra = (namespace, [first]) if wrong else super().parse_known_args(args, namespace)
         unknown = [argument.split("=", 1)[0] for argument in extra if not _is_word(argument)]
         if unknown:
             hint = did_you_mean(unknown[0], self._option_string_actions)

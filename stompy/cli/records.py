@@ -41,7 +41,7 @@ def as_json(message: Message) -> bytes:
 def of_json(line: bytes, number: int) -> tuple[bytes, str | None, dict[str, str]]:
     """Return the body, the content type and the headers in a line that `as_json` wrote, or somebody.
 
-    Headers that belong to the delivery, such as `message-id`, are left out.
+    Headers that belong to the delivery, such as `message-id`, are left out; a persistent message stays one.
 
     Raises:
         Failure: it is no such object; names the line.
@@ -55,7 +55,11 @@ def of_json(line: bytes, number: int) -> tuple[bytes, str | None, dict[str, str]
             headers.setdefault("content-type", "application/json")
     except (ValueError, binascii.Error, AttributeError, KeyError, TypeError) as error:
         raise Failure(f"line {number} is no JSON object with a 'body' as --format json prints it", Exit.DATA) from error
-    own = {name: value for name, value in headers.items() if name not in DELIVERY_HEADERS}
+    own = {
+        name: value
+        for name, value in headers.items()
+        if name not in DELIVERY_HEADERS or (name, value) == ("persistent", "true")
+    }
     return body.encode() if isinstance(body, str) else body, headers.get("content-type"), own
 
 

@@ -96,6 +96,8 @@ class _Sender:
                 if self._arguments.json is not None:
                     assert isinstance(body, bytes)
                     body, own_type, own = of_json(body, line)
+                    if self._arguments.persistent is not None:
+                        own.pop("persistent", None)
                     content_type, headers = content_type or own_type, {**own, **headers}
                 send = conn.send_async if self._arguments.confirm else conn.send
                 send(

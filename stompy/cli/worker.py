@@ -9,11 +9,12 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stompy.cli.console import report_error, say
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.options import add_verbose
+from stompy.printable import did_you_mean
 from stompy.world import os, signal, subprocess, threading, time
 
 if TYPE_CHECKING:
@@ -74,12 +75,15 @@ def load(target: str) -> Worker:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        found: Any = importlib.import_module(module)
     except Exception as error:
-        traceback.print_exc()
+        if not (isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")):
+            traceback.print_exc()
         raise Failure(f"{target} cannot be imported: {error}", Exit.USAGE) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise Failure(f"{module} has no {name!r}{did_you_mean(part, dir(found))}", Exit.USAGE)
+        found = getattr(found, part)
     from stompy.worker.worker import Worker  # the other commands do not need it
 
     if not isinstance(found, Worker):

@@ -83,7 +83,9 @@ class Connection:
     unless the block raises.
     """
 
-    def __init__(self, config: Config, listeners: Sequence[Listener] = (), acker: Acker | None = None) -> None:
+    def __init__(
+        self, config: Config | None = None, listeners: Sequence[Listener] = (), acker: Acker | None = None
+    ) -> None:
         if not isinstance(config, Config):
             raise ConfigurationError("connections are made by stompy.connect('stomp://localhost:61613')")
         name = f"{_UNSAFE.sub('_', config.name)}-{next(_NUMBERS)}"

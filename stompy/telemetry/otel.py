@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from stompy.arguments import check_arguments
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
 from stompy.connection.listeners import Listener
@@ -33,7 +34,7 @@ class OpenTelemetry:
             `tracestate` and `baggage`.
 
     Raises:
-        ConfigurationError: the extra is not installed.
+        ConfigurationError: the extra is not installed, or an argument is of another type.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class OpenTelemetry:
         meter_provider: MeterProvider | None = None,
         propagator: TextMapPropagator | None = None,
     ) -> None:
+        check_arguments(OpenTelemetry.__init__, locals())
         try:
             from stompy.telemetry.recorder import Recorder
         except ImportError as error:

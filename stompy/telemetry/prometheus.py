@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from stompy.arguments import check_value
 from stompy.errors import ConfigurationError
 from stompy.worker.service import MetricFamily, WorkerHealth, metric_families
 from stompy.worker.worker import Worker
@@ -23,7 +24,7 @@ class PrometheusCollector:
         workers: running or not; with child processes, the sums of theirs.
 
     Raises:
-        ConfigurationError: the extra is not installed.
+        ConfigurationError: the extra is not installed, or a worker is none.
     """
 
     def __init__(self, *workers: Worker) -> None:
@@ -37,6 +38,7 @@ class PrometheusCollector:
             "counter": metrics_core.CounterMetricFamily,
             "gauge": metrics_core.GaugeMetricFamily,
         }
+        check_value("workers", workers, tuple[Worker, ...])
         self._workers = workers
 
     def collect(self) -> Iterator[Metric]:

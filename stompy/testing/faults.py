@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
+from stompy.arguments import check_arguments, check_fields, check_value
 from stompy.errors import ConfigurationError, StompTimeoutError
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS
 from stompy.locks import make_condition
@@ -89,6 +90,7 @@ class FrameFault(_Shown):
     def __post_init__(self) -> None:
         if self.frame not in _FRAMES:
             raise ConfigurationError(f"no frame is called {self.frame!r}; it is one of {', '.join(sorted(_FRAMES))}")
+        check_fields(self)
         _check_count("nth", self.nth)
         _check_count("link", self.link)
         if not 0 <= self.chance <= 1:
@@ -175,7 +177,7 @@ class Insert(FrameFault):
     data: bytes = field(kw_only=True)
 
 
-Range: TypeAlias = "int | tuple[int, int]"
+Range: TypeAlias = int | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -198,6 +200,7 @@ class CutAfter(_Shown):
     link: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_count("link", self.link)
         if (self.sent is None) == (self.received is None):
             raise ConfigurationError("CutAfter takes sent or received, one of them")
@@ -229,10 +232,11 @@ class Refuse(_Shown):
     link: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_count("link", self.link)
 
 
-Fault: TypeAlias = "FrameFault | CutAfter | Refuse"
+Fault: TypeAlias = FrameFault | CutAfter | Refuse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +261,7 @@ class FaultPlan:
     """
 
     def __init__(self, *faults: Fault, seed: int = 0) -> None:
+        check_arguments(FaultPlan.__init__, {"seed": seed})
         self._seed = seed
         self._changed = make_condition("fault plan", None)
         self._entries: tuple[tuple[int, Fault], ...] = ()
@@ -281,6 +286,7 @@ class FaultPlan:
 
     def add(self, *faults: Fault) -> None:
         """Add faults; they count the frames and bytes from now on."""
+        check_value("faults", faults, tuple[Fault, ...])
         with self._changed:
             first = self._added
             self._added += len(faults)

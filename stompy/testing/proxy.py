@@ -27,6 +27,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
+from stompy.arguments import check_arguments
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, NotConnectedError, StompTimeoutError
 from stompy.forks import ChildEnds
@@ -124,6 +125,7 @@ class FaultProxy(FaultControls):
         window: int | None = None,
         on_connection: Callable[[ProxyLink], None] | None = None,
     ) -> None:
+        check_arguments(FaultProxy.__init__, locals(), skip=("target",))
         self._target = _address(target)
         self._host = host
         self._port = port

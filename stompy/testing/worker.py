@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stompy.arguments import check_arguments
 from stompy.broker.broker import Broker
 from stompy.connection.codec import Body
 from stompy.connection.message import Message, detached
@@ -97,6 +98,7 @@ def message(
     Raises:
         LocalProtocolError: the body, a header or the destination could not have been sent.
     """
+    check_arguments(message, locals(), skip=("body",))
     recorder = SendRecorder(sent)
     return detached(
         body, destination=destination, headers=headers or {}, content_type=content_type, ack=ack, sender=recorder

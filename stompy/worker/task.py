@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, cast
 
-from stompy.arguments import check_arguments, is_async
+from stompy.arguments import check_arguments, check_value, is_async
 from stompy.backoff import Backoff, check_attempts
 from stompy.connection.codec import Body
 from stompy.connection.connection import Connection
@@ -248,6 +248,7 @@ class Task:
         self.call, self.with_context = _binding(function, decode)
 
     def _check(self) -> None:
+        check_value("destinations", self.destinations, tuple[str, ...])
         if not self.destinations or not all(self.destinations):
             raise ConfigurationError(f"task {self.name!r} needs at least one destination, as text")
         if self.dead_letter is None and any(set(WILDCARDS) & set(each) for each in self.destinations):

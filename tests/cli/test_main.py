@@ -67,6 +67,8 @@ def test_a_refused_connection_says_how_to_get_a_broker(run: Run) -> None:
         (["snd"], "there is no command 'snd'; did you mean 'send'?"),
         (["help", "sned"], "did you mean 'send'?"),
         (["send", "--headr", "a:b", "/queue/a"], "unknown option --headr; did you mean '--header'?"),
+        (["--versoin"], "unknown option --versoin; did you mean '--version'?"),
+        (["send", "--headr=a:b"], "unknown option --headr; did you mean '--header'?"),
         (["send"], "required: DESTINATION"),
         (["send", "/queue/a", "x", "--bogus", "value"], "unknown option --bogus"),
         (["ping", "extra"], "1 argument too many"),

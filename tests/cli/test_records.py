@@ -38,6 +38,18 @@ def test_messages_that_are_printed_as_json_are_sent_again_as_they_were(
         assert got == {**headers, "extra": "1"}
 
 
+@pytest.mark.parametrize(("option", "kept"), [([], "true"), (["--no-persistent"], "false")])
+def test_a_persistent_message_stays_one_unless_an_option_says_otherwise(
+    option: list[str], kept: str, broker: Broker, run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "lines"
+    with stompy.connect(broker.url) as conn:
+        conn.send("/queue/a", "x", persistent=True, confirm=True)
+        file.write_bytes(run("subscribe", "/queue/a", "--url", broker.url, "--count", "1", "--format", "json").out)
+        assert run("send", "/queue/b", "--url", broker.url, "--json", str(file), *option).code == 0
+        assert conn.subscribe("/queue/b").receive(timeout=5).headers["persistent"] == kept
+
+
 def test_json_that_somebody_wrote_is_sent(broker: Broker, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "messages"
     file.write_text('{"body": "x"}\n{"body": {"n": 1}, "headers": {"a": 1}}\n')

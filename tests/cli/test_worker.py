@@ -25,14 +25,15 @@ def test_check_shows_the_tasks(run: Run) -> None:
     ("target", "message"),
     [
         ("tests.worker.programs", "does not name a worker"),
-        ("tests.worker.programs:nothing", "cannot be imported"),
-        ("tests.worker.nothing:slow", "cannot be imported"),
+        ("tests.worker.programs:slwo", "tests.worker.programs has no 'slwo'; did you mean 'slow'?"),
+        ("tests.worker.nothing:slow", "cannot be imported: No module named 'tests.worker.nothing'"),
         ("tests.worker.programs:note", "is a function, not a stompy.Worker"),
     ],
 )
 def test_what_is_no_worker_is_refused(run: Run, target: str, message: str) -> None:
     result = run("worker", target)
     assert result.code == 2
+    assert "Traceback" not in result.err
     assert message in result.err
 
 

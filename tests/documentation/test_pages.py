@@ -13,12 +13,11 @@ import pytest
 from stompy.cli.main import build_parser
 from tests.support.marked import marked
 from tests.support.ports import reserved_port
-from tests.support.printed import TOP, blocks, run_page
+from tests.support.printed import TOP, Shell, blocks, run_page
 
 PAGES = sorted(
     page
     for path in [
-        TOP / "README.md",
         *(TOP / "docs").glob("*.md"),
         *(TOP / "docs").glob("recipes/*.md"),
         *(TOP / "docs").glob("how-to/log*.md"),
@@ -48,6 +47,22 @@ def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
         instead = {"61613": str(port), "examples/data": str(TOP / "examples/data")}
         for _ in run_page(page, tmp_path / "empty", environment, within=50, instead=instead):
             pass
+
+
+@pytest.mark.broker
+def test_the_command_line_block_of_the_readme_can_be_pasted(tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    flights = TOP / "examples/data/flights.ndjson"
+    (pasted,) = (block.text for block in blocks("README.md") if "stompy broker" in block.text)
+    with reserved_port() as port, marked() as mark:
+        environment = {**mark, "STOMPY_URL": f"stomp://localhost:{port}"}
+        text = pasted.replace("61613", str(port)).replace("examples/data/flights.ndjson", str(flights))
+        with Shell(folder, environment) as shell:
+            shell.run(
+                text, ["stompy: sent 5000 messages to /queue/flights", f"address       localhost:{port}"], within=50
+            )
+    assert (folder / "flights.ndjson").read_bytes() == flights.read_bytes()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from stompy.arguments import check_options
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.testing.brokers import handshake
@@ -72,6 +73,8 @@ class BrokerSettings:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        values = {name: getattr(self, name) for name in self.names()}
+        check_options(BrokerSettings, values, hidden=("users",))
         if self.client_certificates and not self.tls:
             raise ConfigurationError("client_certificates needs tls=True")
         if self.memory_limit is not None and self.memory_limit <= 0:
