@@ -135,15 +135,16 @@ class BrokerPublisher:
             if not committed and self.has_seen(message.target, options.dedupe_id):
                 self._counters.duplicates += 1
                 return
-            self._remember(message.target, options.dedupe_id)
         if options.due is None:
             fan_out = self._deliver(message, sender, committed=committed)
             if fan_out is not None:
                 self._soon(self._finish(fan_out), PIECE)
-            return
-        if not committed:
-            self.check_delayed(1)
-        self._schedule.add(options.due, message)
+        else:
+            if not committed:
+                self.check_delayed(1)
+            self._schedule.add(options.due, message)
+        if options.dedupe_id is not None:  # not of a message that was refused: its copy is the first to be taken
+            self._remember(message.target, options.dedupe_id)
 
     def check_delayed(self, messages: int) -> None:
         """Refuse messages that are to be delivered later, and would be too many.

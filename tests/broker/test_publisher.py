@@ -80,6 +80,17 @@ def test_a_message_is_dropped_whose_dedupe_id_was_seen(served: Served) -> None:
     assert served.broker.stats().duplicates == 1
 
 
+def test_a_message_is_taken_whose_first_copy_was_refused(serve: Serve) -> None:
+    served = serve(limits=BrokerLimits(max_queue_messages=1))
+    client = served.client()
+    client.send("/queue/a", "other")
+    client.say("SEND", {"destination": "/queue/a", "_AMQ_DUPL_ID": "1"})
+    assert "max_queue_messages" in client.error().headers["message"]
+    served.broker.purge("/queue/a")
+    served.client().send("/queue/a", "x", **{"_AMQ_DUPL_ID": "1"})
+    assert served.depth("/queue/a") == (1, 0)
+
+
 def test_a_transaction_with_a_dedupe_id_that_was_seen_cannot_be_committed(served: Served) -> None:
     client = served.client()
     client.send("/queue/a", "x", **{"_AMQ_DUPL_ID": "1"})
