@@ -55,7 +55,17 @@ class PendingSend:
         content_length: whether to add that header.
     """
 
-    __slots__ = ("_headers", "body", "content_length", "failures_alone", "identity", "receipt", "registered", "size")
+    __slots__ = (
+        "_headers",
+        "body",
+        "content_length",
+        "copies",
+        "failures_alone",
+        "identity",
+        "receipt",
+        "registered",
+        "size",
+    )
 
     def __init__(
         self, identity: str, receipt: Receipt, headers: dict[str, str], body: bytes, *, content_length: bool
@@ -68,6 +78,8 @@ class PendingSend:
         self.size = size_of(headers, body)
         self.registered = False
         """Whether a link registered its receipt, so that it will be resent if necessary."""
+        self.copies = 0
+        """How often it was encoded to be sent."""
         self.failures_alone = 0
 
     def frame(self, link: Link) -> Encoded:
@@ -76,6 +88,7 @@ class PendingSend:
         Raises:
             LocalProtocolError: it cannot be encoded in the link's version.
         """
+        self.copies += 1
         headers = {**link.dialect.dedupe_headers(self.identity), **self._headers}
         grammar = link.protocol.grammar
         head = encode_head("SEND", headers.items(), grammar=grammar) + self.receipt._line
@@ -222,6 +235,15 @@ class ResendBuffer:
             self._changed.notify_all()
             return self._end_error is None and receipt.id in self._pending
 
+    def rejected(self, receipt: Receipt, error: StompError) -> StompError:
+        """Return the error of a send whose copy was rejected: a copy of an earlier session may have arrived."""
+        send = self._prepared.get(receipt.id)
+        if send is None or send.copies == 1:
+            return error
+        return for_caller(
+            error, "unknown", f"the broker rejected a copy of the message, and may have the first: {error}"
+        )
+
     def resolved(self, receipt: Receipt) -> None:
         """Remove a send whose outcome is known."""
         with self._changed:
@@ -290,7 +312,7 @@ class ResendBuffer:
             return
         send.failures_alone += 1
         if send.failures_alone >= _MAX_FAILURES_ALONE:
-            send.receipt._resolve(for_caller(reason, "rejected"))
+            send.receipt._resolve(self.rejected(send.receipt, reason))
 
     def _add(self, buffer: FrameBuffer, send: PendingSend) -> None:
         if send.receipt.done():

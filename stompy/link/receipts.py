@@ -47,6 +47,10 @@ class ResendStore(Protocol):
         """Return whether another link will send the frame, so that the receipt stays pending after its link ended."""
         ...
 
+    def rejected(self, receipt: Receipt, error: StompError) -> StompError:
+        """Return the error for a receipt whose frame the broker rejected: it may have taken an earlier copy."""
+        ...
+
     def resolved(self, receipt: Receipt) -> None:
         """Called once when the outcome is known."""
         ...
@@ -457,7 +461,8 @@ class Receipts:
         """Reject the receipt that an ERROR named."""
         receipt = self._pending.pop(receipt_id, None)
         if receipt is not None:
-            receipt._resolve(error)
+            store = receipt._store
+            receipt._resolve(error if store is None else store.rejected(receipt, error))
 
     def fail_all(self, error: StompError) -> None:
         """Resolve all but those to resend as unknown, and accept no more: the link has ended."""
