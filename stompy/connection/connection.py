@@ -266,6 +266,7 @@ class Connection:
 
         Raises:
             ReceiveTimeoutError: no reply in time.
+            ConfigurationError: as `send`, or the headers have one of these two; nothing was sent.
             ConnectionLostError: the connection was lost first.
         """
         check_seconds(given(timeout, None))
@@ -330,7 +331,7 @@ class Connection:
 
         Raises:
             ConfigurationError: an unknown `ack` or `on_exception`, a handler that cannot be called or is a listener of
-                the connection already, or the broker does not support an option; nothing was sent.
+                the connection already, or an option is given twice or not supported by the broker; nothing was sent.
             LocalProtocolError: the id is in use, or a header cannot be encoded.
             BrokerError: the broker rejected the subscription.
             ConnectionLostError: the connection was lost.
