@@ -129,7 +129,6 @@ class Broker(Management):
         dead_letter: see above.
         expired: the queue to which expired messages go, with the headers of dead letters; `None` drops them.
         limits: what it takes of its clients, and keeps; by default `BrokerLimits()`.
-        listener: takes the place of `host` and `port`, e.g. a `MemoryListener`.
         like: the broker to stand in for: `"activemq"` (6), `"activemq5"`, `"artemis"` or `"rabbitmq"`. It then behaves
             as that one does; the reference says where it does not.
         on_frame: called with `"received"` or `"sent"`, the session's id and each `Frame`, CONNECT and its passcode
@@ -159,7 +158,6 @@ class Broker(Management):
         dead_letter: str = "/queue/DLQ",
         expired: str | None = None,
         limits: BrokerLimits | Default = DEFAULT,
-        listener: Listener | None = None,
         like: Like | None = None,
         on_frame: FrameHook | None = None,
     ) -> None:
@@ -188,7 +186,6 @@ class Broker(Management):
             tls=tls,
             unix=unix,
             unix_mode=unix_mode,
-            listener=listener,
             ws=ws is True,
             ws_port=None if isinstance(ws, bool) else ws,
             origins=origins,

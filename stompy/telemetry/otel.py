@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opentelemetry.propagators.textmap import TextMapPropagator
     from opentelemetry.trace import TracerProvider
 
-    from stompy.telemetry.tasks import WorkerTelemetry
+    from stompy.connection.connecting import Telemetry
 
 
 class OpenTelemetry:
@@ -69,7 +69,7 @@ class OpenTelemetry:
 
         return TracedConnection(self._recorder, config, listeners, handlers=True)
 
-    def for_worker(self) -> WorkerTelemetry:
+    def for_worker(self) -> Telemetry:
         """See `stompy.connection.connecting.Telemetry`."""
         from stompy.telemetry.tasks import WorkerTelemetry
 
