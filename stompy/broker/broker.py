@@ -125,7 +125,7 @@ class Broker(Management):
             and, if you like, only the hash of a passcode; `None` accepts everybody.
         heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
         require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
-        attempts: see above.
+        attempts: see above; `None` for no limit.
         dead_letter: see above.
         expired: the queue to which expired messages go, with the headers of dead letters; `None` drops them.
         limits: what it takes of its clients, and keeps; by default `BrokerLimits()`.
@@ -154,7 +154,7 @@ class Broker(Management):
         users: Mapping[str, User | str] | None = None,
         heartbeat: tuple[float, float] = (0.1, 0.1),
         require_host: bool = False,
-        attempts: int = 7,
+        attempts: int | None = 7,
         dead_letter: str = "/queue/DLQ",
         expired: str | None = None,
         limits: BrokerLimits | Default = DEFAULT,

@@ -290,7 +290,7 @@ class Connection:
         handler: Handler | MessageListener | None = None,
         *,
         ack: AckMode = "handled",
-        prefetch: int | None = None,
+        prefetch: int | Default = DEFAULT,
         selector: str | None = None,
         durable: str | None = None,
         exclusive: bool = False,
@@ -314,7 +314,7 @@ class Connection:
                 modes are `"auto"` (no acknowledgement: a message is consumed when the broker has sent it, and lost if
                 the program ends before it was handled), `"client"` (an ACK is cumulative) and `"client-individual"`;
                 in the latter two the program calls `ack`.
-            prefetch: number of unacknowledged messages that the broker may send ahead.
+            prefetch: number of unacknowledged messages that the broker may send ahead; by default the broker's.
             selector: deliver only messages whose headers match this condition, such as `"colour = 'red'"`.
             durable: name of a durable topic subscription, for which the broker stores messages while there
                 is no subscriber. It requires a `client_id`, and both must be the same in every run;
@@ -342,7 +342,7 @@ class Connection:
         function = self._function_of(handler)
         if own_thread and function is None:
             raise ConfigurationError("own_thread=True runs a handler: subscribe with one")
-        options = SubscribeOptions(prefetch, selector, durable, False, exclusive)
+        options = SubscribeOptions(given(prefetch, None), selector, durable, False, exclusive)
         link = self._links.link
         extra = headers_of_subscribe(
             link, destination, ack, options=options, headers=headers, client_id=self._config.client

@@ -20,6 +20,7 @@ from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import BodyDecodeError, ConfigurationError
 from stompy.forks import Owner, never_free, when_forked
 from stompy.locks import Rank, make_lock
+from stompy.printable import did_you_mean
 from stompy.world import os, time
 
 if TYPE_CHECKING:
@@ -159,9 +160,9 @@ class TaskArguments(TypedDict, total=False):
     backoff: Delays
     retry_in_place: tenacity.BaseRetrying | None
     dead_letter: str | None
-    concurrency: int | None
+    concurrency: int | Default
     key: str | Callable[[Message], Hashable] | None
-    prefetch: int | None
+    prefetch: int | Default
     decode: Decode | None
     time_limit: float | None
     rate: float | None
@@ -190,9 +191,20 @@ class TaskListener:
 
     Attributes:
         destination: one, or several as a tuple or list.
+
+    Raises:
+        ConfigurationError: an attribute of a derived class is a misspelt option.
     """
 
     destination: ClassVar[str | Sequence[str]] = ()
+
+    def __init_subclass__(cls) -> None:
+        known = {"destination", *TaskArguments.__annotations__}
+        for name in [name for name, value in vars(cls).items() if name not in known and not callable(value)]:
+            if hint := did_you_mean(name, known, likeness=0.85):
+                raise ConfigurationError(
+                    f"a task has no option {name!r}{hint} (an attribute of {cls.__name__} that is none begins with _)"
+                )
 
     def on_message(self, *arguments: Any, **keywords: Any) -> Any:
         """Handle a message, the only argument but for `context`; a returned value is the reply.
@@ -215,9 +227,9 @@ class Task:
         backoff: Delays = TASK_BACKOFF,
         retry_in_place: tenacity.BaseRetrying | None = None,
         dead_letter: str | None = None,
-        concurrency: int | None = None,
+        concurrency: int | Default = DEFAULT,
         key: str | Callable[[Message], Hashable] | None = None,
-        prefetch: int | None = None,
+        prefetch: int | Default = DEFAULT,
         decode: Decode | None = None,
         time_limit: float | None = None,
         rate: float | None = None,
@@ -248,15 +260,15 @@ class Task:
         self.call, self.with_context = _binding(function, decode)
 
     def _check(self) -> None:
-        if not self.destinations or not all(self.destinations):
+        given_names: Sequence[object] = self.destinations
+        if not given_names or not all(isinstance(each, str) and each for each in given_names):
             raise ConfigurationError(f"task {self.name!r} needs at least one destination, as text")
         if self.dead_letter is None and any(set(WILDCARDS) & set(each) for each in self.destinations):
             # The default, such as /queue/orders.eu.dead, may match /queue/orders.> itself.
             raise ConfigurationError(f"task {self.name!r} has a wildcard destination, so it needs a dead_letter=")
         check_attempts(self.attempts)
         for name in ("concurrency", "prefetch"):
-            if getattr(self, name) is not None:
-                check_count(getattr(self, name), name)
+            check_count(given(getattr(self, name), 1), name)
         check_seconds(self.time_limit, "time_limit", positive=True)
         check_seconds(self.rate, "rate", positive=True)
 
