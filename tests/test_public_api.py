@@ -17,6 +17,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
+from stompy.testing import ProxyLink
 from tests.support.public_api import MODULES, PINNED, is_made_inside, public_api
 
 TOP = Path(__file__).parents[1]
@@ -144,3 +145,12 @@ def test_every_timeout_is_given_by_name_and_none_is_a_default() -> None:
                 if timeout.default is None:
                     unlimited.add(f"{kind.__name__}.{name}")
     assert unlimited <= {"Connection.wait_closed", "Receipt.result", "Receipt.exception"}
+
+
+def test_all_that_is_closed_can_be_used_in_a_with_block() -> None:
+    public = {value for module in MODULES[:-1] for name in import_module(module).__all__
+               if inspect.isclass(value := getattr(import_module(module), name))}  # fmt: skip
+    closed = {
+        kind for kind in public if callable(getattr(kind, "close", None)) and kind is not ProxyLink
+    }  # the proxy closes it
+    assert {kind.__name__ for kind in closed if not hasattr(kind, "__exit__")} == set()

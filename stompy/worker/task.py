@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, cast
 
 from stompy.arguments import check_arguments, is_async
@@ -77,11 +78,11 @@ class Defer(Exception):
         self.seconds = seconds
 
 
-class TimeLimitExceeded(Exception):
+class TimeLimitExceededError(TimeoutError):
     """A task ran longer than its `time_limit`; found as the error class in dead letters."""
 
 
-class ProcessCrashed(Exception):
+class ProcessCrashedError(Exception):
     """A child process died while it ran a task; found as the error class in dead letters."""
 
 
@@ -410,6 +411,7 @@ class Middleware:
 
 class SqliteSeen:
     """Remembers ids in an SQLite file, for `Worker.task(seen=...)`. Thread-safe; several processes may share the file.
+    Use it as a context manager, or call `close`.
 
     Args:
         path: of the file, which is created.
@@ -457,3 +459,11 @@ class SqliteSeen:
             return
         with self._lock:
             self._database.close()
+
+    def __enter__(self) -> SqliteSeen:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
