@@ -197,7 +197,7 @@ test-long-client: $(VENV)/.installed-test
 	STOMPY_LONG=1 STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
 		$(PYTEST) -m long $(BY_BROKER) tests/scenarios/test_all_or_nothing.py $(ARGS)
 	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -n 2 --timeout 900 tests/scenarios/test_signals.py tests/property \
-		tests/hostile/test_injection.py $(ARGS)
+		tests/hostile/test_injection.py tests/examples/test_ten.py $(ARGS)
 
 # Kills of workers on every broker, and ten million messages.
 test-long-worker: $(VENV)/.installed-test

@@ -38,7 +38,7 @@ def measured(measure: Measure, kinds: Sequence[str] = tuple(KINDS)) -> Iterator[
     """Yield what was measured through each broker.
 
     Raises:
-        BrokerUnavailable: none of that kind can be had here.
+        BrokerUnavailableError: none of that kind can be had here.
     """
     for kind in kinds:
         with start_broker(kind) as broker:

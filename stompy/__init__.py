@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from stompy.telemetry.prometheus import PrometheusCollector
     from stompy.transport.tcp import TcpOptions
     from stompy.transport.tls.options import Tls, TlsVersion
-    from stompy.transport.websocket.options import WebSocketOptions
+    from stompy.transport.websocket.options import HttpHeaders, WebSocketOptions
     from stompy.worker.service import TaskHealth, WorkerExit, WorkerHealth
     from stompy.worker.task import Defer, Reject, Retry, TaskContext, TaskListener
     from stompy.worker.worker import Worker
@@ -124,6 +124,7 @@ __all__ = [
     "Headers",
     "HeartbeatTimeoutError",
     "HeartbeatTimeoutEvent",
+    "HttpHeaders",
     "InsecureTlsWarning",
     "Leniency",
     "LimitExceededError",
@@ -221,6 +222,7 @@ _LAZY = {
     "DeadLetter": "stompy.outbox.stats",
     "Frame": "stompy.frames.frame",
     "Headers": "stompy.frames.frame",
+    "HttpHeaders": "stompy.transport.websocket.options",
     "Leniency": "stompy.frames.grammar",
     "Limits": "stompy.link.settings",
     "Timeouts": "stompy.link.settings",

@@ -24,9 +24,9 @@ def printable_bytes(data: bytes) -> str:
     return printable(data.decode("utf-8", "backslashreplace"), keep="\n\t")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
     """Return a hint for the end of an error message; empty if nothing is like `word`."""
     import difflib
 
-    found = difflib.get_close_matches(word, known, n=1)
+    found = difflib.get_close_matches(word, known, n=1, cutoff=likeness)
     return f"; did you mean {found[0]!r}?" if found else ""

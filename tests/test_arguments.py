@@ -29,8 +29,6 @@ import stompy.worker
 from stompy.broker import Broker
 from stompy.connection.connecting import Telemetry
 from stompy.testing import BrokerSettings, Cut, CutAfter, Delay, FaultPlan, FaultProxy, Refuse, message
-from stompy.transport.base import Listener as TransportListener
-from stompy.transport.websocket.options import Headers
 from stompy.worker.task import SqliteSeen
 
 CLASSES: tuple[type, ...] = (
@@ -121,10 +119,6 @@ def options_of(owner: str, function: Any) -> Iterator[Option]:
     target = vars(function)["__init__"] if isinstance(function, type) else function
     module = vars(sys.modules[function.__module__])
     late = {name: value for name, value in NAMES.items() if name not in module}
-    if function is Broker:
-        late["Listener"] = TransportListener
-    if function is stompy.WebSocketOptions:
-        late["Headers"] = Headers
     hints = get_type_hints(target, {**late, **module})
     for parameter in inspect.signature(function).parameters.values():
         hint = hints.get(parameter.name)

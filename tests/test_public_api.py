@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
-import collections.abc
 import dataclasses
 import inspect
 import re
@@ -19,28 +17,14 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from tests.support.public_api import MODULES, PINNED, public_api
+from stompy.testing import ProxyLink
+from tests.support.public_api import MODULES, PINNED, is_made_inside, public_api
 
 TOP = Path(__file__).parents[1]
 PUBLIC = {module: set(import_module(module).__all__) for module in (*MODULES, "stompy.compat")}
 
-FOREIGN = {
-    "Path",
-    "PathLike",
-    "SSLContext",
-    "AbstractContextManager",
-    "Unpack",
-    "MeterProvider",
-    "Metric",
-    "BaseRetrying",
-}
-FOREIGN |= {"TextMapPropagator", "TracerProvider", "IntEnum"}
-"""Names of the standard library and of other distributions in signatures."""
-
-INTERNAL = {"Config", "WorkerTelemetry"}
+INTERNAL = {"Config"}
 """Of methods of telemetry that only connections and workers call."""
-
-TYPE_VARIABLES = {"Function", "T", "Value"}
 
 
 def test_public_names_and_signatures_are_those_of_the_file() -> None:
@@ -50,14 +34,46 @@ def test_public_names_and_signatures_are_those_of_the_file() -> None:
     assert sorted(set(pinned) ^ set(now)) == [], hint
 
 
+def annotations_of(value: Any) -> Iterator[tuple[Any, str]]:
+    """Yield the annotations that are written at a public function or class, each with its module."""
+    if inspect.isfunction(value):
+        yield from ((each, value.__module__) for each in value.__annotations__.values())
+    for kind in value.__mro__ if isinstance(value, type) else ():
+        if kind.__module__.startswith("stompy."):
+            yield from ((getattr(each, "__forward_arg__", each), kind.__module__) for name, each in
+                        inspect.get_annotations(kind).items() if not name.startswith("_"))  # fmt: skip
+            for name, member in vars(kind).items():
+                function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+                own = name == "__init__" and kind is value and not is_made_inside(value)
+                if inspect.isfunction(function) and (own or not name.startswith("_")):
+                    yield from ((each, kind.__module__) for each in function.__annotations__.values())
+
+
+def meant_by(name: str, module: str) -> Any:
+    """Return what a name in an annotation is, if it is ours; imports for type checkers count too."""
+    for node in ast.walk(ast.parse(inspect.getsource(import_module(module)))):
+        if isinstance(node, ast.ImportFrom) and name in [each.asname or each.name for each in node.names]:
+            ours = (
+                str(node.module).startswith("stompy.") and node.module != "stompy.world"
+            )  # has the standard library's
+            return getattr(import_module(str(node.module)), name) if ours else None
+        if isinstance(node, ast.Import) and name in [each.asname or each.name for each in node.names]:
+            return None
+    value = vars(import_module(module)).get(name)
+    return None if isinstance(value, typing.TypeVar) else value
+
+
 def test_what_signatures_name_can_be_imported() -> None:
-    known = {name for names in PUBLIC.values() for name in names} | FOREIGN | INTERNAL | TYPE_VARIABLES
-    for module in (builtins, typing, collections.abc):
-        known |= set(dir(module))
+    """By what is meant: a class of the same name in another module is another class."""
+    public = {module: vars(import_module(module)) for module in MODULES[:-1]}  # those of Spark need pyspark
+    values = [getattr(import_module(module), name) for module in public for name in import_module(module).__all__]
     missing = set()
-    for line in public_api():
-        _, _, signature = re.sub("'[^']*'", "", line).partition("(" if "(" in line.partition(":")[0] else ":")
-        missing |= {(name, line[:60]) for name in re.findall(r"(?<![.\w])[A-Z]\w+", signature) if name not in known}
+    for text, module in {each for value in values for each in annotations_of(value) if isinstance(each[0], str)}:
+        for node in ast.walk(ast.parse(text, mode="eval")):
+            if isinstance(node, ast.Name) and node.id not in INTERNAL:
+                value = meant_by(node.id, module)
+                if value is not None and not any(value is each for each in values):
+                    missing.add((node.id, module))
     assert missing == set()
 
 
@@ -102,11 +118,16 @@ def test_the_fields_of_public_dataclasses_are_given_by_name() -> None:
     }
     found |= {value for name in stompy.__all__ if dataclasses.is_dataclass(value := getattr(stompy, name))}
     positional = {
-        value.__name__: [each.name for each in dataclasses.fields(value) if each.init and not each.kw_only]
+        value.__name__: [
+            name
+            for name, each in inspect.signature(value).parameters.items()
+            if each.kind is each.POSITIONAL_OR_KEYWORD
+        ]
         for value in found
         if isinstance(value, type)
     }
     assert {name: fields for name, fields in positional.items() if len(fields) > 1} == {}
+    assert "passcode" not in positional["User"]
 
 
 def test_every_timeout_is_given_by_name_and_none_is_a_default() -> None:
@@ -124,3 +145,12 @@ def test_every_timeout_is_given_by_name_and_none_is_a_default() -> None:
                 if timeout.default is None:
                     unlimited.add(f"{kind.__name__}.{name}")
     assert unlimited <= {"Connection.wait_closed", "Receipt.result", "Receipt.exception"}
+
+
+def test_all_that_is_closed_can_be_used_in_a_with_block() -> None:
+    public = {value for module in MODULES[:-1] for name in import_module(module).__all__
+               if inspect.isclass(value := getattr(import_module(module), name))}  # fmt: skip
+    closed = {
+        kind for kind in public if callable(getattr(kind, "close", None)) and kind is not ProxyLink
+    }  # the proxy closes it
+    assert {kind.__name__ for kind in closed if not hasattr(kind, "__exit__")} == set()

@@ -85,7 +85,8 @@ def test_a_secret_that_is_no_text_is_refused_unseen(wrong: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda secret: User(secret), lambda secret: Tls(password=secret), lambda secret: Users({"ann": secret})]
+    "make",
+    [lambda secret: User(passcode=secret), lambda secret: Tls(password=secret), lambda secret: Users({"ann": secret})],
 )
 def test_settings_with_secrets_refuse_bytes(make: Callable[[Any], object]) -> None:
     with pytest.raises(ConfigurationError, match="must be text") as caught:

@@ -74,8 +74,8 @@ CALLS: dict[str, Callable[[int], object]] = {
     "Broker(users=), wrong option": lambda port: Broker(users={"ann": MARK}, limits=BrokerLimits(prefetch=-1)),
     "Broker(users=), wrong place": lambda port: Broker(users={"ann": MARK}, unix="x", ws=True),
     "Broker(users=), wrong user": lambda port: Broker(users={"ann": MARK.encode()}),  # type: ignore[dict-item]
-    "User, wrong right": lambda port: User(MARK, read="all"),  # type: ignore[arg-type]
-    "User, both": lambda port: User(MARK, passcode_hash="scrypt"),
+    "User, wrong right": lambda port: User(passcode=MARK, read="all"),  # type: ignore[arg-type]
+    "User, both": lambda port: User(passcode=MARK, passcode_hash="scrypt"),
     "hash_passcode, memory": lambda port: hash_passcode(MARK),
     "hash_passcode, bytes": lambda port: hash_passcode(MARK.encode()),  # type: ignore[arg-type]
     "compat, refused": lambda port: compat(port).connect("ann", MARK, wait=True),

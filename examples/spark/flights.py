@@ -242,11 +242,11 @@ def broker(kind: str) -> Iterator[str]:
         with Broker() as embedded:
             yield embedded.url
         return
-    from stompy.testing import BrokerUnavailable, start_broker
+    from stompy.testing import BrokerUnavailableError, start_broker
 
     try:
         real = start_broker(kind)
-    except BrokerUnavailable as error:
+    except BrokerUnavailableError as error:
         sys.exit(str(error))
     with real:
         yield real.url()

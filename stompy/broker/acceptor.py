@@ -82,8 +82,8 @@ class Listening:
     """Makes the listeners of a broker, and remembers their addresses.
 
     Attributes:
-        listener: given by the user.
         guarded: whether the broker has users.
+        listener: of another transport, in place of `host` and `port`; for tests of the broker.
 
     The other fields are arguments of `stompy.broker.Broker`; 0 in `port` and `ws_port` becomes the port that was taken.
 
@@ -96,22 +96,20 @@ class Listening:
     tls: Tls | ssl.SSLContext | None
     unix: str | os.PathLike[str] | None
     unix_mode: int
-    listener: Listener | None
     ws: bool
     ws_port: int | None
     origins: Sequence[str]
     serve: str | os.PathLike[str] | None
     versions: Sequence[Version]
     guarded: bool
+    listener: Listener | None = None
 
     def __post_init__(self) -> None:
-        if self.tls is not None and (self.unix is not None or self.listener is not None):
-            raise ConfigurationError("a broker has TLS over TCP only, not with unix or a listener of yours")
-        if self.unix is not None and self.listener is not None:
-            raise ConfigurationError("a broker listens on a Unix socket or on a listener of yours, not on both")
+        if self.tls is not None and self.unix is not None:
+            raise ConfigurationError("a broker has TLS over TCP only, not with unix")
         web = self.ws or self.ws_port is not None
-        if web and (self.unix is not None or self.listener is not None):
-            raise ConfigurationError("a broker has WebSocket over TCP only, not with unix or a listener of yours")
+        if web and self.unix is not None:
+            raise ConfigurationError("a broker has WebSocket over TCP only, not with unix")
         if isinstance(self.origins, str) or any(not _is_origin(origin) for origin in self.origins):
             raise ConfigurationError(
                 "origins must be a list of origins such as 'http://localhost:3000', 'null' or '*', without a path"

@@ -125,11 +125,10 @@ class Broker(Management):
             and, if you like, only the hash of a passcode; `None` accepts everybody.
         heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
         require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
-        attempts: see above.
+        attempts: see above; `None` for no limit.
         dead_letter: see above.
         expired: the queue to which expired messages go, with the headers of dead letters; `None` drops them.
         limits: what it takes of its clients, and keeps; by default `BrokerLimits()`.
-        listener: takes the place of `host` and `port`, e.g. a `MemoryListener`.
         like: the broker to stand in for: `"activemq"` (6), `"activemq5"`, `"artemis"` or `"rabbitmq"`. It then behaves
             as that one does; the reference says where it does not.
         on_frame: called with `"received"` or `"sent"`, the session's id and each `Frame`, CONNECT and its passcode
@@ -155,11 +154,10 @@ class Broker(Management):
         users: Mapping[str, User | str] | None = None,
         heartbeat: tuple[float, float] = (0.1, 0.1),
         require_host: bool = False,
-        attempts: int = 7,
+        attempts: int | None = 7,
         dead_letter: str = "/queue/DLQ",
         expired: str | None = None,
         limits: BrokerLimits | Default = DEFAULT,
-        listener: Listener | None = None,
         like: Like | None = None,
         on_frame: FrameHook | None = None,
     ) -> None:
@@ -188,7 +186,6 @@ class Broker(Management):
             tls=tls,
             unix=unix,
             unix_mode=unix_mode,
-            listener=listener,
             ws=ws is True,
             ws_port=None if isinstance(ws, bool) else ws,
             origins=origins,

@@ -131,10 +131,10 @@ class BrokerPublisher:
         """
         options = message.options
         self._counters.messages_in += 1
-        if options.dedupe_id is not None:
-            if not committed and self.has_seen(message.target, options.dedupe_id):
-                self._counters.duplicates += 1
-                return
+        identity = options.dedupe_id
+        if identity is not None and not committed and self.has_seen(message.target, identity):
+            self._counters.duplicates += 1
+            return
         if options.due is None:
             fan_out = self._deliver(message, sender, committed=committed)
             if fan_out is not None:
@@ -143,8 +143,8 @@ class BrokerPublisher:
             if not committed:
                 self.check_delayed(1)
             self._schedule.add(options.due, message)
-        if options.dedupe_id is not None:  # not of a message that was refused: its copy is the first to be taken
-            self._remember(message.target, options.dedupe_id)
+        if identity is not None:  # not of a message that was refused: its copy is the first to be taken
+            self._remember(message.target, identity)
 
     def check_delayed(self, messages: int) -> None:
         """Refuse messages that are to be delivered later, and would be too many.

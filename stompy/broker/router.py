@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -399,6 +400,7 @@ class BrokerRouter:
 
     def _refused(self, deliveries: list[OutgoingMessage], *, requeue: bool) -> Steps:
         nack = self._settings.profile.nack
+        most = math.inf if self._settings.attempts is None else self._settings.attempts
         again = []
         for delivery in deliveries:
             item = delivery.item
@@ -409,7 +411,7 @@ class BrokerRouter:
                 self.counters.discarded += 1
             elif nack == "requeued" and not delivery.transient:
                 again.append(delivery)
-            elif nack == "dead letter" or delivery.transient or item.nacks >= self._settings.attempts:
+            elif nack == "dead letter" or delivery.transient or item.nacks >= most:
                 self.publisher.dead_letter(item, "refused by its consumer")
             else:
                 again.append(delivery)

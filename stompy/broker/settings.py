@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, TypeVar
 
 from stompy.arguments import check_fields
+from stompy.backoff import check_attempts
 from stompy.broker.destinations import targets_of
 from stompy.broker.profile import OWN, Profile
 from stompy.broker.users import Users
@@ -349,7 +350,7 @@ class Settings(BrokerLimits):
     users: Users | None = None
     heartbeat: HeartbeatOffer = field(default_factory=HeartbeatOffer)
     require_host: bool = False
-    attempts: int = 7
+    attempts: int | None = 7
     dead_letter: str = "/queue/DLQ"
     expired: str | None = None
     max_outbox_frames: int = 1_000
@@ -384,8 +385,8 @@ class Settings(BrokerLimits):
 
     def __post_init__(self) -> None:
         BrokerLimits.__post_init__(self)  # `super()` does not work here, as `slots=True` recreates the class
-        for name in ("attempts", "max_outbox_frames"):
-            _check_number(name, getattr(self, name))
+        check_attempts(self.attempts)
+        _check_number("max_outbox_frames", self.max_outbox_frames)
         if not self.versions or (Version.DRAFT in self.versions and len(self.versions) > 1):
             raise ConfigurationError("a broker needs at least one version; the 1.0-draft only by itself")
         for name in ("dead_letter", "expired"):

@@ -174,6 +174,7 @@ class User:
 
     def __init__(
         self,
+        *,
         passcode: Secret[str] | str | None = None,
         passcode_hash: str | None = None,
         read: tuple[str, ...] = ("*",),
@@ -210,7 +211,7 @@ class Users:
     """
 
     def __init__(self, users: Mapping[str, User | str]) -> None:
-        self._users = {login: one if isinstance(one, User) else User(one) for login, one in users.items()}
+        self._users = {login: one if isinstance(one, User) else User(passcode=one) for login, one in users.items()}
         hashes = [one.passcode_hash for one in self._users.values() if one.passcode_hash is not None]
         # For those who do not exist and those without a hash, so that the time taken does not tell who is who.
         self._dummy_hash = max(hashes, key=_effort, default=None)

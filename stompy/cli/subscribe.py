@@ -16,6 +16,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.connection.subscription import AckMode, Subscription
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT
 from stompy.dialects.brokers import dialect_named
 from stompy.errors import ReceiveTimeoutError
 
@@ -137,7 +138,7 @@ def _subscribed(conn: Connection, arguments: argparse.Namespace, headers: dict[s
     return conn.subscribe(
         arguments.destination,
         ack=arguments.ack,
-        prefetch=prefetch,
+        prefetch=DEFAULT if prefetch is None else prefetch,
         selector=arguments.selector,
         durable=arguments.durable,
         headers=headers,

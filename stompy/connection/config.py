@@ -34,6 +34,15 @@ Login = str | Callable[[], str | tuple[str | None, str | Secret[str] | None]]
 Passcode = str | Secret[str] | Callable[[], str | Secret[str]]
 """The passcode, or a function called for each connect."""
 
+_OWN_HEADERS = {
+    "login": "login",
+    "passcode": "passcode",
+    "host": "vhost",
+    "accept-version": "versions",
+    "heart-beat": "heartbeat",
+}
+"""Headers of CONNECT that are set by arguments, and which."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(LinkSettings):
@@ -78,6 +87,9 @@ class Config(LinkSettings):
         object.__setattr__(self, "passcode", as_secret(self.passcode))
         if self.dialect is not None:
             dialect_named(self.dialect)
+        for name in self.headers:
+            if option := _OWN_HEADERS.get(name.lower()):
+                raise ConfigurationError(f"header {name!r} is set by {option}=, not by headers=")
         if self.client_id is not None and "client-id" in self.headers:
             raise ConfigurationError("the client id was given twice: as client_id and as a header")
 

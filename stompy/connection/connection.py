@@ -268,6 +268,7 @@ class Connection:
 
         Raises:
             ReceiveTimeoutError: no reply in time.
+            ConfigurationError: as `send`, or the headers have one of these two; nothing was sent.
             ConnectionLostError: the connection was lost first.
         """
         check_seconds(given(timeout, None))
@@ -291,7 +292,7 @@ class Connection:
         handler: Handler | MessageListener | None = None,
         *,
         ack: AckMode = "handled",
-        prefetch: int | None = None,
+        prefetch: int | Default = DEFAULT,
         selector: str | None = None,
         durable: str | None = None,
         exclusive: bool = False,
@@ -315,7 +316,7 @@ class Connection:
                 modes are `"auto"` (no acknowledgement: a message is consumed when the broker has sent it, and lost if
                 the program ends before it was handled), `"client"` (an ACK is cumulative) and `"client-individual"`;
                 in the latter two the program calls `ack`.
-            prefetch: number of unacknowledged messages that the broker may send ahead.
+            prefetch: number of unacknowledged messages that the broker may send ahead; by default the broker's.
             selector: deliver only messages whose headers match this condition, such as `"colour = 'red'"`.
             durable: name of a durable topic subscription, for which the broker stores messages while there
                 is no subscriber. It requires a `client_id`, and both must be the same in every run;
@@ -332,7 +333,7 @@ class Connection:
 
         Raises:
             ConfigurationError: an unknown `ack` or `on_exception`, a handler that cannot be called or is a listener of
-                the connection already, or the broker does not support an option; nothing was sent.
+                the connection already, or an option is given twice or not supported by the broker; nothing was sent.
             LocalProtocolError: the id is in use, or a header cannot be encoded.
             BrokerError: the broker rejected the subscription.
             ConnectionLostError: the connection was lost.
@@ -343,7 +344,7 @@ class Connection:
         function = self._function_of(handler)
         if own_thread and function is None:
             raise ConfigurationError("own_thread=True runs a handler: subscribe with one")
-        options = SubscribeOptions(prefetch, selector, durable, False, exclusive)
+        options = SubscribeOptions(given(prefetch, None), selector, durable, False, exclusive)
         link = self._links.link
         extra = headers_of_subscribe(
             link, destination, ack, options=options, headers=headers, client_id=self._config.client

@@ -221,7 +221,7 @@ def headers_of_subscribe(
 
     Raises:
         LocalProtocolError: the frame cannot be encoded.
-        ConfigurationError: the broker does not support an option.
+        ConfigurationError: the broker does not support an option, or one is given twice.
     """
     check_destination(destination)
     explicit = user_headers(headers)
@@ -230,4 +230,10 @@ def headers_of_subscribe(
     option_headers = dialect.subscribe_headers(
         options, destination=destination, ack=ack, client_id=client_id, version=link.version
     )
+    for header in explicit.keys() & {"id", "ack", *option_headers}:
+        of_header = {"id": "id", "ack": "ack", **{dialect.headers.get(option): option for option in options.asked()}}
+        raise ConfigurationError(
+            f"{of_header.get(header, 'durable')}= and header {header!r} in headers= are the same for"
+            f" {dialect.product}: give one of them"
+        )
     return {**dialect.defaults("SUBSCRIBE", destination), **explicit, **option_headers}

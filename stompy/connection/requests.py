@@ -18,7 +18,13 @@ from stompy.connection.subscription import Subscription
 from stompy.connection.subscriptions import SubscriptionTable
 from stompy.deadline import Deadline
 from stompy.dialects.options import SendOptions
-from stompy.errors import NotConnectedError, ReceiptTimeoutError, ReceiveTimeoutError, StompError
+from stompy.errors import (
+    ConfigurationError,
+    NotConnectedError,
+    ReceiptTimeoutError,
+    ReceiveTimeoutError,
+    StompError,
+)
 from stompy.locks import Event, Rank, make_lock
 from stompy.world import os
 
@@ -80,6 +86,9 @@ class ReplyInbox(Subscription):
             request.arrived.set()
 
 
+_OWN_HEADERS = frozenset(("reply-to", "correlation-id"))
+
+
 class RequestReply:
     """Sends requests and waits for their replies.
 
@@ -103,7 +112,10 @@ class RequestReply:
     def request(self, destination: str, body: object, options: SendOptions, *, timeout: float | None) -> Message:
         """Send a request and return its reply; see `Connection.request`."""
         check_destination(destination)
-        check_headers(options.get("headers") or {})
+        headers = options.get("headers") or {}
+        check_headers(headers)
+        for name in _OWN_HEADERS.intersection(headers):
+            raise ConfigurationError(f"header {name!r} is set by request, to recognise the reply")
         deadline = Deadline(timeout)
         link = self._sender.live_link(deadline.remaining())
         inbox = self._open_inbox(deadline)
@@ -112,7 +124,7 @@ class RequestReply:
         try:
             inbox.expect(correlation, request)
             own = {"reply-to": inbox.destination, "correlation-id": correlation}
-            self._sender.send(destination, body, {**options, "headers": {**(options.get("headers") or {}), **own}})
+            self._sender.send(destination, body, {**options, "headers": {**headers, **own}})
             self._sender.flush_batch(timeout=deadline.remaining())
             flow.hold(request)
             request.arrived.wait(deadline.remaining())

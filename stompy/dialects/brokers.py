@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -187,6 +188,17 @@ def dialect_named(name: str) -> Dialect:
     if dialect is None:
         raise ConfigurationError(f"dialect must be one of {', '.join(get_args(DialectName))}, not {name!r}")
     return dialect
+
+
+def check_given_once(options: Mapping[str, object], headers: Collection[str]) -> None:
+    """Check that no header is an option too, for any broker, while the broker is not known.
+
+    Raises:
+        ConfigurationError: one is.
+    """
+    for dialect in _KNOWN.values():
+        known = {name: value for name, value in options.items() if name in dialect.headers}
+        dialect.send_headers(known, headers)
 
 
 @functools.lru_cache(maxsize=32)

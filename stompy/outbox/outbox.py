@@ -21,7 +21,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.listeners import Listener
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, check_names, given
-from stompy.dialects.brokers import dialect_named
+from stompy.dialects.brokers import check_given_once, dialect_named
 from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import ConfigurationError, OutboxError, StompError, StompTimeoutError
 from stompy.forks import Owner
@@ -168,6 +168,7 @@ class Outbox:
         dialect = self._forwarder.dialect or self._dialect
         if given and dialect is not None:
             dialect.send_headers({**given, "dedupe_id": None}, fields)  # the outbox has a header for any broker
+        check_given_once(given, fields)
         # A message that cannot be encoded must fail here, in the caller.
         encode("SEND", [("destination", destination), *fields.items()], grammar=_GRAMMAR)
         identity = secrets.token_hex(16)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry.propagators.textmap import TextMapPropagator
     from opentelemetry.trace import TracerProvider
 
-    from stompy.telemetry.tasks import WorkerTelemetry
+    from stompy.connection.connecting import Telemetry
 
 
 class OpenTelemetry:
@@ -71,7 +71,7 @@ class OpenTelemetry:
 
         return TracedConnection(self._recorder, config, listeners, handlers=True)
 
-    def for_worker(self) -> WorkerTelemetry:
+    def for_worker(self) -> Telemetry:
         """See `stompy.connection.connecting.Telemetry`."""
         from stompy.telemetry.tasks import WorkerTelemetry
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stompy.testing.brokers.certificates import Certificates as Certificates
     from stompy.testing.brokers.running import BrokerSettings as BrokerSettings
-    from stompy.testing.brokers.running import BrokerUnavailable as BrokerUnavailable
+    from stompy.testing.brokers.running import BrokerUnavailableError as BrokerUnavailableError
     from stompy.testing.brokers.running import RunningBroker as RunningBroker
     from stompy.testing.containers import ActiveMQContainer as ActiveMQContainer
     from stompy.testing.containers import ArtemisContainer as ArtemisContainer
@@ -51,7 +51,7 @@ __all__ = [
     "ArtemisContainer",
     "BrokerOptions",
     "BrokerSettings",
-    "BrokerUnavailable",
+    "BrokerUnavailableError",
     "Certificates",
     "Cut",
     "CutAfter",
@@ -97,7 +97,7 @@ _LAZY = {
     "ActiveMQContainer": "stompy.testing.containers",
     "ArtemisContainer": "stompy.testing.containers",
     "BrokerSettings": "stompy.testing.brokers.running",
-    "BrokerUnavailable": "stompy.testing.brokers.running",
+    "BrokerUnavailableError": "stompy.testing.brokers.running",
     "Certificates": "stompy.testing.brokers.certificates",
     "Cut": "stompy.testing.faults",
     "CutAfter": "stompy.testing.faults",

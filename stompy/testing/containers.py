@@ -21,7 +21,7 @@ from stompy.testing.brokers.artemis import Artemis
 from stompy.testing.brokers.container import ContainerBroker
 from stompy.testing.brokers.embedded import EmbeddedBroker
 from stompy.testing.brokers.rabbitmq import RabbitMQ
-from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable, NetworkBroker, Product, RunningBroker
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailableError, NetworkBroker, Product, RunningBroker
 from stompy.world import os
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LOG = logging.getLogger("stompy.testing")
 FROM_VARIABLE = "STOMPY_BROKERS_FROM"
 IMAGES = ("official", "local")
 OTHER_SOURCES: dict[str, Callable[[Product, BrokerSettings], NetworkBroker]] = {}
-"""Tried after the images, by its name in `STOMPY_BROKERS_FROM`; each makes a broker or raises BrokerUnavailable."""
+"""Tried after the images, by the name in `STOMPY_BROKERS_FROM`; each makes a broker or raises an error."""
 
 PRODUCTS: dict[str, Product] = {
     product.kind: product
@@ -80,7 +80,7 @@ def start_broker(kind: str, **options: Any) -> RunningBroker:
         options: fields of `BrokerSettings`; for `embedded` also arguments of `stompy.broker.Broker`.
 
     Raises:
-        BrokerUnavailable: none can be had here; the error lists why each source was not taken.
+        BrokerUnavailableError: none can be had here; the error lists why each source was not taken.
         ConfigurationError: no such kind or option, or the broker lacks a feature that an option needs.
     """
     if kind.startswith(LIKE) and "like" not in options:
@@ -101,12 +101,12 @@ def _start_first(product: Product, settings: BrokerSettings) -> NetworkBroker:
     for broker in candidates(product, settings, reasons):
         try:
             broker.start()
-        except BrokerUnavailable as error:
+        except BrokerUnavailableError as error:
             _LOG.warning("%s", error)
             reasons.extend(error.reasons)
         else:
             return broker
-    raise BrokerUnavailable(product.kind, tuple(reasons))
+    raise BrokerUnavailableError(product.kind, tuple(reasons))
 
 
 def candidates(product: Product, settings: BrokerSettings, reasons: list[str]) -> Iterator[NetworkBroker]:
@@ -120,7 +120,7 @@ def candidates(product: Product, settings: BrokerSettings, reasons: list[str]) -
         if make := OTHER_SOURCES.get(source):
             try:
                 other = make(product, settings)
-            except BrokerUnavailable as error:
+            except BrokerUnavailableError as error:
                 reasons.extend(error.reasons)
             else:
                 yield other
@@ -186,22 +186,22 @@ class _OfKind(ContainerBroker):
         """Start it, also after `stop`; see `RunningBroker`.
 
         Raises:
-            BrokerUnavailable: docker cannot be used, no image can be had, or the broker did not start.
+            BrokerUnavailableError: docker cannot be used, no image can be had, or the broker did not start.
         """
         if not self.image:
             self.image, self.flavour = self._choose()
         elif reason := images.docker_missing():
-            raise BrokerUnavailable(self.kind, (reason,))
+            raise BrokerUnavailableError(self.kind, (reason,))
         super().start()
 
     def _choose(self) -> tuple[str, str]:
         if reason := images.docker_missing():
-            raise BrokerUnavailable(self.kind, (reason,))
+            raise BrokerUnavailableError(self.kind, (reason,))
         reasons: list[str] = []
         for broker in candidates(self.product, self.settings, reasons):
             if isinstance(broker, ContainerBroker):
                 return broker.image, broker.flavour
-        raise BrokerUnavailable(self.kind, tuple(reasons))
+        raise BrokerUnavailableError(self.kind, tuple(reasons))
 
 
 class ActiveMQContainer(_OfKind):
@@ -242,7 +242,7 @@ def broker_or_skip(kind: str, **options: Any) -> RunningBroker:
     """
     try:
         return start_broker(kind, **options)
-    except BrokerUnavailable as error:
+    except BrokerUnavailableError as error:
         missing(kind, "; ".join(error.reasons))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import TracebackType
 
 from stompy.arguments import check_arguments
 from stompy.broker.broker import Broker
@@ -72,6 +73,14 @@ class RunningWorker:
     def close(self) -> None:
         """End the worker."""
         self.worker.close()
+
+    def __enter__(self) -> RunningWorker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def message(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stompy.worker.task import Defer as Defer
     from stompy.worker.task import Delays as Delays
     from stompy.worker.task import Middleware as Middleware
-    from stompy.worker.task import ProcessCrashed as ProcessCrashed
+    from stompy.worker.task import ProcessCrashedError as ProcessCrashedError
     from stompy.worker.task import Reject as Reject
     from stompy.worker.task import Retry as Retry
     from stompy.worker.task import SeenStore as SeenStore
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stompy.worker.task import TaskArguments as TaskArguments
     from stompy.worker.task import TaskContext as TaskContext
     from stompy.worker.task import TaskListener as TaskListener
-    from stompy.worker.task import TimeLimitExceeded as TimeLimitExceeded
+    from stompy.worker.task import TimeLimitExceededError as TimeLimitExceededError
     from stompy.worker.worker import Worker as Worker
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "Defer",
     "Delays",
     "Middleware",
-    "ProcessCrashed",
+    "ProcessCrashedError",
     "RanOnce",
     "Reject",
     "Retry",
@@ -43,7 +43,7 @@ __all__ = [
     "TaskContext",
     "TaskHealth",
     "TaskListener",
-    "TimeLimitExceeded",
+    "TimeLimitExceededError",
     "Worker",
     "WorkerExit",
     "WorkerHealth",
@@ -55,7 +55,7 @@ _LAZY = {
     "Defer": "stompy.worker.task",
     "Delays": "stompy.worker.task",
     "Middleware": "stompy.worker.task",
-    "ProcessCrashed": "stompy.worker.task",
+    "ProcessCrashedError": "stompy.worker.task",
     "RanOnce": "stompy.worker.once",
     "Reject": "stompy.worker.task",
     "Retry": "stompy.worker.task",
@@ -66,7 +66,7 @@ _LAZY = {
     "TaskContext": "stompy.worker.task",
     "TaskHealth": "stompy.worker.service",
     "TaskListener": "stompy.worker.task",
-    "TimeLimitExceeded": "stompy.worker.task",
+    "TimeLimitExceededError": "stompy.worker.task",
     "Worker": "stompy.worker.worker",
     "WorkerExit": "stompy.worker.service",
     "WorkerHealth": "stompy.worker.service",

@@ -23,7 +23,7 @@ from stompy.connection.listeners import ClosedEvent, Listener
 from stompy.connection.message import Message
 from stompy.connection.reconnect import Outage, Reconnect, retry
 from stompy.deadline import Deadline
-from stompy.default import Default, given
+from stompy.default import DEFAULT, Default, given
 from stompy.dialects.brokers import dialect_named, with_limits
 from stompy.errors import (
     ConfigurationError,
@@ -232,15 +232,15 @@ class Engine:
 
     def _subscribe(self, connection: Connection) -> None:
         dialect = with_limits(dialect_named(connection.dialect), connection.server)
-        slots = sum(task.concurrency or self.settings.concurrency for task in self.tasks if task.transactional)
+        slots = sum(given(task.concurrency, self.settings.concurrency) for task in self.tasks if task.transactional)
         most = dialect.max_open_transactions
         if most is not None and slots > most // 2:
             raise ConfigurationError(f"{dialect.product} takes {most // 2} transactional tasks at once, not {slots}")
         for task in self.tasks:
             if task.transactional and "ACK" not in dialect.transacted:
                 raise ConfigurationError(f"task {task.name!r}: {dialect.product} cannot acknowledge in a transaction")
-            size = task.concurrency or self.settings.concurrency
-            prefetch = task.prefetch or 2 * size
+            size = given(task.concurrency, self.settings.concurrency)
+            prefetch = given(task.prefetch, 2 * size)
             limited = dialect.supports("prefetch")
             ordered = task.key is not None and dialect.supports("exclusive")
             pool = Pool(self, task, size, limit=None if limited else prefetch)
@@ -254,7 +254,7 @@ class Engine:
                         destination,
                         pool.queue.put,
                         ack="client-individual",
-                        prefetch=1 if shared else prefetch if limited and not dialect.prefetch_as_window else None,
+                        prefetch=1 if shared else prefetch if limited and not dialect.prefetch_as_window else DEFAULT,
                         selector=task.selector if user else None,
                         durable=task.durable if user else None,
                         # A new session gets nothing before the broker has taken back what the lost one had.

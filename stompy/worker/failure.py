@@ -30,7 +30,7 @@ from stompy.errors import (
     StompTimeoutError,
 )
 from stompy.printable import printable
-from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, ProcessCrashed, Reject, Retry, Task
+from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, ProcessCrashedError, Reject, Retry, Task
 
 ATTEMPT = "stompy-attempt"
 """Header of a retry: the number of the attempt that it is for."""
@@ -252,7 +252,7 @@ def retry_copy(task: Task, message: Message, attempt: Attempt, error: BaseExcept
         headers[FIRST_FAILURE] = attempt.first_failure or _now_text()
     if not message.destination.startswith("/queue/"):
         headers.setdefault(ORIGINAL_DESTINATION, message.destination)
-    if isinstance(error, ProcessCrashed):
+    if isinstance(error, ProcessCrashedError):
         headers[CRASHED] = "true"
     return copy_of(message, retry_queue(task, message.destination), headers, delay=decision.delay)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from stompy.connection.codec import Body, check_destination, encode_body, user_headers
 from stompy.connection.message import detached
 from stompy.default import DEFAULT, Default
+from stompy.dialects.brokers import check_given_once
 from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import NotConnectedError
 from stompy.worker.failure import ATTEMPT, decide
@@ -74,7 +75,7 @@ class SendRecorder:
         check_destination(destination)
         check_send_options(options)
         encode_body(body, options.get("content_type"))
-        user_headers(options.get("headers"))
+        check_given_once(options, user_headers(options.get("headers")))
         given = cast("SendOptions", {name: value for name, value in options.items() if value is not None})
         self.sent.append(SentMessage(destination=destination, body=body, options=given))
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
+from stompy.default import DEFAULT
 from stompy.errors import StompError
 from stompy.locks import make_condition
 from stompy.threads import DaemonThread
@@ -155,7 +156,7 @@ class ParkingLot(DaemonThread):
                     parking_queue_for(parking, seconds),
                     partial(self._put, lane),
                     ack="client-individual",
-                    prefetch=_PREFETCH if limited else None,
+                    prefetch=_PREFETCH if limited else DEFAULT,
                 )
 
     def stop(self) -> None:

@@ -39,7 +39,15 @@ from stompy.worker.failure import (
     settle,
     text_of,
 )
-from stompy.worker.task import ProcessCrashed, Reject, Retry, Task, TaskContext, TimeLimitExceeded, persistence
+from stompy.worker.task import (
+    ProcessCrashedError,
+    Reject,
+    Retry,
+    Task,
+    TaskContext,
+    TimeLimitExceededError,
+    persistence,
+)
 from stompy.world import queue, threading, time
 
 if TYPE_CHECKING:
@@ -390,7 +398,7 @@ class Slot(DaemonThread):
                 job.transaction.abort()
             except StompError as error:
                 self._log(logging.INFO, "a transaction of a stuck task was not aborted: %s", error)
-        following = self._fail(job, TimeLimitExceeded(f"the task ran longer than {self._task.time_limit:g} s"))
+        following = self._fail(job, TimeLimitExceededError(f"the task ran longer than {self._task.time_limit:g} s"))
         return None if following is None else Job(job.message, following)
 
     def _enter(self, job: Job) -> Job | None:
@@ -402,7 +410,7 @@ class Slot(DaemonThread):
             return job
         self.job = job = Job(message, Attempt(self._note.crashed, job.attempts().first_failure))
         job.claim(self)
-        following = self._fail(job, ProcessCrashed("a process died while it ran this message"))
+        following = self._fail(job, ProcessCrashedError("a process died while it ran this message"))
         return None if following is None else Job(message, following)
 
     def _may_begin(self, job: Job) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, cast
 
 from stompy.arguments import check_arguments, check_value, is_async
@@ -20,6 +21,7 @@ from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import BodyDecodeError, ConfigurationError
 from stompy.forks import Owner, never_free, when_forked
 from stompy.locks import Rank, make_lock
+from stompy.printable import did_you_mean
 from stompy.world import os, time
 
 if TYPE_CHECKING:
@@ -76,11 +78,11 @@ class Defer(Exception):
         self.seconds = seconds
 
 
-class TimeLimitExceeded(Exception):
+class TimeLimitExceededError(TimeoutError):
     """A task ran longer than its `time_limit`; found as the error class in dead letters."""
 
 
-class ProcessCrashed(Exception):
+class ProcessCrashedError(Exception):
     """A child process died while it ran a task; found as the error class in dead letters."""
 
 
@@ -159,9 +161,9 @@ class TaskArguments(TypedDict, total=False):
     backoff: Delays
     retry_in_place: tenacity.BaseRetrying | None
     dead_letter: str | None
-    concurrency: int | None
+    concurrency: int | Default
     key: str | Callable[[Message], Hashable] | None
-    prefetch: int | None
+    prefetch: int | Default
     decode: Decode | None
     time_limit: float | None
     rate: float | None
@@ -190,9 +192,20 @@ class TaskListener:
 
     Attributes:
         destination: one, or several as a tuple or list.
+
+    Raises:
+        ConfigurationError: an attribute of a derived class is a misspelt option.
     """
 
     destination: ClassVar[str | Sequence[str]] = ()
+
+    def __init_subclass__(cls) -> None:
+        known = {"destination", *TaskArguments.__annotations__}
+        for name in [name for name, value in vars(cls).items() if name not in known and not callable(value)]:
+            if hint := did_you_mean(name, known, likeness=0.85):
+                raise ConfigurationError(
+                    f"a task has no option {name!r}{hint} (an attribute of {cls.__name__} that is none begins with _)"
+                )
 
     def on_message(self, *arguments: Any, **keywords: Any) -> Any:
         """Handle a message, the only argument but for `context`; a returned value is the reply.
@@ -215,9 +228,9 @@ class Task:
         backoff: Delays = TASK_BACKOFF,
         retry_in_place: tenacity.BaseRetrying | None = None,
         dead_letter: str | None = None,
-        concurrency: int | None = None,
+        concurrency: int | Default = DEFAULT,
         key: str | Callable[[Message], Hashable] | None = None,
-        prefetch: int | None = None,
+        prefetch: int | Default = DEFAULT,
         decode: Decode | None = None,
         time_limit: float | None = None,
         rate: float | None = None,
@@ -256,8 +269,7 @@ class Task:
             raise ConfigurationError(f"task {self.name!r} has a wildcard destination, so it needs a dead_letter=")
         check_attempts(self.attempts)
         for name in ("concurrency", "prefetch"):
-            if getattr(self, name) is not None:
-                check_count(getattr(self, name), name)
+            check_count(given(getattr(self, name), 1), name)
         check_seconds(self.time_limit, "time_limit", positive=True)
         check_seconds(self.rate, "rate", positive=True)
 
@@ -399,6 +411,7 @@ class Middleware:
 
 class SqliteSeen:
     """Remembers ids in an SQLite file, for `Worker.task(seen=...)`. Thread-safe; several processes may share the file.
+    Use it as a context manager, or call `close`.
 
     Args:
         path: of the file, which is created.
@@ -446,3 +459,11 @@ class SqliteSeen:
             return
         with self._lock:
             self._database.close()
+
+    def __enter__(self) -> SqliteSeen:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

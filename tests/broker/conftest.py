@@ -21,6 +21,7 @@ from stompy.protocol.server import ServerProtocol
 from stompy.transport.base import Dialer
 from stompy.transport.memory import MemoryDialer, MemoryListener
 from stompy.transport.tcp import TcpDialer
+from tests.support.memory_broker import broker_over
 from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient
 
@@ -73,7 +74,7 @@ def serve() -> Iterator[Serve]:
 
         def start(*, capacity: int = 65_536, **options: Any) -> Served:
             listener = MemoryListener(capacity=capacity)
-            broker = stack.enter_context(Broker(listener=listener, **options))
+            broker = stack.enter_context(broker_over(listener, **options))
             served = Served(broker, MemoryDialer(listener))
             stack.callback(served.close)
             return served

@@ -22,6 +22,7 @@ from stompy.errors import StompError
 from stompy.transport.base import Transport
 from stompy.transport.memory import memory_pair
 from tests.broker.conftest import Serve, Served, tcp_dialer
+from tests.support.memory_broker import broker_over
 from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient
 
@@ -94,7 +95,7 @@ class _LateListener:
 
 def test_a_client_accepted_after_stop_is_hung_up_on() -> None:
     listener = _LateListener()
-    broker = Broker(listener=listener).start()
+    broker = broker_over(listener).start()
     broker.close(timeout=0.0)
     listener.released.set()
     assert listener.ours.recv(Deadline(WITHIN)) == b""

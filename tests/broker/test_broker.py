@@ -19,6 +19,7 @@ from stompy.transport.tls.options import Tls
 from stompy.transport.unix import UnixDialer
 from tests.broker.conftest import tcp_dialer
 from tests.support.certificates import Certificates
+from tests.support.memory_broker import broker_over
 from tests.support.rawclient import WITHIN, RawClient
 
 
@@ -199,7 +200,7 @@ def test_message_ids_of_two_brokers_differ() -> None:
 
 
 def test_a_given_listener_serves_once() -> None:
-    broker = Broker(listener=MemoryListener("inside"))
+    broker = broker_over(MemoryListener("inside"))
     with broker:
         assert broker.url == "inside"
     with pytest.raises(ConfigurationError, match="listener"):

@@ -193,7 +193,7 @@ def test_a_full_durable_subscription_ends_the_session_after_the_receipts_of_what
 
 
 def test_a_user_without_the_right_is_refused_as_always(serve: Serve) -> None:
-    served = serve(users={"a": User("secret", write=("/queue/mine", "/topic/*"))})
+    served = serve(users={"a": User(passcode="secret", write=("/queue/mine", "/topic/*"))})
     client = served.client(login="a", passcode="secret")
     for _ in range(MANY):
         client.say("SEND", {"destination": "/queue/mine"}, b"x")

@@ -179,6 +179,18 @@ def test_a_lost_link_does_not_count_as_a_nack(serve: Serve) -> None:
 # Dead letters
 
 
+def test_without_a_limit_of_attempts_a_message_is_delivered_again_each_time(serve: Serve) -> None:
+    served = serve(attempts=None)
+    client = served.client()
+    client.subscribe("/queue/a", "client-individual")
+    client.send("/queue/a", "x")
+    for _ in range(12):
+        client.nack(client.expect("MESSAGE"))
+    client.ack(client.expect("MESSAGE"))
+    assert client.idle()
+    assert served.broker.stats().dead_lettered == 0
+
+
 @pytest.mark.parametrize("limit", [0, 1, 6])
 def test_after_so_many_redeliveries_a_nack_moves_the_message_to_the_dead_letter_queue(serve: Serve, limit: int) -> None:
     served = serve(attempts=limit + 1)

@@ -43,6 +43,7 @@ def test_a_senseless_setting_is_refused(name: str, value: Any) -> None:
 
 def test_zero_redeliveries_make_sense() -> None:
     assert Settings(attempts=1).attempts == 1
+    assert Settings(attempts=None).attempts is None
 
 
 def test_repr_shows_no_passcode() -> None:

@@ -56,12 +56,14 @@ def test_a_user_has_one_passcode(given: dict[str, Any]) -> None:
 
 
 def test_neither_passcode_nor_hash_is_shown() -> None:
-    shown = repr(User("sesame")) + repr(User(passcode_hash=HASH)) + repr(Users({"ann": "sesame"}))
+    shown = repr(User(passcode="sesame")) + repr(User(passcode_hash=HASH)) + repr(Users({"ann": "sesame"}))
     assert "sesame" not in shown
     assert "scrypt" not in shown
 
 
-@pytest.mark.parametrize("user", ["sesame", User("sesame"), User(Secret("sesame")), User(passcode_hash=HASH)])
+@pytest.mark.parametrize(
+    "user", ["sesame", User(passcode="sesame"), User(passcode=Secret("sesame")), User(passcode_hash=HASH)]
+)
 def test_the_right_passcode_lets_in_and_no_other(user: User | str) -> None:
     users = Users({"ann": user, "bob": User(passcode_hash=hash_passcode("other"))})
     assert admitted(users, "ann", "sesame")
@@ -114,7 +116,7 @@ def test_only_a_few_hashes_are_made_at_one_time(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_a_right_is_a_name_or_a_beginning(patterns: tuple[str, ...], allowed: list[str], refused: list[str]) -> None:
-    user = User("x", read=patterns)
+    user = User(passcode="x", read=patterns)
     assert all(is_allowed(user, "read", name) for name in allowed)
     assert not any(is_allowed(user, "read", name) for name in refused)
     assert is_allowed(user, "write", "/queue/a")
@@ -123,15 +125,15 @@ def test_a_right_is_a_name_or_a_beginning(patterns: tuple[str, ...], allowed: li
 @pytest.mark.parametrize("wrong", ["/queue/a", ("a*b",), ("",), (5,), 5])
 def test_a_pattern_that_means_nothing_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigurationError):
-        User("x", write=wrong)
+        User(passcode="x", write=wrong)
 
 
 # With a broker
 
 RIGHTS = {
     "boss": "sesame",
-    "reader": User("sesame", read=("/queue/a", "/topic/*"), write=(), admin=("*",)),
-    "writer": User("sesame", read=(), write=("/queue/a", "/topic/*"), admin=()),
+    "reader": User(passcode="sesame", read=("/queue/a", "/topic/*"), write=(), admin=("*",)),
+    "writer": User(passcode="sesame", read=(), write=("/queue/a", "/topic/*"), admin=()),
 }
 
 

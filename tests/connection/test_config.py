@@ -125,6 +125,28 @@ def test_what_a_link_needs_is_handed_on() -> None:
     assert link.headers == {"a": "b"}
 
 
+@pytest.mark.parametrize(
+    ("header", "option"),
+    [
+        ("login", "login"),
+        ("Passcode", "passcode"),
+        ("host", "vhost"),
+        ("heart-beat", "heartbeat"),
+        ("accept-version", "versions"),
+    ],
+)
+def test_a_header_of_connect_that_an_option_sets_is_refused_and_its_value_not_shown(header: str, option: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"header '{header}' is set by {option}=, not by headers=") as caught:
+        config(headers={header: "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_client_id_is_given_once() -> None:
+    assert config(headers={"client-id": "me"}).client == "me"
+    with pytest.raises(ConfigurationError, match="twice"):
+        config(client_id="me", headers={"client-id": "me"})
+
+
 def test_an_option_that_nobody_reads_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="unknown option 'speed'"):
         addresses_of("stomp://broker?speed=fast")

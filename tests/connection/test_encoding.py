@@ -81,9 +81,9 @@ def test_headers_by_hand_are_checked_each_time(talking: Talking) -> None:
 
 @pytest.mark.parametrize(
     ("options", "headers", "said"),
-    [({}, {}, "0"), ({}, {"prefetch-count": 7}, "7"), ({"prefetch": 3}, {"prefetch-count": 7}, "3")],
+    [({}, {}, "0"), ({}, {"prefetch-count": 7}, "7"), ({"prefetch": 3}, {}, "3")],
 )
-def test_what_every_subscription_says_is_overridden_by_hand_and_that_by_what_was_asked(
+def test_what_every_subscription_says_is_overridden_by_hand_and_by_what_was_asked(
     options: dict[str, Any], headers: dict[str, object], said: str
 ) -> None:
     link = link_over(*memory_pair(), dialect=RABBITMQ, start=False).link
@@ -91,6 +91,24 @@ def test_what_every_subscription_says_is_overridden_by_hand_and_that_by_what_was
         link, "/queue/a", "auto", options=SubscribeOptions(**options), headers=headers, client_id=None
     )
     assert made == {"prefetch-count": said}
+
+
+@pytest.mark.parametrize("dialect", KNOWN, ids=lambda dialect: str(dialect.name))
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("prefetch", 1), ("selector", "a = 1"), ("durable", "d"), ("exclusive", True), ("id", "mine"), ("ack", "client")],
+)
+def test_an_option_of_subscribe_that_is_given_twice_is_an_error_that_names_both(
+    talking: Talking, dialect: Dialect, option: str, value: object
+) -> None:
+    header = option if option in ("id", "ack") else dialect.headers.get(option)
+    if header is None:
+        return
+    talk = talking(dialect=dialect.name, client_id="me")
+    given: dict[str, Any] = {option: value}
+    with pytest.raises(ConfigurationError, match=f"{option}= and header '{header}'"):
+        talk.conn.subscribe("/topic/a", headers={header: "other"}, **given)
+    assert talk.peer.quiet()
 
 
 class Place(str, enum.Enum):

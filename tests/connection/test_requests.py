@@ -26,6 +26,14 @@ def test_a_request_names_where_the_reply_is_awaited_and_what_marks_it(talking: T
     assert call.result().text == "pong"
 
 
+@pytest.mark.parametrize("header", ["reply-to", "correlation-id"])
+def test_a_request_sets_the_headers_of_the_reply_itself(talking: Talking, header: str) -> None:
+    talk = talking()
+    with pytest.raises(stompy.ConfigurationError, match=f"header '{header}' is set by request"):
+        talk.conn.request("/queue/rpc", "ping", headers={header: "mine"})
+    assert talk.peer.quiet()
+
+
 def answer(talk: Talk, inbox: stompy.Frame, frame: stompy.Frame, body: str) -> None:
     talk.peer.deliver(
         body, subscription=inbox.headers["id"], headers={"correlation-id": frame.headers["correlation-id"]}

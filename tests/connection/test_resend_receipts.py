@@ -98,7 +98,7 @@ def test_a_rejected_send_is_rejected_once_and_not_sent_again(sessions: Sessions)
     assert outcome_of(receipts[1]) == "rejected"
 
 
-def test_a_rejected_copy_is_unknown_as_the_first_may_have_arrived_and_the_connection_goes_on(sessions: Sessions) -> None:
+def test_the_outcome_of_a_rejected_copy_is_unknown_and_the_connection_goes_on(sessions: Sessions) -> None:
     conn, first = connected(sessions)
     receipts = sent(conn, "1", "2")
     expect_sends(first, "1", "2")

@@ -103,8 +103,10 @@ def runs(tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
     return Runs(tmp_path, request.param)
 
 
-def consumed(runs: Runs, name: str, broker: Broker, feed: Callable[[int], None], *arguments: str) -> None:
-    """Run a consumer, killed again and again while `feed` keeps it busy; check that it has printed everything."""
+def consumed(
+    runs: Runs, name: str, broker: Broker, feed: Callable[[int], None], *arguments: str, out: Path | None = None
+) -> None:
+    """Run a consumer, killed again and again while `feed` keeps it busy; check that it has written everything."""
     sent = 0
     for point in points(name, 2 * len(LINES)):
         if nothing_left(broker):
@@ -114,9 +116,9 @@ def consumed(runs: Runs, name: str, broker: Broker, feed: Callable[[int], None],
         runs.wait(lambda: nothing_left(broker))
     runs.start(*arguments, url=broker.url)
     runs.wait(lambda: nothing_left(broker))
-    assert runs.kills
-    # `print` writes the end of a line by itself, so those of two threads may stand in one line.
-    printed = re.findall(r"line (\d+)", "\n".join(runs.printed))
+    assert runs.kills >= KILLS // 4
+    # A kill may fall between two writes of `print`, so that a line has no end.
+    printed = re.findall(r"line (\d+)", out.read_text() if out else "\n".join(runs.printed))
     assert set(range(sent)) - set(map(int, printed)) == set()
 
 
@@ -141,11 +143,7 @@ def test_a_killed_consumer_loses_nothing(runs: Runs, queue: str) -> None:
 def test_a_killed_loop_loses_nothing(runs: Runs, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with Broker(on_frame=runs.hook) as broker:
-        fed(broker.url, "/queue/lines")
-        for point in (*points("iteration", 2 * len(LINES)), 0):
-            runs.start(broker.url, str(out), kill_at=point)
-            runs.wait(lambda: out.exists() and set(out.read_text().splitlines()) == set(LINES))  # the last is in hand
-        assert runs.kills
+        consumed(runs, "iteration", broker, partial(fed, broker.url, "/queue/lines"), broker.url, str(out), out=out)
 
 
 @pytest.mark.parametrize("runs", ["durable"], indirect=True)
@@ -154,11 +152,7 @@ def test_a_killed_durable_subscriber_loses_nothing(runs: Runs) -> None:
         runs.start(broker.url)
         until(lambda: broker.stats().durables)
         runs.wait(lambda: True)
-        fed(broker.url, "/topic/events")  # while it does not run
-        for point in (*points("durable", 2 * len(LINES)), 0):
-            runs.start(broker.url, kill_at=point)
-            runs.wait(lambda: set(runs.printed) == set(LINES))
-        assert runs.kills
+        consumed(runs, "durable", broker, partial(fed, broker.url, "/topic/events"), broker.url)
 
 
 @pytest.mark.parametrize("runs", ["tls"], indirect=True)
@@ -202,14 +196,22 @@ def test_what_a_killed_program_has_put_into_an_outbox_arrives(runs: Runs, tmp_pa
 @pytest.mark.parametrize("runs", ["forward"], indirect=True)
 def test_a_killed_forwarder_moves_each_message_once(runs: Runs) -> None:
     with Broker(on_frame=runs.hook) as broker:
-        fed(broker.url, "/queue/in")
+        sent = 0
+
+        def left() -> int:
+            depth = broker.stats().queues.get("/queue/in")
+            return 0 if depth is None else depth.total
+
         for point in (*points("forward", 4 * len(LINES)), 0):
+            if not left():
+                fed(broker.url, "/queue/in", sent)
+                sent += len(LINES)
             runs.start(broker.url, kill_at=point)
-            runs.wait(lambda: len(broker.browse("/queue/out")) == len(LINES))
+            runs.wait(lambda: not left())
             until(lambda: broker.stats().sessions == 0)
-        assert runs.kills
+        assert runs.kills >= KILLS // 4
         moved = Counter(message.body.decode() for message in broker.browse("/queue/out"))
-        assert moved == Counter(LINES)
+        assert moved == Counter(f"line {number}" for number in range(sent))
 
 
 @pytest.mark.parametrize("runs", ["request"], indirect=True)

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from unittest import mock
 
 import stompy
-from stompy.broker import Broker, BrokerLimits
+from stompy.broker import BrokerLimits
 from stompy.connection.config import Config, addresses_of, versions_of
 from stompy.connection.connection import Connection
 from stompy.connection.listeners import DisconnectedEvent, Listener
@@ -30,6 +30,7 @@ from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits
 from stompy.transport.sockets import SocketTransport
 from tests.fuzz import target
 from tests.support.codec import cut
+from tests.support.memory_broker import broker_over
 from tests.support.reference import PROFILES, Reference
 
 VERSIONS = ("1.0", "1.1", "1.2")
@@ -228,8 +229,8 @@ def check_broker(data: bytes) -> None:
     version = VERSIONS[data[0] % 3]
     properly = data[0] // 3 % 2 == 0
     listener = _OneByOne()
-    broker = Broker(
-        listener=listener,
+    broker = broker_over(
+        listener,
         limits=BrokerLimits(**asdict(_limits(data[0])), connect_timeout=WITHIN, linger=WITHIN, max_queues=8),
         heartbeat=(0, 0),
     )

@@ -62,7 +62,7 @@ def each(frame: bytes, count: int) -> bytes:
 
 
 SHORT = {"connect_timeout": 1}
-USERS = {"ann": "sesame", "bob": User("sesame", read=("/topic/*",), write=("/topic/*",), admin=())}
+USERS = {"ann": "sesame", "bob": User(passcode="sesame", read=("/topic/*",), write=("/topic/*",), admin=())}
 SUBSCRIBE = b"SUBSCRIBE\nid:%d\ndestination:/queue/%d\nack:client\n\n\0"
 
 HANDSHAKES = (

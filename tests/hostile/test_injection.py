@@ -22,6 +22,7 @@ from stompy.frames.grammar import Version
 from stompy.protocol.client import ClientProtocol
 from stompy.transport.memory import MemoryDialer, MemoryListener
 from tests.hostile.script import WITHIN
+from tests.support.memory_broker import broker_over
 from tests.support.rawclient import RawClient
 from tests.support.reference import Decoded, Reference
 
@@ -209,7 +210,7 @@ class Pair:
 
     def __init__(self, sending: str, receiving: str) -> None:
         listener = MemoryListener()
-        self._broker = Broker(listener=listener, heartbeat=(0, 0)).start()
+        self._broker = broker_over(listener, heartbeat=(0, 0)).start()
         self._dialer = MemoryDialer(listener)
         self.sending, self.receiving = sending, receiving
 

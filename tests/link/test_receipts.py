@@ -10,7 +10,14 @@ from typing import cast
 
 import pytest
 
-from stompy.errors import BrokerError, ConnectionLostError, LimitExceededError, ReceiptTimeoutError, StompTimeoutError
+from stompy.errors import (
+    BrokerError,
+    ConnectionLostError,
+    LimitExceededError,
+    ReceiptTimeoutError,
+    StompError,
+    StompTimeoutError,
+)
 from stompy.frames.frame import Frame
 from stompy.link.flow import FlowControl
 from stompy.link.link import Link
@@ -375,6 +382,9 @@ class RecordingStore:
     def will_resend(self, receipt: Receipt) -> bool:
         self.calls.append(f"over {receipt.id}")
         return self.keep
+
+    def rejected(self, receipt: Receipt, error: StompError) -> StompError:
+        return error
 
     def resolved(self, receipt: Receipt) -> None:
         self.calls.append(f"resolved {receipt.id}")

@@ -70,7 +70,10 @@ def test_a_message_is_put_with_every_option_of_send_and_keeps_them_on_disk(
     assert (second.headers[DEDUPE], second.headers["persistent"]) == ("mine", "true")
 
 
-@pytest.mark.parametrize("wrong", [{"priority": 10}, {"prioritty": 1}, {"content_length": 1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"priority": 10}, {"prioritty": 1}, {"content_length": 1}, {"priority": 4, "headers": {"priority": "5"}}],
+)
 def test_a_wrong_option_is_refused_and_nothing_stored(outbox_to: MakesOutbox, wrong: dict[str, Any]) -> None:
     outbox = outbox_to(NOBODY)
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.testing.brokers.running import BrokerUnavailable
+from stompy.testing.brokers.running import BrokerUnavailableError
 from stompy.testing.containers import missing
 from tests.scenarios.expected.facts import FACTS
 from tests.scenarios.expected.model import CLASSIC, KINDS, LIKE, VERSIONS, fits
@@ -96,7 +96,7 @@ def candidate(request: pytest.FixtureRequest) -> Iterator[Candidate]:
     with ExitStack() as stack:
         try:
             running = stack.enter_context(start(request.param))
-        except BrokerUnavailable as error:
+        except BrokerUnavailableError as error:
             missing(request.param, "; ".join(error.reasons))
         yield running
 

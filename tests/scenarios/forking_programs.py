@@ -38,6 +38,7 @@ from stompy.transport.memory import MemoryListener
 from stompy.transport.tls.options import Tls
 from stompy.worker.task import SqliteSeen
 from tests.support.forks import Held, locks_of
+from tests.support.memory_broker import broker_over
 
 WAYS = ("sys.exit", "os._exit", "exception", "end of the block", "multiprocessing")
 CODES = {"sys.exit": 7, "os._exit": 7, "exception": 1, "end of the block": 0, "multiprocessing": 7}
@@ -114,7 +115,7 @@ def client_of(options: dict[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def a_memory_broker() -> Iterator[Held_]:
     listener = MemoryListener("fork")
-    with Broker(listener=listener) as broker:
+    with broker_over(listener) as broker:
         yield [broker, listener], [broker.stats], [broker.close], broker.stats
 
 

@@ -17,7 +17,7 @@ from stompy.connection.config import Config, addresses_of
 from stompy.connection.link_manager import dialer_of
 from stompy.deadline import Deadline
 from stompy.testing.brokers.container import ContainerBroker
-from stompy.testing.brokers.running import BrokerUnavailable, RunningBroker
+from stompy.testing.brokers.running import BrokerUnavailableError, RunningBroker
 from stompy.testing.containers import start_broker
 from stompy.transport.address import parse_addresses
 from stompy.transport.base import Transport
@@ -219,13 +219,13 @@ def start(kind: str, **settings: Any) -> Iterator[Candidate]:
     """Run a broker of some kind.
 
     Raises:
-        BrokerUnavailable: there is none here.
+        BrokerUnavailableError: there is none here.
     """
     if TRANSPORT not in OPENINGS:
         raise pytest.UsageError(f"STOMPY_SCENARIO_TRANSPORT must be one of {', '.join(OPENINGS)}, not {TRANSPORT!r}")
     opening = OPENINGS[TRANSPORT]
     if opening.kinds is not None and kind not in opening.kinds:
-        raise BrokerUnavailable(kind, (f"it does not listen on {TRANSPORT}",))
+        raise BrokerUnavailableError(kind, (f"it does not listen on {TRANSPORT}",))
     with ExitStack() as stack:
         own = opening.settings(kind, stack.enter_context(TemporaryDirectory(prefix="stompy-")))
         wanted = {"users": USERS, "persistent": True, **OPTIONS.get(kind, {}), **own, **settings}

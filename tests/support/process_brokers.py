@@ -24,7 +24,7 @@ from stompy.deadline import Deadline
 from stompy.testing.brokers import activemq, rabbitmq
 from stompy.testing.brokers.certificates import Certificates
 from stompy.testing.brokers.container import free_port
-from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable, NetworkBroker, Place
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailableError, NetworkBroker, Place
 
 if TYPE_CHECKING:
     from stompy.testing.brokers.running import Product
@@ -233,10 +233,10 @@ def process_broker(product: Product, settings: BrokerSettings) -> ProcessBroker:
     """Return a broker that is not started yet.
 
     Raises:
-        BrokerUnavailable: this machine has none of that kind.
+        BrokerUnavailableError: this machine has none of that kind.
     """
     if reason := missing_process(product.kind):
-        raise BrokerUnavailable(product.kind, (f"process: {reason}",))
+        raise BrokerUnavailableError(product.kind, (f"process: {reason}",))
     return ProcessBroker(product, settings, INSTALLED[product.kind])
 
 
@@ -264,7 +264,7 @@ class ProcessBroker(NetworkBroker):
         if self._process is not None and self._process.poll() is None:
             return
         if reason := self._installed.missing():
-            raise BrokerUnavailable(self.kind, (f"process: {reason}",))
+            raise BrokerUnavailableError(self.kind, (f"process: {reason}",))
         try:
             self._launch()
             self._await_ready(("127.0.0.1",))

@@ -46,14 +46,15 @@ def _lines(path: str, value: Any) -> Iterator[str]:
         yield path
         yield from (f"{path}.{name}" for name in value.__members__)
     elif isinstance(value, type):
-        yield path + ("" if _is_made_inside(value) else _signature(value))
+        yield path + ("" if is_made_inside(value) else _signature(value))
         for name in sorted(_members(value)):
             yield from _member(path, value, name)
     else:
         yield path + (_signature(value) if callable(value) else "")
 
 
-def _is_made_inside(value: type) -> bool:
+def is_made_inside(value: type) -> bool:
+    """Return whether the docstring says that users do not call the class."""
     return re.search("(made|returned) by `", (value.__doc__ or "").lower()) is not None
 
 

@@ -234,7 +234,9 @@ class Soak:
     def _subscribe(self, conn: stompy.Connection) -> stompy.Subscription:
         while True:
             try:
-                return conn.subscribe(self.plan.destination, ack="client-individual", prefetch=self.plan.prefetch)
+                return conn.subscribe(
+                    self.plan.destination, ack="client-individual", prefetch=self.plan.prefetch or stompy.DEFAULT
+                )
             except stompy.SessionError:
                 if self._stop.is_set():
                     raise

@@ -143,7 +143,7 @@ def test_a_task_that_is_stuck_ends_its_span(
         conn.send("/queue/a", "x")
         process = spans.one("process /queue/a")
         release.set()
-    assert attributes(process)["error.type"] == "TimeLimitExceeded"
+    assert attributes(process)["error.type"] == "TimeLimitExceededError"
     assert attributes(process)["stompy.outcome"] == "dead_lettered"
     assert is_child(spans.one("send /queue/a.dead"), process)
 

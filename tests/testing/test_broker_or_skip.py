@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.testing import containers
-from stompy.testing.brokers.running import BrokerUnavailable
+from stompy.testing.brokers.running import BrokerUnavailableError
 from stompy.testing.containers import REQUIRE_VARIABLE, broker_or_skip, missing
 
 
@@ -25,7 +25,7 @@ def test_one_that_is_required_fails_it(monkeypatch: pytest.MonkeyPatch, named: s
 
 def test_every_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(kind: str, **options: object) -> None:
-        raise BrokerUnavailable(kind, ("official: no pull", f"local: {options}"))
+        raise BrokerUnavailableError(kind, ("official: no pull", f"local: {options}"))
 
     monkeypatch.setattr(containers, "start_broker", refuse)
     monkeypatch.delenv(REQUIRE_VARIABLE, raising=False)

@@ -12,7 +12,7 @@ from stompy.errors import ConfigurationError
 from stompy.testing import containers
 from stompy.testing.brokers import images
 from stompy.testing.brokers.container import ContainerBroker
-from stompy.testing.brokers.running import BrokerUnavailable
+from stompy.testing.brokers.running import BrokerUnavailableError
 from stompy.testing.containers import (
     KINDS,
     PRODUCTS,
@@ -55,7 +55,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     def start(self: ContainerBroker | ProcessBroker) -> None:
         if self.flavour in made.broken:
-            raise BrokerUnavailable(self.kind, (f"{self.flavour}: did not start",))
+            raise BrokerUnavailableError(self.kind, (f"{self.flavour}: did not start",))
         made.started.append(getattr(self, "image", "process"))
 
     monkeypatch.setattr(images, "docker_missing", lambda: made.docker)
@@ -94,7 +94,7 @@ def test_one_that_does_not_start_is_skipped(machine: Machine) -> None:
 
 def test_where_there_is_none_every_reason_is_told(machine: Machine) -> None:
     machine.official, machine.broken, machine.process = None, {"local"}, "no Java"
-    with pytest.raises(BrokerUnavailable) as caught:
+    with pytest.raises(BrokerUnavailableError) as caught:
         start_broker("activemq")
     assert caught.value.kind == "activemq"
     assert caught.value.reasons == ("official: cannot be pulled", "local: did not start", "process: no Java")
@@ -116,7 +116,7 @@ def test_a_variable_chooses_the_ways(machine: Machine, monkeypatch: pytest.Monke
 def test_a_variable_says_that_no_real_broker_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(containers.FROM_VARIABLE, "none")
     monkeypatch.setenv("STOMPY_ACTIVEMQ_IMAGE", "own/activemq:7")
-    with pytest.raises(BrokerUnavailable, match="STOMPY_BROKERS_FROM is none"):
+    with pytest.raises(BrokerUnavailableError, match="STOMPY_BROKERS_FROM is none"):
         start_broker("activemq")
 
 
@@ -188,14 +188,14 @@ def test_a_class_takes_the_image_that_it_is_given(machine: Machine) -> None:
 
 def test_a_class_says_why_there_is_no_image(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.official = machine.local = None
-    with pytest.raises(BrokerUnavailable, match="official: cannot be pulled; local: was not built"):
+    with pytest.raises(BrokerUnavailableError, match="official: cannot be pulled; local: was not built"):
         ActiveMQContainer().start()
     monkeypatch.setenv(containers.FROM_VARIABLE, "process")
-    with pytest.raises(BrokerUnavailable):
+    with pytest.raises(BrokerUnavailableError):
         ActiveMQContainer().start()
     machine.docker = "no docker"
     for broker in (ActiveMQContainer(), ActiveMQContainer("own:1")):
-        with pytest.raises(BrokerUnavailable, match="no docker"):
+        with pytest.raises(BrokerUnavailableError, match="no docker"):
             broker.start()
 
 

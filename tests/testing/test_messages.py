@@ -84,3 +84,12 @@ def test_a_task_may_answer_and_settle_where_there_is_no_broker() -> None:
 
     ran = worker.run_once("/queue/a", "x", headers={"reply-to": "/queue/r"})
     assert (ran.outcome, [each.destination for each in ran.sent]) == ("processed", ["/queue/r"])
+
+
+def test_an_option_that_is_given_twice_is_an_error_as_with_a_broker() -> None:
+    sent: list[SentMessage] = []
+    received = message("x", headers={"reply-to": "/queue/r", "priority": "3"}, sent=sent)
+    with pytest.raises(stompy.ConfigurationError, match="priority= and header 'priority'"):
+        received.reply("y", priority=4, headers={"priority": "4"})
+    received.forward("/queue/b", priority=4)
+    assert [(each.destination, each.options.get("priority")) for each in sent] == [("/queue/b", 4)]

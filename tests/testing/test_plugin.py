@@ -84,7 +84,7 @@ import pytest
 from stompy.broker import User
 
 
-@pytest.fixture(params=["secret", User("secret")])
+@pytest.fixture(params=["secret", User(passcode="secret")])
 def stomp_broker_options(request):
     return {"users": {"ann": request.param, "bob": "x"}}
 

@@ -182,7 +182,7 @@ def test_a_message_that_kills_processes_becomes_a_dead_letter(
     twice = each_broker.server.startswith("RabbitMQ")  # a copy is sent before what it was made of is acknowledged
     assert len(dead) == 1 or twice
     assert {(letter.text, letter.headers["stompy-error"]) for letter in dead} == {
-        ("kill", "stompy.worker.task.ProcessCrashed")
+        ("kill", "stompy.worker.task.ProcessCrashedError")
     }
     kills = [line for line in noted() if line.endswith("kill")]
     assert len(kills) == len({line.split()[0] for line in kills})

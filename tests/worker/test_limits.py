@@ -51,7 +51,7 @@ def test_a_stuck_task_is_reported_and_its_place_freed(
         wait_until(lambda: worker.health().tasks["handle"].stuck == 0)
     (dead,) = broker.browse("/queue/a.dead")
     assert dead.text == "stuck"
-    assert dead.headers["stompy-error"] == "stompy.worker.task.TimeLimitExceeded"
+    assert dead.headers["stompy-error"] == "stompy.worker.task.TimeLimitExceededError"
     assert left(broker) == 0
 
 

@@ -95,7 +95,7 @@ def test_a_crash_counts_for_one_of_equal_messages(each_broker: Broker, start: St
     assert dead(each_broker) == ["once"]
     assert len(bodies(noted(), "end")) == 9
     letter = each_broker.browse("/queue/a.dead")[0]
-    assert letter.headers["stompy-error"] == "stompy.worker.task.ProcessCrashed"
+    assert letter.headers["stompy-error"] == "stompy.worker.task.ProcessCrashedError"
 
 
 def test_what_ran_beside_a_poisonous_message_is_processed(each_broker: Broker, start: Start, noted: Noted) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -65,6 +65,33 @@ def test_a_listener_class_is_a_task(broker: Broker, make_worker: Make) -> None:
         send(broker, "/queue/b", {"n": 3})
         assert sorted(orders.seen.wait(3)) == [1, 2, 3]
         wait_until(lambda: broker.depth("/queue/a.dead") == 1)
+
+
+def test_a_misspelt_option_of_a_listener_class_fails_where_it_is_written() -> None:
+    with pytest.raises(stompy.ConfigurationError, match="no option 'attemps'; did you mean 'attempts'"):
+        type("Orders", (stompy.TaskListener,), {"attemps": 5})
+
+    class Others(stompy.TaskListener):
+        destination = "/queue/a"
+        orders: ClassVar[dict[str, str]] = {}
+        _names = ()
+
+        def decoded(self) -> None: ...
+
+
+@pytest.mark.parametrize("wrong", [b"/queue/a", 5, ""])
+def test_a_destination_of_a_task_is_text(make_worker: Make, wrong: Any) -> None:
+    with pytest.raises(stompy.ConfigurationError, match="as text"):
+        make_worker().add(print, wrong)
+
+
+@pytest.mark.parametrize("option", ["concurrency", "prefetch"])
+def test_what_comes_from_elsewhere_by_default_is_default_and_not_none(make_worker: Make, option: str) -> None:
+    worker = make_worker()
+    assert getattr(worker.add(print, "/queue/a"), option) is stompy.DEFAULT
+    wrong: Any = {option: None}
+    with pytest.raises(stompy.ConfigurationError, match=f"{option} must be a whole number"):
+        worker.add(print, "/queue/b", **wrong)
 
 
 def test_a_returned_value_is_the_reply(broker: Broker, make_worker: Make) -> None:

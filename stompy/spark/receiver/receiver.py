@@ -24,6 +24,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT
 from stompy.dialects.brokers import dialect_named
 from stompy.errors import (
     AckError,
@@ -158,7 +159,7 @@ class Receiver(DaemonThread):
             subscription = connection.subscribe(
                 destination,
                 ack="client" if alone else "client-individual",
-                prefetch=prefetch if countable and not explicit else None,
+                prefetch=prefetch if countable and not explicit else DEFAULT,
                 selector=options.selector,
                 durable=options.durable,
                 headers=options.subscribe_headers,

@@ -6,6 +6,7 @@ import ssl
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from stompy.errors import ConfigurationError
@@ -103,6 +104,14 @@ class Certificates:
     def close(self) -> None:
         """Remove the files. Idempotent."""
         self._remove()
+
+    def __enter__(self) -> Certificates:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _write(self, name: str, content: bytes) -> str:
         path = Path(self._folder, name)

@@ -28,7 +28,7 @@ _REFUSED = 30.0
 _Broker = TypeVar("_Broker", bound="RunningBroker")
 
 
-class BrokerUnavailable(RuntimeError):
+class BrokerUnavailableError(RuntimeError):
     """No such broker can be started here.
 
     Attributes:
@@ -291,7 +291,7 @@ class RunningBroker(ABC):
         Nothing happens if it runs.
 
         Raises:
-            BrokerUnavailable: it did not start; nothing of it is left.
+            BrokerUnavailableError: it did not start; nothing of it is left.
         """
 
     @abstractmethod
@@ -322,7 +322,7 @@ class RunningBroker(ABC):
         """Shut it down in good order, unless it is down already, and start it again on the same ports.
 
         Raises:
-            BrokerUnavailable: it did not come back.
+            BrokerUnavailableError: it did not come back.
         """
         self.shut_down()
         self.start()
@@ -379,7 +379,7 @@ class NetworkBroker(RunningBroker):
         """Wait until a CONNECT is answered at one of `hosts`, best first, and remember which and by whom.
 
         Raises:
-            BrokerUnavailable: not in time, or the broker died.
+            BrokerUnavailableError: not in time, or the broker died.
         """
         deadline = Deadline(self.product.start_timeout)
         refusal = ""
@@ -429,14 +429,14 @@ class NetworkBroker(RunningBroker):
             return handshake.answers_http(host, self.ports[connector], tls=tls)
         return handshake.ask(host, self.ports[connector], vhost=self.product.vhost, tls=tls) is not None
 
-    def _unavailable(self, reason: str) -> BrokerUnavailable:
+    def _unavailable(self, reason: str) -> BrokerUnavailableError:
         lines = [line for line in self.log().splitlines() if not line.startswith("\tat ")][-_LOG_LINES:]
         end = "; its log ends:\n    " + "\n    ".join(lines) if lines else ""
-        return BrokerUnavailable(self.kind, (f"{self.flavour}: {reason}{end}",))
+        return BrokerUnavailableError(self.kind, (f"{self.flavour}: {reason}{end}",))
 
     @abstractmethod
     def _check_alive(self) -> None:
-        """Raise BrokerUnavailable if it has ended by itself."""
+        """Raise BrokerUnavailableError if it has ended by itself."""
 
     @abstractmethod
     def _find_ports(self) -> dict[str, int]:

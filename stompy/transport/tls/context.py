@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from stompy.errors import ConfigurationError
 from stompy.secret import Secret
 from stompy.transport.diagnosis import describe_os_error
-from stompy.transport.tls.options import Path, Tls
+from stompy.transport.tls.options import Tls
 from stompy.world import os
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -85,7 +85,7 @@ def _default_context(purpose: ssl.Purpose, tls: Tls) -> ssl.SSLContext:
         raise _unusable("the certificates of authorities in", path, error) from error
 
 
-def _load_revocation_lists(context: ssl.SSLContext, crl: Path) -> None:
+def _load_revocation_lists(context: ssl.SSLContext, crl: str | os.PathLike[str]) -> None:
     path = FilePath(crl)
     try:
         context.load_verify_locations(path)
@@ -126,6 +126,6 @@ def _load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
         raise ConfigurationError(f"cannot use a certificate for TLS: {why}") from error
 
 
-def _unusable(what: str, path: Path, error: OSError) -> ConfigurationError:
+def _unusable(what: str, path: str | os.PathLike[str], error: OSError) -> ConfigurationError:
     why = "not in PEM format, or corrupt" if isinstance(error, ssl.SSLError) else describe_os_error(error)
     return ConfigurationError(f"cannot use {what} {str(path)!r}: {why}")

@@ -13,7 +13,6 @@ from stompy.secret import Secret, as_secret, check_text
 from stompy.world import os
 
 TlsVersion = Literal["1.2", "1.3"]
-Path = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +40,11 @@ class Tls:
         ConfigurationError: a value is not valid, or a combination has no meaning.
     """
 
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
+    ca: str | os.PathLike[str] | None = None
+    cert: str | os.PathLike[str] | None = None
+    key: str | os.PathLike[str] | None = None
     password: Secret[str] | str | Callable[[], str] | None = field(default=None, repr=False)
-    crl: Path | None = None
+    crl: str | os.PathLike[str] | None = None
     server_name: str | None = None
     minimum_version: TlsVersion = "1.2"
     maximum_version: TlsVersion | None = None

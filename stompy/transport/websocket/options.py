@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from stompy.arguments import check_value
@@ -12,7 +13,7 @@ from stompy.secret import Secret, without_traceback
 from stompy.threads import must_propagate
 from stompy.transport.websocket.handshake import header_fault
 
-Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
+HttpHeaders = Mapping[str, str] | Callable[[], Mapping[str, str]]
 """HTTP headers, or a function that returns them."""
 
 
@@ -31,10 +32,10 @@ class WebSocketOptions:
         ConfigurationError: a header cannot be sent, or is one that the handshake sets itself.
     """
 
-    headers: Headers | Secret[Headers] | None = field(default=None, repr=False)
+    headers: HttpHeaders | Secret[HttpHeaders] | None = field(default=None, repr=False)
     text: bool = True
 
-    def __init__(self, headers: Headers | Secret[Headers] | None = None, text: bool = True) -> None:
+    def __init__(self, *, headers: HttpHeaders | Secret[HttpHeaders] | None = None, text: bool = True) -> None:
         # Not that of the dataclass, whose local variables a traceback would show.
         given = headers if headers is None or isinstance(headers, Secret) else Secret(headers)
         headers = None
@@ -53,10 +54,11 @@ class WebSocketOptions:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with the headers, which the process that unpickles it needs in order to connect."""
-        return WebSocketOptions, (self.headers.reveal() if isinstance(self.headers, Secret) else None, self.text)
+        headers = self.headers.reveal() if isinstance(self.headers, Secret) else None
+        return partial(WebSocketOptions, headers=headers, text=self.text), ()
 
 
-def _stored(given: Secret[Headers] | None) -> Secret[Headers] | None:
+def _stored(given: Secret[HttpHeaders] | None) -> Secret[HttpHeaders] | None:
     if given is None or given.reveal() is None:
         return None
     if callable(given.reveal()):

@@ -18,7 +18,7 @@ import pytest
 import stompy
 from stompy.testing.brokers import handshake, images
 from stompy.testing.brokers.container import ContainerBroker
-from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailableError
 from stompy.testing.containers import PRODUCTS, candidates, missing
 from tests.support.needs import each
 from tests.support.peer import until
@@ -131,7 +131,7 @@ def test_a_paused_one_can_be_killed(broker: ContainerBroker) -> None:
 @pytest.mark.needs("activemq")
 def test_one_that_does_not_start_tells_its_log_and_is_removed() -> None:
     broken = container("activemq", configuration='<noSuchElement xmlns="nobody"/>')
-    with pytest.raises(BrokerUnavailable, match=r"it ended with status \d+ while starting; (?s:.*)noSuchElement"):
+    with pytest.raises(BrokerUnavailableError, match=r"it ended with status \d+ while starting; (?s:.*)noSuchElement"):
         broken.start()
     assert broken.container is None
 

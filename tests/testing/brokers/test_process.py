@@ -15,7 +15,7 @@ import pytest
 
 import stompy
 from stompy.testing.brokers import handshake
-from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailableError
 from stompy.testing.containers import PRODUCTS
 from tests.support import process_brokers
 from tests.support.process_brokers import HOME_VARIABLE, INSTALLED, ProcessBroker
@@ -89,14 +89,14 @@ def test_a_paused_one_can_be_ended(broker: ProcessBroker) -> None:
 
 def test_one_that_dies_tells_its_log() -> None:
     broker = ProcessBroker(ToyProduct(), BrokerSettings(), InstalledToy("raise SystemExit('no room')"))
-    with pytest.raises(BrokerUnavailable, match=r"process: it ended with status 1 while starting; (?s:.*)no room"):
+    with pytest.raises(BrokerUnavailableError, match=r"process: it ended with status 1 while starting; (?s:.*)no room"):
         broker.start()
     assert broker.log() == ""
 
 
 def test_one_that_is_not_there_says_why() -> None:
     broker = ProcessBroker(ToyProduct(), BrokerSettings(), InstalledToy(absent="nothing installed"))
-    with pytest.raises(BrokerUnavailable, match="process: nothing installed"):
+    with pytest.raises(BrokerUnavailableError, match="process: nothing installed"):
         broker.start()
 
 
@@ -227,5 +227,5 @@ def test_rabbitmq_is_apart_from_a_service_and_keeps_its_ports(tmp_path: Path) ->
 
 
 def test_a_kind_that_is_not_run_as_a_process_says_so() -> None:
-    with pytest.raises(BrokerUnavailable, match="process: artemis is not run as a process"):
+    with pytest.raises(BrokerUnavailableError, match="process: artemis is not run as a process"):
         process_brokers.process_broker(PRODUCTS["artemis"], BrokerSettings())

@@ -8,7 +8,7 @@ import pytest
 
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.testing.brokers import running
-from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable, NetworkBroker
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailableError, NetworkBroker
 from tests.testing.brokers.conftest import CONNECTED, Toy, ToyProduct
 
 REFUSED = b"ERROR\nmessage:not you\n\n\0"
@@ -80,7 +80,7 @@ def test_a_refusal_may_pass(toy: Making) -> None:
 
 def test_a_refusal_that_stays_is_told_with_the_log(toy: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_REFUSED", 0.2)
-    with pytest.raises(BrokerUnavailable) as caught:
+    with pytest.raises(BrokerUnavailableError) as caught:
         Bare(BrokerSettings(), {"stomp": toy(REFUSED).port}).start()
     assert "bare: it was not ready in time; it refused the CONNECT: not you; its log ends:" in str(caught.value)
     assert "last" in str(caught.value)
@@ -94,21 +94,21 @@ def test_where_nobody_may_come_in_a_refusal_is_enough(toy: Making) -> None:
 def test_it_is_not_ready_before_its_other_connectors(toy: Making) -> None:
     broker = Bare(BrokerSettings(tls=True), {"stomp": toy().port, "stomp+ssl": toy(b"").port})
     broker.product.start_timeout = 0.5
-    with pytest.raises(BrokerUnavailable, match="was not ready in time"):
+    with pytest.raises(BrokerUnavailableError, match="was not ready in time"):
         broker.start()
 
 
 def test_it_is_not_ready_before_all_ports_are_known(toy: Making) -> None:
     broker = Bare(BrokerSettings(tls=True), {"stomp": toy().port})
     broker.product.start_timeout = 0.5
-    with pytest.raises(BrokerUnavailable, match="was not ready in time"):
+    with pytest.raises(BrokerUnavailableError, match="was not ready in time"):
         broker.start()
 
 
 def test_one_that_dies_is_not_waited_for() -> None:
     broker = Bare(BrokerSettings(), {})
     broker.dead = True
-    with pytest.raises(BrokerUnavailable, match="it died"):
+    with pytest.raises(BrokerUnavailableError, match="it died"):
         broker.start()
 
 

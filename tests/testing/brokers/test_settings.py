@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailable
+from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailableError
 
 
 def test_an_option_that_is_not_known_is_named_with_those_that_are() -> None:
@@ -45,5 +45,5 @@ def test_users_are_not_changed_from_outside() -> None:
 
 
 def test_the_error_lists_every_reason() -> None:
-    error = BrokerUnavailable("artemis", ("official: no pull", "local: not built"))
+    error = BrokerUnavailableError("artemis", ("official: no pull", "local: not built"))
     assert str(error) == "no artemis broker: official: no pull; local: not built"
