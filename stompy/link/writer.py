@@ -208,8 +208,8 @@ class Writer:
             self._transport.sendall(HEARTBEAT, 0.0)
             self.bytes += len(HEARTBEAT)
             self._link.timer.last_sent = _monotonic()
-        except ConnectionLostError:
-            return False  # the TCP window is full, so earlier bytes are in flight; or the link was lost
+        except StompError:
+            return False  # the TCP window is full, so earlier bytes are in flight; or the link was lost or closed
         finally:
             self._lock.release()
         return True

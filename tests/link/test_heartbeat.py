@@ -9,7 +9,7 @@ import pytest
 
 import stompy
 from stompy.deadline import Deadline
-from stompy.errors import ConnectionLostError, HeartbeatTimeoutError
+from stompy.errors import ConnectionLostError, HeartbeatTimeoutError, StompError
 from tests.link.conftest import Linking, send, send_many
 from tests.link.test_link import counting
 from tests.support.peer import WITHIN, Linked, RecordingOwner, until
@@ -86,6 +86,16 @@ def test_a_beat_on_a_broken_stream_leaves_the_news_to_the_reader(linking: Linkin
     assert linked.link.alive
     linked.link.start()
     assert isinstance(linked.owner.await_end(), ConnectionLostError)
+
+
+def test_a_beat_after_a_frame_that_closing_cut_off_is_none(linking: Linking, calling: Calling) -> None:
+    linked = linking(capacity=1_000)
+    sending = calling(lambda: send(linked.link, b"x" * 10_000))
+    sending.until_blocked()
+    linked.link.close()
+    with pytest.raises(StompError):
+        sending.result()
+    assert linked.link.writer.beat() is False
 
 
 # None
