@@ -5,6 +5,7 @@ python -m tests.support.public_api        write tests/public_api.txt anew
 
 from __future__ import annotations
 
+import ast
 import enum
 import inspect
 import re
@@ -14,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_origin
 
+import stompy
 from stompy.default import DEFAULT
 
 MODULES = ("stompy", "stompy.broker", "stompy.testing", "stompy.worker", "stompy.spark")
@@ -31,12 +33,29 @@ def public_api() -> list[str]:
         for name in sorted(exports.__all__):
             path = f"{module}.{name}"
             if module == "stompy.spark":
-                lines.append(path)  # its options have tables of their own; pyspark may be missing
+                lines += _lines_of_source(path, name)
                 continue
             value = getattr(exports, name)
             before = seen.setdefault(id(value), path)
             lines += _lines(path, value) if before == path else [f"{path} = {before}"]
     return lines
+
+
+def _lines_of_source(path: str, name: str) -> Iterator[str]:
+    """Yield the lines of a name of `stompy.spark` as its source has them: pyspark, which it imports, may be missing."""
+    top = Path(stompy.__file__).parent / "spark"
+    nodes = (node for file in sorted(top.rglob("*.py")) for node in ast.parse(file.read_text(encoding="utf-8")).body)
+    named = (ast.FunctionDef, ast.ClassDef)
+    (node,) = [node for node in nodes if isinstance(node, named) and node.name == name]
+    if isinstance(node, ast.FunctionDef):
+        yield f"{path}({ast.unparse(node.args)}) -> {ast.unparse(node.returns) if node.returns else '?'}"
+        return
+    yield path
+    for member in node.body:
+        if isinstance(member, ast.AnnAssign) and not ast.unparse(member.target).startswith("_"):
+            yield f"{path}.{ast.unparse(member)}"
+        elif isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
+            yield f"{path}.{member.name}({ast.unparse(member.args)})"
 
 
 def _lines(path: str, value: Any) -> Iterator[str]:
