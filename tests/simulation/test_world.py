@@ -19,7 +19,7 @@ def test_the_clock_jumps_to_the_first_deadline_and_only_where_all_wait() -> None
 
     with installed():
         World(lambda able, current: 0).run(program)
-    assert seen == [86_400.0 - 7_200.0]
+    assert seen == [pytest.approx(86_400.0 - 7_200.0)]
 
 
 def test_a_deadlock_says_what_each_thread_waits_for() -> None:

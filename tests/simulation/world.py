@@ -8,19 +8,39 @@ there is none, that is a deadlock, and its error says where each thread waits.
 from __future__ import annotations
 
 import _thread
+import functools
 import gc
+import importlib
 import logging
 import math
+import os
+import pkgutil
+import queue
+import random
+import secrets
 import sys
 import threading
 import time
 import traceback
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType, SimpleNamespace
+from itertools import count
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
+import tenacity  # noqa: F401 - its clock is replaced too
+
+import stompy.broker
+import stompy.connection
+import stompy.forks
+import stompy.link
 import stompy.locks
+import stompy.outbox
+import stompy.transport
+import stompy.worker
+import stompy.world
 
 T = TypeVar("T")
 Chooser = Callable[[Sequence["Thread"], "Thread"], int]
@@ -28,14 +48,28 @@ Chooser = Callable[[Sequence["Thread"], "Thread"], int]
 
 _ABANDONED_WITHIN = 10.0
 """Real seconds that the threads of a failed run have to end."""
+_GRACE = 2.0
+"""Simulated seconds that whoever made a predicate true has to notify those that wait for it."""
+_TICK = 1e-6
+"""Seconds that the clock passes a deadline by, so that none is missed by a rounding."""
+_SWALLOWED = 50
+"""How often a thread may catch the end of its run before it is left where it is."""
 
 
 class DeadlockError(AssertionError):
     """All threads wait, and no deadline ends it."""
 
 
+class LostWakeupError(AssertionError):
+    """A thread waits for a predicate that has long been true, as nobody has notified it."""
+
+
+class EndlessError(AssertionError):
+    """The program takes more steps than it may."""
+
+
 class _AbandonedError(BaseException):
-    """The run is over; raised in every thread that is left, where it waits."""
+    """The run, or the process of this thread, is over; raised in every thread that is left, where it waits."""
 
 
 class Thread:
@@ -46,6 +80,12 @@ class Thread:
     ) -> None:
         self.world = current_world()
         self.name = name or f"thread-{len(self.world.threads)}"
+        self.process: str = self.world.current.process if self.world.threads else "main"
+        self.killed = False
+        self.predicate: Callable[[], object] | None = None
+        """What it waits for a notification of, in `wait_for`."""
+        self.true_since: float | None = None
+        self._ends_caught = 0
         self.daemon = daemon
         self.ident: int | None = None
         self.ready: Callable[[], object] = bool
@@ -83,8 +123,18 @@ class Thread:
         finally:
             sys.settrace(None)
             self.ended = True
-            self.world.hand_on(self)
+            if not self.killed:
+                self.world.hand_on(self)
             self.done.release()
+
+    def check(self) -> None:
+        """Raise the end of the run, or of the process, in this thread."""
+        if self.world.over or self.killed:
+            self._ends_caught += 1
+            if self._ends_caught > _SWALLOWED:  # it catches everything, and goes on; it is left here
+                self.done.release()
+                self.gate.acquire()
+            raise _AbandonedError
 
     def is_alive(self) -> bool:
         """Return whether it was started and has not ended."""
@@ -99,15 +149,28 @@ class World:
     """One run.
 
     Args:
-        choose: who is next.
+        choose: who is next. Its attribute `keeps`, if it has one, is asked first whether the thread that has the baton
+            keeps it.
         traced: the files in which the baton may be handed on before each line too, not only where a thread waits.
+        seed: of the random numbers that the program gets.
+        steps: how often the baton may be handed on.
     """
 
-    def __init__(self, choose: Chooser, *, traced: Iterable[str] = ()) -> None:
+    def __init__(self, choose: Chooser, *, traced: Iterable[str] = (), seed: int = 0, steps: float = math.inf) -> None:
         self.now = 1000.0
+        self.random = random.Random(seed)  # noqa: S311 - it has to repeat
+        self.steps = 0
+        self._most_steps = steps
+        self._keeps: Callable[[], bool] | None = getattr(choose, "keeps", None)
+        self.kept: list[object] = []
+        """What must not be finalized before the run is over."""
+        self.bugs: list[str] = []
+        """Errors that stompy logged: what it calls bugs of its own."""
         self.threads: list[Thread] = []
         self.errors: list[BaseException] = []
         self.over = False
+        self.finished = False
+        """Whether all of its threads have ended; what is freed later finds locks that nobody holds."""
         self._choose = choose
         self._traced = frozenset(traced)
         self.tracer = self._trace if self._traced else None
@@ -120,6 +183,7 @@ class World:
             DeadlockError: the program waits forever.
         """
         _worlds.append(self)
+        before = set(stompy.forks._objects)
         outcome: list[T] = []
         main = Thread(lambda: outcome.append(program()), "main")
         self.current = main
@@ -127,6 +191,12 @@ class World:
         main.gate.release()
         main.done.acquire()
         self.abandon()
+        stompy.forks._forks += 1  # what is left does nothing more, as in a forked child
+        self.finished = True
+        for reference in stompy.forks._objects - before:
+            if (thing := reference()) is not None:
+                thing.after_fork()
+        self.kept.clear()
         _worlds.pop()
         if self.errors:
             raise self.errors[0]
@@ -136,23 +206,36 @@ class World:
         """End all threads that are left."""
         self.over = True
         for thread in self.threads:
-            if not thread.ended:
-                self.current = thread
-                thread.gate.release()
-                assert thread.done.acquire(timeout=_ABANDONED_WITHIN), f"{thread.name} does not end"
+            if not thread.ended and not thread.killed:
+                self._end(thread)
+
+    def kill(self, process: str) -> None:
+        """End all threads of a process where they are; not from one of them."""
+        me = self.current
+        assert me.process != process
+        for thread in [thread for thread in self.threads if thread.process == process and not thread.ended]:
+            thread.killed = True
+            self._end(thread)
+        self.current = me
+
+    def _end(self, thread: Thread) -> None:
+        self.current = thread
+        thread.gate.release()
+        assert thread.done.acquire(timeout=_ABANDONED_WITHIN), f"{thread.name} does not end"
+        thread.ended = True
 
     def switch(
         self, ready: Callable[[], object] = lambda: True, timeout: float | None = None, what: str = "its turn"
     ) -> bool:
         """Let another thread run, or this one if `ready()`; return whether it is, or the timeout passed first."""
-        if self.over:
-            raise _AbandonedError
         me = self.current
+        if self.over or me.killed:
+            me.check()
         me.ready, me.waits_for = ready, what
         me.deadline = math.inf if timeout is None else self.now + timeout
         self.hand_on(me)
-        if self.over:
-            raise _AbandonedError
+        if self.over or me.killed:
+            me.check()
         return bool(ready())
 
     def hand_on(self, me: Thread) -> None:
@@ -161,7 +244,7 @@ class World:
             return
         try:
             following = self._next(me)
-        except DeadlockError as error:
+        except (DeadlockError, LostWakeupError, EndlessError) as error:
             self.errors.append(error)
             self.over = True
             if me is not self.threads[0]:
@@ -177,16 +260,32 @@ class World:
             me.gate.acquire()
 
     def _next(self, me: Thread) -> Thread:
+        self.steps += 1
+        if self._keeps is not None and not me.ended and me.ready() and self._keeps():
+            return me
         alive = [thread for thread in self.threads if not thread.ended]
         if self.threads[0].ended:
             self.over = True  # the others are abandoned
             return me
+        if self.steps > self._most_steps:
+            raise EndlessError(f"{self.steps} steps\n{_stacks(alive)}")
         while not (able := [thread for thread in alive if thread.ready() or thread.deadline <= self.now]):
             soonest = min(thread.deadline for thread in alive)
             if soonest == math.inf:
-                raise DeadlockError("\n".join(f"{one.name} waits for {one.waits_for}\n{_stack(one)}" for one in alive))
-            self.now = soonest
+                raise DeadlockError(_stacks(alive))
+            self._look_for_lost_wakeups(alive)
+            self.now = soonest + _TICK
         return able[self._choose(able, me)] if len(able) > 1 else able[0]
+
+    def _look_for_lost_wakeups(self, waiting: Sequence[Thread]) -> None:
+        """Look at what threads wait for, while none can go on; whoever made it true may have to wait a moment first."""
+        for thread in waiting:
+            if thread.predicate is None or not thread.predicate():
+                thread.true_since = None
+            elif thread.true_since is None:
+                thread.true_since = self.now
+            elif self.now - thread.true_since > _GRACE:
+                raise LostWakeupError(f"{thread.name} waits for {thread.waits_for}\n{_stacks(waiting)}")
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
         if frame.f_code.co_filename not in self._traced:
@@ -196,10 +295,21 @@ class World:
         return self._trace
 
 
+def _stacks(threads: Sequence[Thread]) -> str:
+    return "\n".join(f"{thread.name} waits for {thread.waits_for}\n{_stack(thread)}" for thread in threads)
+
+
 def _stack(thread: Thread) -> str:
     frame = sys._current_frames().get(thread.ident or -1)
     lines = traceback.format_stack(frame) if frame else []
     return "".join(line for line in lines if __file__ not in line and "threading.py" not in line)
+
+
+class _Waiter:
+    """A thread that waits for a notification."""
+
+    def __init__(self) -> None:
+        self.notified = False
 
 
 class Lock:
@@ -212,11 +322,13 @@ class Lock:
         self._name = name
         self._owner: Thread | None = None
         self._depth = 0
-        self._waiters: list[list[bool]] = []
+        self._waiters: list[_Waiter] = []
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire it; others may go first."""
         world = current_world()
+        if world.finished:
+            return True
         if self._owner is not world.current or not self.reentrant:
             world.switch()
             if self._owner is not None:
@@ -230,8 +342,8 @@ class Lock:
     def release(self) -> None:
         """Release it; `RuntimeError` if this thread does not hold it."""
         world = current_world()
-        if world.over:
-            return  # each thread ends where it is, and the locks with the world
+        if world.finished or world.over or world.current.killed:
+            return  # each thread ends where it is, and its locks with it
         if self._owner is None or (self.reentrant and self._owner is not world.current):
             raise RuntimeError("this thread does not have the lock")
         self._depth -= 1
@@ -241,6 +353,9 @@ class Lock:
     def locked(self) -> bool:
         """Return whether a thread holds it."""
         return self._owner is not None
+
+    def _is_owned(self) -> bool:
+        return self._owner is current_world().current
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -252,29 +367,36 @@ class Lock:
         """Release it, wait for a notification, and acquire it again."""
         assert self._owner is current_world().current
         assert self._depth == 1
-        waiter = [False]
+        waiter = _Waiter()
         self._waiters.append(waiter)
         self.release()
         try:
-            current_world().switch(lambda: waiter[0], timeout, f"a notification of {self._name}")
+            current_world().switch(lambda: waiter.notified, timeout, f"a notification of {self._name}")
         finally:
             self._waiters.remove(waiter)
-            if not current_world().over:
+            if not (current_world().over or current_world().current.killed):
                 self.acquire()
-        return waiter[0]
+        return waiter.notified
 
     def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
         """Wait until `predicate()` is true, or the timeout; return its last value."""
-        end = math.inf if timeout is None else current_world().now + timeout
-        while not (result := predicate()) and current_world().now < end:
-            self.wait(None if timeout is None else end - current_world().now)
+        world = current_world()
+        me = world.current
+        end = math.inf if timeout is None else world.now + timeout
+        while not (result := predicate()) and world.now < end:
+            me.predicate, me.true_since = predicate, None
+            try:
+                self.wait(None if timeout is None else end - world.now)
+            finally:
+                me.predicate = None
         return result
 
     def notify_all(self) -> None:
         """Wake all that wait."""
-        assert self._owner is current_world().current, "notify called without the lock"
+        world = current_world()
+        assert world.finished or self._owner is world.current, "notify called without the lock"
         for waiter in self._waiters:
-            waiter[0] = True
+            waiter.notified = True
 
     def notify(self, n: int = 1) -> None:
         """Wake all that wait, as stompy's own condition does."""
@@ -299,7 +421,8 @@ class Event:
 
     def set(self) -> None:
         """Set it."""
-        current_world().switch()
+        if not current_world().finished:
+            current_world().switch()
         self._flag = True
 
     def clear(self) -> None:
@@ -311,12 +434,46 @@ class Event:
         return self._flag or current_world().switch(self.is_set, timeout, "an event")
 
 
+class SimpleQueue:
+    """As `queue.SimpleQueue`."""
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+
+    def put(self, item: Any) -> None:
+        """Append an item."""
+        current_world().switch()
+        self._items.append(item)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Return the next item; raise `queue.Empty` if there is none in time."""
+        if not current_world().switch(lambda: self._items, timeout if block else 0.0, "an item of a queue"):
+            raise queue.Empty
+        return self._items.popleft()
+
+    def get_nowait(self) -> Any:
+        """Return the next item, if there is one."""
+        return self.get(block=False)
+
+    def qsize(self) -> int:
+        """Return how many there are."""
+        return len(self._items)
+
+    def empty(self) -> bool:
+        """Return whether there is none."""
+        return not self._items
+
+
 _worlds: list[World] = []
 
 
 def current_world() -> World:
-    """Return the world that runs."""
-    return _worlds[-1]
+    """Return the world that runs, or a finished one."""
+    return _worlds[-1] if _worlds else _finished
+
+
+_finished = World(lambda able, current: 0)
+_finished.finished = True
 
 
 def _clock() -> float:
@@ -325,6 +482,24 @@ def _clock() -> float:
 
 def _sleep(seconds: float) -> None:
     current_world().switch(lambda: False, seconds, "the clock")
+
+
+def _copy(module: ModuleType, **replaced: object) -> ModuleType:
+    copy = ModuleType(module.__name__)
+    vars(copy).update({**vars(module), **replaced})
+    return copy
+
+
+def _drawn(name: str) -> Callable[..., Any]:
+    return lambda *arguments: getattr(current_world().random, name)(*arguments)
+
+
+def _bytes(size: int = 32) -> bytes:
+    return current_world().random.randbytes(size)
+
+
+def _hex(size: int = 32) -> str:
+    return _bytes(size).hex()
 
 
 _REPLACED: dict[str, object] = {
@@ -338,9 +513,14 @@ _REPLACED: dict[str, object] = {
         get_ident=threading.get_ident,
         current_thread=lambda: current_world().current,
         main_thread=lambda: current_world().threads[0],
+        enumerate=lambda: [thread for thread in current_world().threads if thread.is_alive()],
         TIMEOUT_MAX=threading.TIMEOUT_MAX,
     ),
-    "time": SimpleNamespace(monotonic=_clock, time=_clock, sleep=_sleep),
+    "time": _copy(time, monotonic=_clock, time=_clock, sleep=_sleep),
+    "random": _copy(random, **{name: _drawn(name) for name in ("random", "uniform", "sample", "choice", "randrange")}),
+    "secrets": _copy(secrets, token_bytes=_bytes, token_hex=_hex, token_urlsafe=_hex),
+    "os": _copy(os, urandom=_bytes),
+    "queue": _copy(queue, SimpleQueue=SimpleQueue),
     "_monotonic": _clock,
     "Condition": Lock,
     "Event": Event,
@@ -350,26 +530,95 @@ _REPLACED: dict[str, object] = {
 """What stompy's modules see instead, by the names in stompy's modules."""
 
 
+@functools.cache
+def _import_all() -> None:
+    """Import what is imported late otherwise, and would keep what a world has put in its place."""
+    for package in (stompy.connection, stompy.broker, stompy.link, stompy.transport, stompy.worker, stompy.outbox):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(found.name)
+
+
+class _Bugs(logging.Handler):
+    """Notes in the world what stompy logs as an error of its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if (
+            _worlds
+            and record.exc_info
+            and "ended by a bug" in record.getMessage()
+            and not isinstance(error, _AbandonedError)
+        ):
+            _worlds[-1].bugs.append(f"{record.getMessage()}: {error!r}")
+
+
 @contextmanager
-def installed() -> Iterator[None]:
-    """Let stompy's modules see the simulated world in the block."""
+def installed(**more: tuple[object, object]) -> Iterator[None]:
+    """Let stompy's modules see the simulated world in the block.
+
+    Args:
+        more: by a name in stompy's modules, what stands there and what takes its place.
+    """
+    _import_all()
+    for name in ("os", "queue", "random", "secrets", "threading", "time"):
+        getattr(stompy.world, name)  # so that it is there to be replaced
     real = {name: getattr(stompy.locks, name, None) for name in _REPLACED}
-    real |= {"threading": threading, "time": time, "_monotonic": time.monotonic}
-    modules = [module for name, module in sys.modules.items() if name.startswith("stompy.")]
-    undo = [(module, name) for module in modules for name in _REPLACED if vars(module).get(name) is real[name]]
-    collects, disabled = gc.isenabled(), logging.root.manager.disable
+    real |= {name: sys.modules[name] for name in ("os", "queue", "random", "secrets", "threading", "time")}
+    real["_monotonic"] = time.monotonic
+    real |= {name: before for name, (before, _) in more.items()}
+    replaced = _REPLACED | {name: after for name, (_, after) in more.items()}
+    modules = [module for name, module in sys.modules.items() if name.startswith("stompy.") or name == "tenacity"]
+    # What counts in a module begins anew, as the length of a name decides where a stream breaks.
+    counters = [(module, name) for module in modules for name, value in vars(module).items() if type(value) is count]
+    undo = [
+        (module, name, real[name], replaced[name])
+        for module in modules
+        for name in replaced
+        if vars(module).get(name) is real[name]
+    ]
+    undo += [(module, name, vars(module)[name], count(1)) for module, name in counters]
+    collects, disabled, log, bugs = gc.isenabled(), logging.root.manager.disable, logging.getLogger("stompy"), _Bugs()
+    propagates, unraisable = log.propagate, sys.unraisablehook
+    sys.unraisablehook = lambda raised: None if isinstance(raised.exc_value, _AbandonedError) else unraisable(raised)
     gc.disable()  # finalizers would run at a moment that nobody chose
-    logging.disable()  # its locks are real ones
+    logging.disable(logging.WARNING)
+    log.addHandler(bugs)
+    log.propagate = False
     try:
-        for module, name in undo:
-            setattr(module, name, _REPLACED[name])
-        yield
+        for module, name, _, value in undo:
+            setattr(module, name, value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # a killed program closes nothing
+            yield
     finally:
-        for module, name in undo:
-            setattr(module, name, real[name])
+        for module, name, value, _ in undo:
+            setattr(module, name, value)
+        sys.unraisablehook = unraisable
+        log.removeHandler(bugs)
+        log.propagate = propagates
         logging.disable(disabled)
         if collects:
             gc.enable()
+
+
+class Drawn:
+    """A random schedule: the thread that has the baton mostly keeps it, and who gets it next is drawn.
+
+    Args:
+        random: what draws.
+        rate: how often the baton is taken from a thread that could go on.
+    """
+
+    def __init__(self, random: random.Random, rate: float) -> None:
+        self._random, self._rate = random, rate
+
+    def keeps(self) -> bool:
+        """Return whether the thread keeps the baton."""
+        return self._random.random() >= self._rate
+
+    def __call__(self, able: Sequence[Thread], current: Thread) -> int:
+        """Return the index of the next thread."""
+        return self._random.randrange(len(able))
 
 
 class Schedules:

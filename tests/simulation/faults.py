@@ -1,0 +1,216 @@
+"""Faults that are planted in stompy, each a text of a module with another one in its place, to see that they are found.
+
+`plant` has to be called before the module is imported. The name of the fault comes from the environment, so that child
+processes plant it too.
+"""
+
+# ruff: noqa: E501 - texts of other modules stand here as they are
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+PLANTED = "STOMPY_PLANTED_FAULT"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Texts that occur once in a module, each with what stands in its place."""
+
+    module: str
+    changes: tuple[tuple[str, str], ...]
+
+
+def _fault(module: str, *changes: tuple[str, str]) -> Fault:
+    return Fault(f"stompy.{module}", changes)
+
+
+FAULTS: dict[str, Fault] = {
+    "a receipt is registered after the write": _fault(
+        "link.writer",
+        (
+            "                link.receipts.register(receipt)\n            encoded",
+            "                pass\n            encoded",
+        ),
+        (
+            "            if on_written is not None:\n                on_written()",
+            "            if receipt is not None:\n                link.receipts.register(receipt)\n"
+            "            if on_written is not None:\n                on_written()",
+        ),
+    ),
+    "two threads write at once": _fault(
+        "link.writer", ("            if not lock.acquire(False):\n", "            if False:\n")
+    ),
+    "a lost session confirms its receipts": _fault(
+        "link.receipts",
+        (
+            "            if receipt._store is None or not receipt._store.will_resend(receipt):\n"
+            "                receipt._resolve(error)",
+            "            if receipt._store is None or not receipt._store.will_resend(receipt):\n"
+            "                receipt._resolve(None)",
+        ),
+    ),
+    "a RECEIPT confirms the oldest pending frame": _fault(
+        "link.receipts",
+        (
+            "        receipt = self._pending.pop(receipt_id, None)\n        if receipt is None:\n            return False",
+            "        receipt = self._pending.pop(next(iter(self._pending), receipt_id), None)\n"
+            "        if receipt is None:\n            return False",
+        ),
+    ),
+    "waiting for a receipt has no limit": _fault(
+        "link.receipts",
+        ("self._await_outcome(deadline, seconds)\n\n", "self._await_outcome(Deadline(None), seconds)\n\n"),
+    ),
+    "the reader is not woken when the inbox has room": _fault(
+        "link.flow",
+        ("        if self.paused and not self._blocked():\n            self._condition.notify_all()", ""),
+    ),
+    "a lost session is reported as not sent": _fault(
+        "connection.transaction",
+        ('raise for_caller(error, "unknown", text) from error', 'raise for_caller(error, "not-sent", text) from error'),
+    ),
+    "COMMIT leaves before its frames are confirmed": _fault(
+        "connection.transaction",
+        (
+            "            for receipt in self._write_all():\n                receipt.result(deadline.remaining())",
+            "            self._write_all()",
+        ),
+    ),
+    "an aborted transaction is committed": _fault(
+        "connection.transaction",
+        (
+            'self._link.writer.request("ABORT", {"transaction": self.id})',
+            'self._link.writer.request("COMMIT", {"transaction": self.id})',
+        ),
+    ),
+    "the end of a batch drops what is in it": _fault(
+        "connection.buffer",
+        (
+            "        if not self._data:\n            return\n",
+            "        if len(self._data) < 3:\n            return\n        self._data.pop()\n",
+        ),
+    ),
+    "copies carry no id": _fault(
+        "connection.resend_buffer",
+        ("headers = {**link.dialect.dedupe_headers(self.identity), **self._headers}", "headers = {**self._headers}"),
+    ),
+    "what is to be resent is confirmed at once": _fault(
+        "connection.resend_buffer",
+        (
+            "            return self._end_error is None and receipt.id in self._pending",
+            "            pass\n        receipt._resolve(None)\n        return True",
+        ),
+    ),
+    "a message that was written goes to the next session too": _fault(
+        "connection.sending",
+        ('if error.outcome != "not-sent" or self._config.reconnect is None:', "if self._config.reconnect is None:"),
+    ),
+    "handled before the handler has run": _fault(
+        "connection.subscriptions",
+        (
+            "                                handler(message)\n",
+            '                                if delivery.ack_mode == "handled":\n                                    message._handled()\n'
+            "                                handler(message)\n",
+        ),
+    ),
+    "a handler that raised has handled its message": _fault(
+        "connection.subscriptions",
+        (
+            '        message._fail(nack=source is not None and source.on_exception == "nack")',
+            "        message._handled()",
+        ),
+    ),
+    "received is handled": _fault(
+        "connection.subscription",
+        (
+            "            self._hold(message)\n        return message",
+            "            message._handled()\n        return message",
+        ),
+    ),
+    "an inbox wakes nobody": _fault(
+        "connection.subscription", ("            self._condition.notify(len(messages))\n", "")
+    ),
+    "subscriptions are not restored": _fault(
+        "connection.subscriptions",
+        (
+            "                each for each in self._subscriptions.values() if each.id in self._confirmed and not each._unsubscribing\n",
+            "                each for each in self._subscriptions.values() if each.id is None\n",
+        ),
+    ),
+    "the last message of a read is dropped": _fault(
+        "connection.subscriptions",
+        (
+            "        for headers, key, body in rows:\n            delivery",
+            "        for headers, key, body in rows[: max(1, len(rows) - 1)]:\n            delivery",
+        ),
+    ),
+    "a job of the dispatcher wakes nobody": _fault(
+        "connection.listeners",
+        (
+            "            self._jobs.append(job)\n            self._condition.notify()",
+            "            self._jobs.append(job)",
+        ),
+    ),
+    "a silent peer is never noticed": _fault(
+        "protocol.heartbeat",
+        ("        if self._silence is None or now - heard <= self._silence:", "        if now >= heard:"),
+    ),
+    "heartbeats are not sent": _fault(
+        "protocol.heartbeat",
+        (
+            "        return self._beat_after is not None and now - self.last_sent >= self._beat_after",
+            "        return False",
+        ),
+    ),
+    "a broker keeps nothing of what a lost session had": _fault(
+        "broker.router", ("            lost.append(delivery)\n            work.left -= 1", "            work.left -= 1")
+    ),
+    "a redelivery does not say so": _fault(
+        "broker.session_state", ('lead + b"redelivered:true\\n"', 'lead + b"redelivered:false\\n"')
+    ),
+}
+
+
+class _Planting(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module with a fault."""
+
+    def __init__(self, fault: Fault) -> None:
+        self._fault = fault
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the module's own spec, with this loader."""
+        if name != self._fault.module:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        assert spec is not None
+        self._file = spec.origin
+        return importlib.util.spec_from_loader(name, self, origin=spec.origin)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the changed source."""
+        assert self._file is not None
+        with open(self._file, encoding="utf-8") as file:
+            source = file.read()
+        for old, new in self._fault.changes:
+            assert source.count(old) == 1, f"{self._file} has {source.count(old)} times {old!r}"
+            source = source.replace(old, new)
+        module.__file__ = self._file
+        exec(compile(source, self._file, "exec"), vars(module))
+
+
+def plant() -> None:
+    """Plant the fault that the environment names, if it names one."""
+    name = os.environ.get(PLANTED)
+    if name:
+        assert FAULTS[name].module not in sys.modules, "it has been imported already"
+        sys.meta_path.insert(0, _Planting(FAULTS[name]))

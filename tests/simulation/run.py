@@ -1,0 +1,100 @@
+"""Runs simulated worlds: `python -m tests.simulation.run --seeds 10000`, or `--seed 4711` for one with its trace.
+
+What fails is made smaller first; then its plan, its breaches and its trace are printed. `--faults` plants each fault of
+`tests/simulation/faults.py`, one after the other, and prints the first seed that finds it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from tests.simulation import faults
+
+PIECE = 50
+"""Seeds that a process runs before it is asked again."""
+
+
+def failing(seeds: Sequence[int]) -> list[tuple[int, str]]:
+    """Return the seeds whose worlds break a promise, and the first breach; in a process that has planted its fault."""
+    from tests.simulation.programs import Plan, run  # after the fault was planted
+
+    return [(seed, breaches[0]) for seed in seeds if (breaches := run(Plan.drawn(seed)).breaches)]
+
+
+def found(first: int, count: int) -> Iterator[list[tuple[int, str]]]:
+    """Yield the failing seeds of one piece after the other."""
+    from tests.simulation.run import failing  # by the name under which other processes find it
+
+    pieces = [range(at, min(at + PIECE, first + count)) for at in range(first, first + count, PIECE)]
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), context, initializer=faults.plant) as pool:
+        try:
+            yield from pool.map(failing, pieces)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def show(seed: int) -> int:
+    """Run one seed, make it smaller if it fails, and print it; return the exit status."""
+    from tests.simulation.programs import Plan, run, shrunk
+
+    plan = Plan.drawn(seed)
+    if run(plan).breaches:
+        plan = shrunk(plan, lambda smaller: bool(run(smaller).breaches))
+    result = run(plan)
+    print(plan, *result.trace, *result.breaches, f"{result.steps} steps, {result.seconds:.3f} s", sep="\n")
+    return 1 if result.breaches else 0
+
+
+def first_seed(fault: str, most: int) -> int | None:
+    """Return the first seed that finds a planted fault, or `None`."""
+    command = [sys.executable, "-m", "tests.simulation.run", "--seeds", str(most), "--quick"]
+    done = subprocess.run(
+        command, env={**os.environ, faults.PLANTED: fault}, capture_output=True, text=True, check=False
+    )
+    numbers = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("seed ")]
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stderr)
+    return int(numbers[0]) if numbers else None
+
+
+def main() -> int:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description="Runs simulated worlds.")
+    parser.add_argument("--seed", type=int, help="run one, and print what happens in it")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--quick", action="store_true", help="print the first seed that fails, and no more of it")
+    parser.add_argument(
+        "--faults", action="store_true", help="plant each fault, and print the first seed that finds it"
+    )
+    options = parser.parse_args()
+    if options.faults:
+        missed = 0
+        for name in faults.FAULTS:
+            seed = first_seed(name, options.seeds)
+            missed += seed is None
+            print(f"{'not found' if seed is None else seed:>9}  {name}", flush=True)
+        return 1 if missed else 0
+    faults.plant()
+    if options.seed is not None:
+        return show(options.seed)
+    began = time.monotonic()
+    for bad in found(options.first, options.seeds):
+        if bad:
+            seed, breach = bad[0]
+            print(f"{breach}\nseed {seed}", flush=True)
+            return 1 if options.quick else show(seed)
+    print(f"{options.seeds} seeds from {options.first} on broke no promise, in {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Programs that a seed draws keep what was promised, in simulated worlds; more of them by `make simulate`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.network import Weather
+from tests.simulation.programs import Consumer, Plan, Producer, Seen, Sent, judge, run, shrunk
+from tests.support.seed import SEED_SETTING, chance
+
+PIECES = 10
+WORLDS = 20
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_a_drawn_world_keeps_the_promises(piece: int) -> None:
+    draw = chance("worlds", piece)
+    for _ in range(WORLDS):
+        seed = draw.randrange(2**32)
+        result = run(Plan.drawn(seed))
+        assert result.breaches == [], f"python -m tests.simulation.run --seed {seed} ({SEED_SETTING})"
+
+
+def test_a_seed_has_one_trace() -> None:
+    for seed in range(10):
+        first, second = run(Plan.drawn(seed)), run(Plan.drawn(seed))
+        assert (first.trace, first.steps, first.seconds) == (second.trace, second.steps, second.seconds)
+
+
+def plan_of(**changed: object) -> Plan:
+    producer = Producer("/queue/a", (("confirm", "transaction", "send"), ("async",)), resends=False, killed_at=None)
+    consumer = Consumer("/queue/a", "handled", "handler", fails=0.0, slow=0.0, killed_at=None)
+    settings: dict[str, object] = {"weather": Weather(), "producers": (producer,), "consumers": (consumer,)}
+    settings |= {"restarts": (), "rate": 0.01, "like": None, "seed": 1} | changed
+    return Plan(**settings)  # type: ignore[arg-type]
+
+
+def test_a_world_without_faults_loses_nothing() -> None:
+    result = run(plan_of())
+    assert result.breaches == []
+    assert sum("handled" in line for line in result.trace) == 6
+
+
+@pytest.mark.parametrize(
+    ("sent", "left", "found"),
+    [
+        (Sent("m", "/queue/a", "p", "confirmed"), 0, "confirmed, and is lost"),
+        (Sent("m", "/queue/a", "p", "not-sent"), 1, "not-sent, and has arrived"),
+        (Sent("m", "/queue/a", "p", "confirmed"), 2, "2 times"),
+        (Sent("m", "/queue/a", "p", "unknown"), 0, ""),
+        (Sent("m", "/queue/a", "p", "unknown"), 1, ""),
+    ],
+)
+def test_the_judge_compares_what_was_told_with_what_happened(sent: Sent, left: int, found: str) -> None:
+    seen = Seen(plan_of(), sent={"m": sent})
+    seen.left["m"] = left
+    breaches = judge(seen)
+    assert (found in breaches[0]) if found else breaches == []
+
+
+def test_the_judge_finds_a_transaction_in_part() -> None:
+    seen = Seen(plan_of(), sent={name: Sent(name, "/queue/a", "p", "unknown", block="tx") for name in "ab"})
+    seen.left["a"] = 1
+    assert judge(seen) == ["the transaction tx took effect in part: [True, False] (promise 9)"]
+
+
+def test_a_plan_shrinks_to_what_makes_it_fail() -> None:
+    def fails(plan: Plan) -> bool:
+        return any("transaction" in ops for producer in plan.producers for ops in producer.threads)
+
+    smallest = shrunk(Plan.drawn(6), fails) if fails(Plan.drawn(6)) else shrunk(plan_of(), fails)
+    assert [producer.threads for producer in smallest.producers] == [(("transaction",),)]
+    assert smallest.consumers == ()
