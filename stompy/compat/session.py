@@ -22,8 +22,7 @@ from stompy.errors import HeartbeatTimeoutError, StompError
 from stompy.forks import Owner, when_forked
 from stompy.frames.frame import Frame as WireFrame
 from stompy.frames.learned import Row, Run, frames_of
-from stompy.link.link import Link
-from stompy.link.raw import RawLink
+from stompy.link.link import Link, RawLink
 from stompy.link.settings import LinkSettings, Timeouts
 from stompy.locks import Event
 from stompy.protocol.client import error_message

@@ -11,7 +11,7 @@ from stompy.default import DEFAULT, Default
 from stompy.errors import ConcurrencyError, SessionError, StompError
 from stompy.frames.encoder import Encoded
 from stompy.link.link import Link
-from stompy.link.receipts import Receipt
+from stompy.link.receipts import Receipt, is_resendable, reported, resolve, write_before_wait
 from stompy.world import threading
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class FrameBuffer:
         try:
             if receipt is not None:
                 link.receipts.register(receipt)
-                receipt._before_wait = self._flush_in_own_thread
+                write_before_wait(receipt, self._flush_in_own_thread)
                 self._receipts.append(receipt)
             self._data.append(data)
         except BaseException:
@@ -85,7 +85,7 @@ class FrameBuffer:
             try:
                 self._write(DEFAULT)
             except SessionError:
-                if self.link.alive and not (receipt is not None and receipt._resendable):
+                if self.link.alive and not (receipt is not None and is_resendable(receipt)):
                     self._take_back(data, receipt)
                 raise
 
@@ -138,13 +138,13 @@ class FrameBuffer:
             if not all_resendable:
                 self._failed = True
                 for receipt in receipts:
-                    if receipt._resendable:
+                    if is_resendable(receipt):
                         error.outcome = "unknown"  # it will be resent
                     else:
-                        receipt._report()
+                        reported(receipt)
                 raise
         for receipt in receipts:
-            receipt._before_wait = None
+            write_before_wait(receipt, None)
 
     def _written(self) -> None:
         self._data, self._receipts, self._size, self.flushed = [], [], 0, True
@@ -155,15 +155,15 @@ class FrameBuffer:
         self._data, self._receipts, self._size = [], [], 0
         for receipt in receipts:
             self.link.receipts.forget(receipt)
-            receipt._report()
-            receipt._resolve(error)
+            reported(receipt)
+            resolve(receipt, error)
 
     def _flush_in_own_thread(self, timeout: float | Default | None) -> None:
         if threading.get_ident() == self._thread:
             self.flush(timeout=timeout)
 
     def _all_resendable(self) -> bool:
-        return len(self._receipts) == len(self._data) and all(receipt._resendable for receipt in self._receipts)
+        return len(self._receipts) == len(self._data) and all(map(is_resendable, self._receipts))
 
 
 class Batch:

@@ -31,7 +31,7 @@ from stompy.frames.encoder import encode_head, encode_lines
 from stompy.frames.frame import Frame, Headers, headers_from_head, show_body, show_text, value_on_the_wire
 from stompy.frames.grammar import Version
 from stompy.link.link import Link
-from stompy.link.receipts import FailedFrames, Receipt, Receipts
+from stompy.link.receipts import FailedFrames, Receipt, Receipts, receipt_line
 from stompy.locks import Rank, make_lock
 from stompy.protocol.ack import ack_headers
 from stompy.world import threading
@@ -544,7 +544,7 @@ class Acker:
                 written()
                 return None
             handle = link.receipts.make() if receipt else None
-            extra = b"" if handle is None else handle._line
+            extra = b"" if handle is None else receipt_line(handle)
             # Checked again with the write lock: another thread may have ended the subscription since, and some brokers
             # end the session at an ACK that comes after its UNSUBSCRIBE.
             check = message._delivery.check_subscribed

@@ -34,7 +34,7 @@ from stompy.errors import (
 )
 from stompy.frames.encoder import Encoded, encode_head, finish
 from stompy.link.link import Link, for_caller
-from stompy.link.receipts import Receipt
+from stompy.link.receipts import Receipt, receipt_line, resolve
 from stompy.locks import Rank, make_condition, make_lock
 from stompy.world import os
 
@@ -91,7 +91,7 @@ class PendingSend:
         self.copies += 1
         headers = {**link.dialect.dedupe_headers(self.identity), **self._headers}
         grammar = link.protocol.grammar
-        head = encode_head("SEND", headers.items(), grammar=grammar) + self.receipt._line
+        head = encode_head("SEND", headers.items(), grammar=grammar) + receipt_line(self.receipt)
         return finish(head, self.body, grammar=grammar, content_length=self.content_length)
 
 
@@ -312,7 +312,7 @@ class ResendBuffer:
             return
         send.failures_alone += 1
         if send.failures_alone >= _MAX_FAILURES_ALONE:
-            send.receipt._resolve(self.rejected(send.receipt, reason))
+            resolve(send.receipt, self.rejected(send.receipt, reason))
 
     def _add(self, buffer: FrameBuffer, send: PendingSend) -> None:
         if send.receipt.done():
@@ -323,7 +323,7 @@ class ResendBuffer:
             # Such as in another STOMP version than that of the first copy.
             lost = ConnectionLostError(f"the connection was lost, and the message cannot be resent: {error}")
             lost.__cause__ = error
-            send.receipt._resolve(lost)
+            resolve(send.receipt, lost)
 
     def finish(self, reason: StompError | None) -> None:
         """Resolve all receipts as unknown: there will be no other link."""
@@ -337,7 +337,7 @@ class ResendBuffer:
             unresolved = list(self._pending.values())
             self._changed.notify_all()
         for send in unresolved:
-            send.receipt._resolve(over)
+            resolve(send.receipt, over)
 
 
 def size_of(headers: dict[str, str], body: bytes) -> int:

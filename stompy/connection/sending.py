@@ -22,7 +22,7 @@ from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import ReceiptTimeoutError, SessionError, StompError
 from stompy.link.link import Link
-from stompy.link.receipts import FailedFrames, Receipt
+from stompy.link.receipts import FailedFrames, Receipt, await_outcome, receipt_line
 from stompy.world import threading, time
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Sender:
                 # While there is none, the last link determines what can be encoded.
                 encoder = self.encoder(link or self._links.link)
             handle = encoder.link.receipts.make() if receipt else None
-            extra = b"" if handle is None else handle._line
+            extra = b"" if handle is None else receipt_line(handle)
             data = encoder.send(destination, body, headers, options, extra)
             if batch is not None:
                 batch.add(data, handle)
@@ -175,7 +175,7 @@ class Sender:
         late: StompError | None = None
         try:
             for receipt in self._outstanding():
-                receipt._await_outcome(deadline, timeout)
+                await_outcome(receipt, deadline, timeout)
         except ReceiptTimeoutError as error:
             late = error
         # Not only of the receipts waited for: others failed before, and their link may have been replaced.

@@ -23,7 +23,7 @@ from stompy.errors import (
 )
 from stompy.frames.encoder import Encoded, encode
 from stompy.link.link import for_caller
-from stompy.link.receipts import Receipt
+from stompy.link.receipts import Receipt, commit_left, receipt_line
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -103,8 +103,8 @@ class Transaction:
         """
         self._check_room()
         headers = options.pop("headers", None) if options else None
-        receipt = self._receipt() if self._each else None
-        line = self._line if receipt is None else self._line + receipt._line
+        receipt = self._link.receipts.make(deferred=True) if self._each else None
+        line = self._line if receipt is None else self._line + receipt_line(receipt)
         data = self._encoder.send(destination, body, headers, options, line)
         if receipt is None:
             self._buffer.add(data)
@@ -139,8 +139,8 @@ class Transaction:
             head = self._acker.claim(message, command, self, transaction=True)
             if self._dialect.atomic_commit:
                 if self._each:
-                    receipt = self._receipt()
-                    self._add(b"%b%b%b\n\0" % (head, self._line, receipt._line), receipt)
+                    receipt = self._link.receipts.make(deferred=True)
+                    self._add(b"%b%b%b\n\0" % (head, self._line, receipt_line(receipt)), receipt)
                     return
                 self._buffer.add(b"%b%b\n\0" % (head, self._line))
             else:
@@ -150,11 +150,6 @@ class Transaction:
             self._acked.remove(message)
             self._acker.give_back(message, self)
             raise
-
-    def _receipt(self) -> Receipt:
-        receipt = self._link.receipts.make()
-        receipt._deferred = True
-        return receipt
 
     def _add(self, data: Encoded, receipt: Receipt) -> None:
         self._receipts.append(receipt)  # first, so that one that a signal interrupts is forgotten with the others
@@ -237,7 +232,7 @@ class Transaction:
                 buffer.add(self._frame_of_second("BEGIN"))
                 for each in others:
                     buffer.add(each + b"\n\0")
-                buffer.add(b"%b%b\n\0" % (last, check._line), check)
+                buffer.add(b"%b%b\n\0" % (last, receipt_line(check)), check)
             else:
                 buffer.add(self._frame_of_second("BEGIN", check), check)
                 buffer.add(self._frame_of_second("ABORT"))
@@ -273,8 +268,7 @@ class Transaction:
 
     def _committed(self) -> None:
         self._end = "committed"
-        for receipt in self._receipts:
-            receipt._deferred = False
+        commit_left(self._receipts)
 
     def _abort_quietly(self) -> None:
         with contextlib.suppress(StompError):

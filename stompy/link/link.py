@@ -1,10 +1,10 @@
-"""One session with a broker: its parts, and how it ends.
+"""One session with a broker: its parts, its heartbeats, and how it ends; and a link whose owner writes every frame.
 
 | thread | does here | may block on |
 |---|---|---|
 | any caller | `disconnect`, `writer` | see `writer.py` |
 | reader | ends the link | see `reader.py` |
-| heartbeat | `fail` | see `heartbeat.py` |
+| heartbeat | `Writer.beat`, `fail` | its event; it only *tries* the write lock, and never waits for a writer |
 
 | rank | lock | guards |
 |---|---|---|
@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
+from typing import Protocol
 
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import GENERIC
@@ -24,7 +25,9 @@ from stompy.dialects.dialect import Dialect
 from stompy.errors import (
     BrokerError,
     ConcurrencyError,
+    ConnectError,
     ConnectionLostError,
+    HeartbeatTimeoutError,
     NotConnectedError,
     Outcome,
     ReceiptTimeoutError,
@@ -34,7 +37,6 @@ from stompy.errors import (
 from stompy.frames.frame import Frame
 from stompy.link.flow import FlowControl
 from stompy.link.handshake import OpenedSession
-from stompy.link.heartbeat import HeartbeatThread
 from stompy.link.reader import LinkOwner, Reader
 from stompy.link.receipts import Receipts
 from stompy.link.settings import LinkSettings
@@ -43,7 +45,10 @@ from stompy.locks import Event, Rank, make_lock
 from stompy.protocol.client import error_message
 from stompy.protocol.heartbeat import HeartbeatTimer
 from stompy.protocol.state import State
-from stompy.world import time
+from stompy.protocol.unchecked import UncheckedClient
+from stompy.threads import DaemonThread
+from stompy.transport.base import Transport
+from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.link")
 
@@ -52,6 +57,9 @@ _REASON_TIMEOUT = 1.0
 
 _CLOSED_WITHIN = 5.0
 """Seconds that `disconnect` waits for the broker to close a WebSocket."""
+
+_BEAT_AGAIN = 0.05
+"""Seconds until the next attempt if a heartbeat was due while another thread was writing."""
 
 
 class Link:
@@ -259,6 +267,50 @@ class Link:
         return f"<Link {self.name} to {self.address} {'alive' if self.alive else 'ended'}>"
 
 
+class HeartbeatThread(DaemonThread):
+    """Sends heartbeats while we are idle, and ends a link whose peer is silent (STOMP 1.2, Heart-beating).
+
+    Only started if heartbeats were negotiated.
+    """
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(f"stompy-{link.name}-heartbeat")
+        self._link = link
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Ask the thread to end; does not wait."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Send and check heartbeats when they are due, until stopped."""
+        try:
+            self._beat()
+        except MemoryError as error:
+            self._link.fail_for_memory(error)
+
+    def _beat(self) -> None:
+        link = self._link
+        pause = 0.0
+        while True:
+            if self._stop.wait(pause):
+                return
+            now = time.monotonic()
+            if link.flow.peer_dead(now):
+                self._declare_dead(now)
+                return
+            done = not link.timer.beat_due(now) or link.beat()
+            due = link.timer.next_check(time.monotonic())
+            assert due is not None
+            pause = due if done else max(due, _BEAT_AGAIN)
+            if link.flow.paused:
+                pause = max(pause, _BEAT_AGAIN)
+
+    def _declare_dead(self, now: float) -> None:
+        silent = now - self._link.timer.last_heard
+        self._link.fail(HeartbeatTimeoutError(f"received nothing from {self._link.address} for {silent:.1f} s"))
+
+
 def for_caller(reason: StompError, outcome: Outcome, message: str | None = None) -> StompError:
     """Return a copy of the reason, with the outcome of one caller's frames, and what to say of it."""
     copy: StompError
@@ -273,3 +325,92 @@ def for_caller(reason: StompError, outcome: Outcome, message: str | None = None)
         copy = NotConnectedError(text)
     copy.__cause__ = reason
     return copy
+
+
+class RawOwner(LinkOwner, Protocol):
+    """Callbacks of a raw link; they must not block."""
+
+    def control(self, link: RawLink, frame: Frame) -> None:
+        """Called with each CONNECTED and ERROR frame; on the reader. Neither ends the link."""
+        ...
+
+    def heartbeat(self, *, sent: bool) -> None:
+        """Called when a heartbeat arrived, on the reader, or was sent, on the heartbeat thread."""
+        ...
+
+
+class RawLink(Link):
+    """A link from the dialled transport on, before CONNECT: its owner writes and receives every frame.
+
+    The heartbeat thread starts with CONNECTED, on the reader.
+
+    Args:
+        transport: open.
+        protocol: of the session.
+        settings: timeouts and limits.
+        owner: called with everything that happens.
+        name: prefix of thread names.
+        address: of the broker, for error messages.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        protocol: UncheckedClient,
+        settings: LinkSettings,
+        owner: RawOwner,
+        *,
+        name: str,
+        address: str,
+    ) -> None:
+        self._raw, self._raw_owner, self._tolerance = protocol, owner, settings.timeouts.heartbeat_tolerance
+        super().__init__(
+            OpenedSession(transport, protocol, Frame("CONNECTED"), [], address), settings, owner, name=name
+        )
+
+    def _new_reader(self, early: Sequence[Frame]) -> Reader:
+        return _RawReader(self, self._raw, self._raw_owner)
+
+    def control(self, frame: Frame) -> None:
+        """Pass on a frame; after CONNECTED, start the heartbeats."""
+        if frame.command == "CONNECTED":
+            self.connected = frame
+            self.timer.start(self._raw.heartbeats, time.monotonic(), self._tolerance)
+            if self._heartbeat is None and self.timer.next_check(time.monotonic()) is not None:
+                self._heartbeat = HeartbeatThread(self)
+                try:
+                    self._heartbeat.start()
+                except ConnectError as error:
+                    self.fail(error)
+        self._raw_owner.control(self, frame)
+
+    def beat(self) -> bool:
+        """Send a heartbeat, and report it."""
+        sent = super().beat()
+        if sent:
+            self._raw_owner.heartbeat(sent=True)
+        return sent
+
+
+class _RawReader(Reader):
+    """A reader that reads the handshake too, and reports heartbeats."""
+
+    def __init__(self, link: RawLink, protocol: UncheckedClient, owner: RawOwner) -> None:
+        super().__init__(link, ())
+        self._protocol = protocol
+        self._owner = owner
+
+    def _process(self, data: bytes, now: float) -> None:
+        parser = self._protocol.parser
+        line_ends, before = parser.line_ends, self._link.frames_in
+        if self._protocol.negotiated:
+            super()._process(data, now)
+        else:
+            frames = -1
+            while frames != self._link.frames_in:  # the parser pauses after each frame
+                frames = self._link.frames_in
+                super()._process(data, now)
+                data = b""
+        # The line ends of a read with frames may belong to them.
+        if parser.line_ends > line_ends and self._link.frames_in == before:
+            self._owner.heartbeat(sent=False)

@@ -11,13 +11,15 @@ from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import NEGOTIABLE, FrameLimits, Leniency, Version
-from stompy.link.receipts import MAX_RECEIPTS
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.secret import Secret
 
 DEFAULT_HEARTBEAT = (10.0, 10.0)
 """Seconds between heartbeats: those we can send, those we want to receive."""
+
+MAX_RECEIPTS = 100_000
+"""Pending receipts of one link, at most by default, so that a broker that never confirms cannot exhaust memory."""
 
 
 @dataclass(frozen=True, slots=True)
