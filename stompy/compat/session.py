@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import stompy.compat.log as log
 from stompy.compat.constants import CMD_DISCONNECT
 from stompy.compat.utils import HEARTBEAT_FRAME, Frame, ReceivedMessage, default_create_thread
-from stompy.connection.listeners import Dispatcher
+from stompy.connection.dispatcher import Dispatcher
 from stompy.dialects.brokers import dialect_of, leniency_of
 from stompy.errors import HeartbeatTimeoutError, StompError
 from stompy.forks import Owner, when_forked

@@ -8,20 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypedDict
 
 from stompy.arguments import check_arguments, check_heartbeat
-from stompy.connection.codec import user_headers
 from stompy.connection.config import (
     Config,
     Login,
     Passcode,
+    Reconnect,
     addresses_of,
     check_credentials,
     is_failover,
     parse_failover,
+    reconnect_of,
     versions_of,
 )
 from stompy.connection.connection import Closing, Connection
+from stompy.connection.encoding import user_headers
 from stompy.connection.listeners import Listener
-from stompy.connection.reconnect import Reconnect, reconnect_of
 from stompy.default import DEFAULT, Default, check_names, given
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError

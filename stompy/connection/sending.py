@@ -1,29 +1,42 @@
-"""Sending messages on the current link, or adding them to this thread's batch.
+"""Sending messages on the current link, or adding them to this thread's batch; requests and their replies.
 
 | thread | calls | may block on |
 |---|---|---|
 | any caller | `send`, `flush` | a full resend buffer, a link, the write, receipts: all within one deadline; no lock |
+| any caller | `RequestReply.request` | the same; pending requests (leaf), an event without a lock |
+| reader | `ReplyInbox.offer` | pending requests (leaf) |
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING
 
-from stompy.connection.buffer import FrameBuffer
-from stompy.connection.codec import check_destination, encode_body
 from stompy.connection.config import Config
-from stompy.connection.encoding import SendEncoder, headers_of_send
-from stompy.connection.resend_buffer import PendingSend, ResendBuffer
+from stompy.connection.encoding import SendEncoder, check_destination, check_headers, encode_body, headers_of_send
+from stompy.connection.message import Message, release
+from stompy.connection.resend_buffer import FrameBuffer, PendingSend, ResendBuffer
+from stompy.connection.subscriptions import ActiveSubscription, SubscriptionTable
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SendOptions, check_send_options
-from stompy.errors import ReceiptTimeoutError, SessionError, StompError
+from stompy.errors import (
+    ConcurrencyError,
+    ConfigurationError,
+    NotConnectedError,
+    ReceiptTimeoutError,
+    ReceiveTimeoutError,
+    SessionError,
+    StompError,
+)
 from stompy.link.link import Link
 from stompy.link.receipts import FailedFrames, Receipt, await_outcome, receipt_line
-from stompy.world import threading, time
+from stompy.locks import Event, Rank, make_lock
+from stompy.world import os, threading, time
 
 if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager
@@ -247,3 +260,162 @@ class Sender:
                     raise
             else:
                 return
+
+
+class Batch:
+    """A `with` block whose sends are written together; returned by `Connection.batch`. For the thread that enters it.
+
+    Args:
+        sender: of the connection.
+    """
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def __enter__(self) -> Batch:
+        if not self._sender.open_batch(self):
+            raise ConcurrencyError("this thread has an open batch on this connection already")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._sender.close_batch()
+        except StompError as failed:
+            if error is None or isinstance(error, Exception):
+                raise
+            # Such as Ctrl-C, which must reach the caller. The receipts have the outcome of the frames.
+            error.__context__ = error.__context__ or failed
+        except BaseException:
+            with contextlib.suppress(StompError):
+                self._sender.close_batch()  # a signal: write what is left
+            raise
+
+
+class _PendingRequest:
+    __slots__ = ("arrived", "error", "reply")
+
+    def __init__(self) -> None:
+        self.arrived = Event()
+        self.reply: Message | None = None
+        self.error: StompError | None = None
+
+
+class ReplyInbox(ActiveSubscription):
+    """The subscription to the connection's temporary queue; the reader resolves requests through it."""
+
+    def __init__(self, subscriptions: SubscriptionTable, *, name: str) -> None:
+        super().__init__(subscriptions, id=name, destination=name, ack="auto")
+        self.has_reader = True
+        self.late = 0
+        """Number of replies that came after their timeout."""
+        self._lock = make_lock(Rank.LEAF, "pending requests")
+        self.pending: dict[str, _PendingRequest] = {}
+        """Requests by correlation id."""
+
+    def expect(self, correlation: str, request: _PendingRequest) -> None:
+        """Register a request before it is sent."""
+        with self._lock:
+            self.pending[correlation] = request
+
+    def offer(self, messages: Sequence[Message]) -> None:
+        """Resolve the requests that these messages answer; drop and count late replies."""
+        release(messages)
+        for message in messages:
+            correlation = message.headers.get("correlation-id")
+            with self._lock:
+                request = self.pending.pop(correlation, None) if correlation is not None else None
+            if request is None:
+                self.late += 1
+                continue
+            request.reply = message
+            request.arrived.set()
+
+    def link_lost(self, reason: StompError) -> bool:
+        """End: a temporary queue exists only in its session."""
+        self.end(reason)
+        return True
+
+    def end(self, reason: StompError | None) -> None:
+        """End, and fail all pending requests."""
+        super().end(reason)
+        with self._lock:
+            unanswered = list(self.pending.values())
+            self.pending.clear()
+        for request in unanswered:
+            request.error = reason or NotConnectedError("the connection was closed before the reply came")
+            request.arrived.set()
+
+
+_OWN_HEADERS = frozenset(("reply-to", "correlation-id"))
+
+
+class RequestReply:
+    """Sends requests and waits for their replies.
+
+    Args:
+        subscriptions: to subscribe to the reply queue.
+        sender: to send the requests.
+    """
+
+    def __init__(self, subscriptions: SubscriptionTable, sender: Sender) -> None:
+        self._subscriptions = subscriptions
+        self._sender = sender
+        self._opening = make_lock(Rank.CALL, "opening the reply inbox")
+        self._inbox: ReplyInbox | None = None
+        self._numbers = itertools.count(1)
+
+    @property
+    def late(self) -> int:
+        """Replies that came after their timeout."""
+        return 0 if self._inbox is None else self._inbox.late
+
+    def request(self, destination: str, body: object, options: SendOptions, *, timeout: float | None) -> Message:
+        """Send a request and return its reply; see `Connection.request`."""
+        check_destination(destination)
+        headers = options.get("headers") or {}
+        check_headers(headers)
+        for name in _OWN_HEADERS.intersection(headers):
+            raise ConfigurationError(f"header {name!r} is set by request, to recognise the reply")
+        deadline = Deadline(timeout)
+        link = self._sender.live_link(deadline.remaining())
+        inbox = self._open_inbox(deadline)
+        correlation = f"{inbox.id.rpartition('/')[2]}-{next(self._numbers)}"
+        request, flow = _PendingRequest(), link.flow
+        try:
+            inbox.expect(correlation, request)
+            own = {"reply-to": inbox.destination, "correlation-id": correlation}
+            self._sender.send(destination, body, {**options, "headers": {**headers, **own}})
+            self._sender.flush_batch(timeout=deadline.remaining())
+            flow.hold(request)
+            request.arrived.wait(deadline.remaining())
+        finally:
+            flow.holders.discard(request)
+            inbox.pending.pop(correlation, None)
+        if request.reply is not None:
+            return request.reply
+        if request.error is not None:
+            raise request.error
+        raise ReceiveTimeoutError(f"no reply from {destination!r} within {timeout:g} s", outcome="unknown")
+
+    def _open_inbox(self, deadline: Deadline) -> ReplyInbox:
+        """Return the reply inbox; subscribe at the first request, with the lock held until the deadline at most."""
+        remaining = deadline.remaining()
+        try:
+            if not self._opening.acquire(timeout=-1 if remaining is None else remaining):
+                raise ReceiveTimeoutError("the reply queue could not be subscribed to in time")
+            if self._inbox is None or self._inbox.closed:
+                dialect = self._subscriptions.links.link.dialect
+                inbox = ReplyInbox(self._subscriptions, name=f"/temp-queue/{os.urandom(8).hex()}")
+                try:
+                    self._subscriptions.add(inbox, timeout=deadline.remaining(), announce=dialect.subscribes_temporary)
+                except ReceiptTimeoutError as error:
+                    raise ReceiveTimeoutError("the reply queue could not be subscribed to in time") from error
+                self._inbox = inbox
+            return self._inbox
+        finally:
+            try:  # noqa: SIM105 - `suppress` is Python code, where a signal may arrive first
+                self._opening.release()
+            except RuntimeError:
+                pass  # it was not acquired

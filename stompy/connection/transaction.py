@@ -6,9 +6,9 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from stompy.connection.buffer import FrameBuffer
-from stompy.connection.codec import Body
+from stompy.connection.encoding import Body
 from stompy.connection.message import Acker, Message, options_to_forward
+from stompy.connection.resend_buffer import FrameBuffer
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SendOptions
@@ -189,9 +189,9 @@ class Transaction:
             raise
         done = self._unknown
         try:
-            request = self._link.writer.request
-            committed = request("COMMIT", {"transaction": self.id}, receipt=True, on_written=self._committed)
-            assert committed is not None
+            committed = self._link.receipts.make()
+            fields = {"transaction": self.id}
+            self._link.writer.request("COMMIT", fields, receipt=committed, on_written=self._committed)
             for receipt in (committed, *self._receipts):
                 receipt.result(deadline.remaining())
             if self._second:
@@ -214,7 +214,7 @@ class Transaction:
                 raise for_caller(error, "unknown", text) from error
             raise ConnectionLostError(text) from error
         for message in self._acked:
-            message._cover()
+            self._acker.cover(message)
 
     def _write_all(self) -> list[Receipt]:
         """Write what is in the buffer; return the receipts that say that the broker has taken it."""
@@ -251,11 +251,6 @@ class Transaction:
         for message in self._acked:
             self._acker.give_back(message, self)
         self._link.writer.write(self._frame_of_second("ABORT"))
-
-    @property
-    def _written(self) -> bool:
-        """Whether the broker may have received any of its frames."""
-        return self._buffer.flushed
 
     @property
     def _unknown(self) -> str:
@@ -313,3 +308,8 @@ class Transaction:
 
     def __repr__(self) -> str:
         return f"<Transaction {self.id!r} {self._end or 'open'}>"
+
+
+def was_written(transaction: Transaction) -> bool:
+    """Return whether the broker may have received any frame of a transaction."""
+    return transaction._buffer.flushed

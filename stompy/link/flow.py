@@ -12,6 +12,7 @@ While reading is paused, the TCP window fills and the broker stops sending; sile
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from stompy.locks import make_condition
@@ -82,6 +83,17 @@ class FlowControl:
             self._size -= size
             if self._above_limit or self.paused:
                 self._resume_if_low()
+
+    def queued(self, messages: Sequence[Counted]) -> None:
+        """Count messages in an inbox, each until it is `taken`."""
+        self.added(len(messages), sum([message.size for message in messages]))
+        for message in messages:
+            message._counted = True
+
+    def put_back(self, message: Counted) -> None:
+        """Count a message again, after a signal interrupted the caller that took it."""
+        if not message._counted:
+            self.queued([message])
 
     def taken(self, message: Counted) -> None:
         """Stop counting one message; a second call for it is ignored."""

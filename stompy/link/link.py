@@ -205,8 +205,8 @@ class Link:
             for receipt in self.receipts.outstanding():
                 with contextlib.suppress(StompError):
                     receipt.result(others.remaining())
-            confirmation = self.writer.request("DISCONNECT", {}, receipt=True, timeout=deadline.remaining())
-            assert confirmation is not None
+            confirmation = self.receipts.make()
+            self.writer.request("DISCONNECT", {}, receipt=confirmation, timeout=deadline.remaining())
             confirmation.result(deadline.remaining())
             if getattr(self.transport, "peer_closes", False):
                 self.expect_end()

@@ -154,28 +154,25 @@ class Writer:
         command: str,
         headers: Mapping[str, str],
         *,
-        receipt: bool = False,
+        receipt: Receipt | None = None,
         on_written: Callable[[], None] | None = None,
         timeout: float | Default | None = DEFAULT,
-    ) -> Receipt | None:
-        """Send a frame that may change the session; return its receipt if one was requested.
-
-        Raises, and calls `on_written`, as `write` does.
+    ) -> None:
+        """Send a frame that may change the session; the arguments are those of `write`, which also says what it raises.
 
         Raises:
             LocalProtocolError: the session does not allow the frame, or it cannot be encoded; nothing was written.
             LimitExceededError: too many receipts, subscriptions or transactions; nothing was written.
         """
         link = self._link
-        handle = link.receipts.make() if receipt else None
-        if handle is not None:
-            headers = {**headers, "receipt": handle.id}
+        if receipt is not None:
+            headers = {**headers, "receipt": receipt.id}
         if _LOG.isEnabledFor(logging.DEBUG):
             _LOG.debug("> %r", Frame(command, dict(headers)))
 
         def encoded() -> bytes:
-            if handle is not None:
-                link.receipts.register(handle, always=command == "DISCONNECT")
+            if receipt is not None:
+                link.receipts.register(receipt, always=command == "DISCONNECT")
             data = self.encode(command, headers)
             if command == "DISCONNECT":
                 link.expect_end()
@@ -184,13 +181,12 @@ class Writer:
         try:
             self.write(encoded, on_written=on_written, timeout=timeout)
         except BaseException as error:
-            if handle is not None:
-                link.receipts.forget(handle)
+            if receipt is not None:
+                link.receipts.forget(receipt)
             if not isinstance(error, StompError):
                 # A signal: we may have recorded a subscription or transaction that the broker does not know.
                 link.fail(ConnectionLostError(f"the write of a {command} frame was interrupted"))
             raise
-        return handle
 
     def encode(self, command: str, headers: Mapping[str, str]) -> bytes:
         """Check a frame against the session, record it there and return its bytes; raises as `request` does."""

@@ -9,7 +9,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.buffer import FrameBuffer
+from stompy.connection.resend_buffer import FrameBuffer
 from stompy.errors import ConnectionLostError, LimitExceededError, NotConnectedError
 from stompy.link.receipts import Receipt, receipt_line
 from tests.connection.conftest import Serving, Talking
