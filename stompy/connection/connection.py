@@ -705,14 +705,14 @@ def measure(
 ) -> ConnectionStats:
     """Return the statistics of a connection."""
     links.check_process()
-    link, total = links.link_and_totals()
+    waiting, total = links.counted()
+    link, flows = waiting[-1], [each.flow for each in waiting]
     pending = {} if unconfirmed is None else dict.fromkeys(unconfirmed.receipts())
-    flows = [each.flow for each in total.lingering]
     return ConnectionStats(
-        frames_sent=total.frames_sent,
-        bytes_sent=total.bytes_sent,
-        frames_received=total.frames_received,
-        bytes_received=total.bytes_received,
+        frames_sent=total["frames_sent"],
+        bytes_sent=total["bytes_sent"],
+        frames_received=total["frames_received"],
+        bytes_received=total["bytes_received"],
         receipts_pending=len({**pending, **dict.fromkeys(link.receipts.outstanding())}),
         unconfirmed=len(pending),
         unconfirmed_bytes=0 if unconfirmed is None else unconfirmed.size,
@@ -724,7 +724,7 @@ def measure(
         links=links.reconnects + 1,
         reconnects=links.reconnects,
         reading_paused=link.flow.paused,
-        times_paused=total.times_paused,
+        times_paused=total["times_paused"],
         silent_for=max(0.0, time.monotonic() - link.timer.last_heard),
         outage=links.outage,
     )

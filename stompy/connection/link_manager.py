@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stompy.connection.config import Config, Order, Reconnect
 from stompy.deadline import Deadline
@@ -58,10 +59,11 @@ from stompy.world import random, time
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
-    from stompy.connection.listeners import Callbacks
     from stompy.connection.resend_buffer import ResendBuffer
     from stompy.connection.routing import Router
     from stompy.connection.subscriptions import SubscriptionTable
+    from stompy.frames.frame import Frame
+    from stompy.frames.learned import Run
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -73,6 +75,34 @@ _USEFUL_AFTER = 1.0
 
 _THREAD_RETRY = 0.5
 """Seconds between attempts to start a thread when the system has no resources for one."""
+
+
+class SessionEvents(Protocol):
+    """The listeners of a connection, as the link manager calls them: each method only queues calls."""
+
+    def receipts(self, link: Link, frames: Frame | Run) -> None:
+        """Called with RECEIPT frames."""
+        ...
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Run a callback on the dispatcher."""
+        ...
+
+    def connected(self, frame: Frame, decided: Event) -> None:
+        """Called with CONNECTED, before any frame of the session; the calls wait for `decided`."""
+        ...
+
+    def disconnected(self, reason: StompError | None) -> None:
+        """Called when a session has ended."""
+        ...
+
+    def reconnecting(self, attempt: int, delay: float, reason: StompError | None) -> None:
+        """Called before a further attempt to open a session."""
+        ...
+
+    def finish(self, reason: StompError | None) -> None:
+        """Called when there will be no further session."""
+        ...
 
 
 class LinkManager:
@@ -93,7 +123,7 @@ class LinkManager:
         name: str,
         router: Router,
         subscriptions: SubscriptionTable,
-        callbacks: Callbacks,
+        callbacks: SessionEvents,
         unconfirmed: ResendBuffer | None,
     ) -> None:
         self._config = config
@@ -130,7 +160,9 @@ class LinkManager:
         self._failures = 0
         self._published = 0.0
         self._frames_before = 0
-        self._ended_links = LinkTotals()
+        self._ended_links = Counter[str]()
+        self._lingering: list[Link] = []
+        """Replaced links with messages that still wait for user code."""
         self.reconnects = 0
         """Number of lost links that were replaced."""
 
@@ -143,10 +175,10 @@ class LinkManager:
             raise NotConnectedError("the connection was never opened")
         return self._link
 
-    def link_and_totals(self) -> tuple[Link, LinkTotals]:
-        """Return the newest link, and the counters of all links."""
+    def counted(self) -> tuple[list[Link], Counter[str]]:
+        """Return the links with messages that may wait for user code, the newest last, and the counters of all."""
         with self._changed:
-            return self.link, self._ended_links.with_link(self.link)
+            return [*self._lingering, self.link], self._ended_links + _counters(self.link)
 
     @property
     def outage(self) -> str | None:
@@ -316,7 +348,8 @@ class LinkManager:
             first, outage, self._outage = self._link is None, self._outage, None
             if self._link is not None:
                 self.reconnects += 1
-                self._ended_links = self._ended_links.with_link(self._link)
+                self._ended_links += _counters(self._link)
+                self._lingering = [each for each in (*self._lingering, self._link) if each.flow.waiting_messages]
                 # Their readers may be on their way out, and whoever closes the connection waits for all threads.
                 self._leaving = [each for each in (*self._leaving, self._link) if not each.join(Deadline(0))]
             self._link, self._down, self.ready = link, False, link
@@ -468,36 +501,14 @@ class LinkManager:
         return (self._thread is None or self._thread.join_until(deadline)) and all(links_ended)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkTotals:
-    """Totals of several links.
-
-    Attributes:
-        frames_sent: in total.
-        bytes_sent: in total.
-        frames_received: in total.
-        bytes_received: in total.
-        times_paused: in total.
-        lingering: links with messages that still wait for user code.
-    """
-
-    frames_sent: int = 0
-    bytes_sent: int = 0
-    frames_received: int = 0
-    bytes_received: int = 0
-    times_paused: int = 0
-    lingering: tuple[Link, ...] = ()
-
-    def with_link(self, link: Link) -> LinkTotals:
-        """Return the totals with another link."""
-        return LinkTotals(
-            frames_sent=self.frames_sent + link.writer.frames,
-            bytes_sent=self.bytes_sent + link.writer.bytes,
-            frames_received=self.frames_received + link.frames_in,
-            bytes_received=self.bytes_received + link.bytes_in,
-            times_paused=self.times_paused + link.flow.times_paused,
-            lingering=tuple(each for each in (*self.lingering, link) if each.flow.waiting_messages),
-        )
+def _counters(link: Link) -> Counter[str]:
+    return Counter(
+        frames_sent=link.writer.frames,
+        bytes_sent=link.writer.bytes,
+        frames_received=link.frames_in,
+        bytes_received=link.bytes_in,
+        times_paused=link.flow.times_paused,
+    )
 
 
 def dialer_of(address: Address, config: Config) -> Dialer:
@@ -574,7 +585,7 @@ class Connector:
     def _open(self, address: Address, until: Deadline) -> OpenedSession:
         """Open a session with one address."""
         config = self._config
-        dialer = _WatchedDialer(dialer_of(address, config), self)
+        dialer = dialer_of(address, config)
         settings, credentials = config.for_address(address), config.credentials(address)
         deadline = until.sooner(config.timeouts.connect)
         try:
@@ -592,7 +603,7 @@ class Connector:
         self, dialer: Dialer, settings: LinkSettings, credentials: Credentials, deadline: Deadline
     ) -> OpenedSession:
         try:
-            return open_session(dialer, settings, deadline, credentials)
+            return open_session(dialer, settings, deadline, credentials, dialled=self._watch)
         finally:
             with self._lock:
                 self._transport = None
@@ -602,34 +613,13 @@ class Connector:
             if self._cancelled:
                 raise NotConnectedError("the connection was closed")
 
-    def watch(self, transport: Transport) -> None:
+    def _watch(self, transport: Transport) -> None:
         """Remember the transport of a handshake, so that `cancel` can end it."""
         with self._lock:
             self._transport = transport
             cancelled = self._cancelled
         if cancelled:
             transport.shutdown()  # the handshake then fails at the end of the stream
-
-
-class _WatchedDialer:
-    """A dialer that hands its transports to the connector, so that it can end the handshake."""
-
-    def __init__(self, dialer: Dialer, connector: Connector) -> None:
-        self._dialer = dialer
-        self._connector = connector
-
-    @property
-    def address(self) -> str:
-        return self._dialer.address
-
-    @property
-    def host(self) -> str:
-        return self._dialer.host
-
-    def dial(self, deadline: Deadline) -> Transport:
-        transport = self._dialer.dial(deadline)
-        self._connector.watch(transport)
-        return transport
 
 
 def in_order(addresses: Sequence[Address], order: Order) -> Sequence[Address]:

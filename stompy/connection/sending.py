@@ -68,7 +68,7 @@ class Sender:
         self._failed = failed
         self._name = name
         self._transactions = itertools.count(1)
-        self._links = links
+        self.links = links
         self._unconfirmed = unconfirmed
         self._batches = _Batches()
         self._encoder: SendEncoder | None = None
@@ -79,7 +79,7 @@ class Sender:
         """Begin a batch that lasts as long as its owner; return `False` if there is one already."""
         if self._current() is not None:
             return False
-        self._batches.current = FrameBuffer(self._links.live(), weakref.ref(owner))
+        self._batches.current = FrameBuffer(self.links.live(), weakref.ref(owner))
         return True
 
     def close_batch(self) -> None:
@@ -110,14 +110,10 @@ class Sender:
     def _batch(self, deadline: Deadline) -> FrameBuffer | None:
         batch = self._current()
         if batch is not None and self._unconfirmed is not None and batch.replaceable:
-            batch = self._batches.current = batch.successor(self._links.live(deadline.remaining()))
+            batch = self._batches.current = batch.successor(self.links.live(deadline.remaining()))
         return batch
 
     # Sending.
-
-    def live_link(self, timeout: float | Default | None = DEFAULT) -> Link:
-        """Return the link to use now; see `LinkManager.live`."""
-        return self._links.live(timeout)
 
     def new_transaction_id(self) -> str:
         """Return a transaction id that is unique in the connection."""
@@ -145,12 +141,12 @@ class Sender:
         batch = self._batches.current
         if batch is not None and (self._unconfirmed is not None or batch.owner() is None):
             batch = self._batch(self._deadline(timeout))
-        began, left, link = _monotonic(), timeout, self._links.ready if batch is None else batch.link
+        began, left, link = _monotonic(), timeout, self.links.ready if batch is None else batch.link
         while True:
             encoder = self._encoder
             if encoder is None or encoder.link is not link:
                 # While there is none, the last link determines what can be encoded.
-                encoder = self.encoder(link or self._links.link)
+                encoder = self.encoder(link or self.links.link)
             handle = encoder.link.receipts.make() if receipt else None
             extra = b"" if handle is None else receipt_line(handle)
             data = encoder.send(destination, body, headers, options, extra)
@@ -171,7 +167,7 @@ class Sender:
                     raise
                 if self._remaining(began, timeout) == 0:
                     raise
-            link = self._links.live(self._remaining(began, timeout))
+            link = self.links.live(self._remaining(began, timeout))
             left = self._remaining(began, timeout)
 
     def _deadline(self, timeout: float | Default | None) -> Deadline:
@@ -196,7 +192,7 @@ class Sender:
         if failed is not None:
             raise failed.with_traceback(None)
         try:
-            self._links.live(deadline.remaining())
+            self.links.live(deadline.remaining())
         except SessionError as error:
             error.outcome = "unknown"  # of what was sent without a receipt
             raise
@@ -204,7 +200,7 @@ class Sender:
     def _outstanding(self) -> list[Receipt]:
         """Return the pending receipts of the newest link and of the resend buffer."""
         unconfirmed = [] if self._unconfirmed is None else self._unconfirmed.receipts()
-        return list(dict.fromkeys([*unconfirmed, *self._links.link.receipts.outstanding()]))
+        return list(dict.fromkeys([*unconfirmed, *self.links.link.receipts.outstanding()]))
 
     def _send_resendable(
         self,
@@ -218,9 +214,9 @@ class Sender:
         check_destination(destination)
         check_send_options(options)
         data, kind = encode_body(body, options.get("content_type"))
-        fields = headers_of_send(self._links.link, destination, kind, headers, options)
+        fields = headers_of_send(self.links.link, destination, kind, headers, options)
         deadline = self._deadline(timeout)
-        link = self._links.live(deadline.remaining())
+        link = self.links.live(deadline.remaining())
         content_length = options.get("content_length")
         pending = unconfirmed.prepare(
             link,
@@ -246,7 +242,7 @@ class Sender:
                 if batch is not None:
                     batch.add(pending.frame(batch.link), pending.receipt)
                 else:
-                    link = self._links.live(deadline.remaining())
+                    link = self.links.live(deadline.remaining())
                     link.writer.write(pending.frame(link), receipt=pending.receipt, timeout=deadline.remaining())
             except SessionError as error:
                 # The batch also had frames that cannot be resent: report their loss.
@@ -379,7 +375,7 @@ class RequestReply:
         for name in _OWN_HEADERS.intersection(headers):
             raise ConfigurationError(f"header {name!r} is set by request, to recognise the reply")
         deadline = Deadline(timeout)
-        link = self._sender.live_link(deadline.remaining())
+        link = self._sender.links.live(deadline.remaining())
         inbox = self._open_inbox(deadline)
         correlation = f"{inbox.id.rpartition('/')[2]}-{next(self._numbers)}"
         request, flow = _PendingRequest(), link.flow

@@ -45,7 +45,7 @@ class Transaction:
         self.id = sender.new_transaction_id()
         self._line = b"transaction:%b\n" % self.id.encode("ascii")
         self._acker = acker
-        self._link = sender.live_link()
+        self._link = sender.links.live()
         self._dialect = self._link.dialect
         self._each = self._dialect.transacted_receipts != "later"
         """Whether each frame needs a receipt of its own."""

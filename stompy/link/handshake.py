@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from stompy.deadline import Deadline
@@ -60,9 +60,21 @@ class OpenedSession:
 
 
 def open_session(
-    dialer: Dialer, settings: LinkSettings, deadline: Deadline, credentials: Credentials = _NO_CREDENTIALS
+    dialer: Dialer,
+    settings: LinkSettings,
+    deadline: Deadline,
+    credentials: Credentials = _NO_CREDENTIALS,
+    *,
+    dialled: Callable[[Transport], object] | None = None,
 ) -> OpenedSession:
     """Dial and open a session.
+
+    Args:
+        dialer: of the broker.
+        settings: of the session.
+        deadline: for all of it.
+        credentials: for CONNECT.
+        dialled: called with the open transport, whose `shutdown` ends the handshake.
 
     Raises:
         ConnectError: the broker is unreachable, or the stream ended before CONNECTED.
@@ -77,6 +89,8 @@ def open_session(
     request = _connect_frame(protocol, host, settings, credentials)
     transport = dialer.dial(deadline)
     try:
+        if dialled is not None:
+            dialled(transport)
         agreed = version_of(transport)
         if agreed is not None and settings.versions != (agreed,):
             settings = replace(settings, versions=(agreed,))
