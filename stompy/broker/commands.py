@@ -613,7 +613,7 @@ class Commands:
             raise LimitExceededError(what, limit_name="max_transaction_bytes", limit=settings.max_transaction_bytes)
         found = session.transactions.get(name)
         if found is None:
-            raise FaultyFrame(*unknown_transaction(name, "SEND"))
+            raise unknown_transaction(name, "SEND")
         return found
 
 
