@@ -219,14 +219,14 @@ PIECES = [
         receipts,
         {
             "the event is not set": (
-                "            self._callbacks = None\n        if event is not None:\n            event.set()",
-                "            self._callbacks = None",
+                "        receipt._callbacks = None\n    if event is not None:\n        event.set()",
+                "        receipt._callbacks = None",
             ),
             "looked at outside of its lock": (
-                "            with self._lock:\n                if self._resolved:\n                    return\n"
-                "                if self._event is None:",
-                "            if self._resolved:\n                return\n            with self._lock:\n"
-                "                if self._event is None:",
+                "        with receipt._lock:\n            if receipt._resolved:\n                return\n"
+                "            if receipt._event is None:",
+                "        if receipt._resolved:\n            return\n        with receipt._lock:\n"
+                "            if receipt._event is None:",
             ),
         },
     ),
