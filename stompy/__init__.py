@@ -51,7 +51,7 @@ from stompy.errors import (
 
 if TYPE_CHECKING:
     from stompy.backoff import Backoff
-    from stompy.connection.config import Login, Order, Passcode, Reconnect, ResendLimits
+    from stompy.connection.config import Login, Passcode
     from stompy.connection.connecting import ConnectOptions, Telemetry, connect
     from stompy.connection.connection import Connection, ConnectionStats
     from stompy.connection.encoding import Body
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         ReconnectingEvent,
     )
     from stompy.connection.message import AckMode, Message
+    from stompy.connection.reconnect import Order, Reconnect, ResendLimits
     from stompy.connection.sending import Batch
     from stompy.connection.subscription import Subscription
     from stompy.connection.subscriptions import Handler, MessageListener, OnException
@@ -196,7 +197,7 @@ _LAZY = {
     "Secret": "stompy.secret",
     "Pairs": "stompy.frames.frame",
     "Passcode": "stompy.connection.config",
-    "Order": "stompy.connection.config",
+    "Order": "stompy.connection.reconnect",
     "OnException": "stompy.connection.subscriptions",
     "MessageListener": "stompy.connection.subscriptions",
     "Login": "stompy.connection.config",
@@ -231,8 +232,8 @@ _LAZY = {
     "OutboxStats": "stompy.outbox.stats",
     "PrometheusCollector": "stompy.telemetry.prometheus",
     "Receipt": "stompy.link.receipts",
-    "Reconnect": "stompy.connection.config",
-    "ResendLimits": "stompy.connection.config",
+    "Reconnect": "stompy.connection.reconnect",
+    "ResendLimits": "stompy.connection.reconnect",
     "SendOptions": "stompy.dialects.options",
     "Subscription": "stompy.connection.subscription",
     "TcpOptions": "stompy.transport.tcp",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from stompy.broker.settings import Settings
     from stompy.broker.users import Right
     from stompy.frames.grammar import Grammar
-    from stompy.frames.learned import Row, Run
+    from stompy.frames.heads import Row, Run
 
     Content: TypeAlias = tuple[MessageHead, bytes, bytes | None]
     """The head of a message, its body, and the receipt that its SEND asked for."""

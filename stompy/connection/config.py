@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from stompy.arguments import check_fields
-from stompy.backoff import Backoff, check_attempts
-from stompy.deadline import check_seconds
-from stompy.default import DEFAULT, Default, given
+from stompy.backoff import Backoff
+from stompy.connection.reconnect import Order, Reconnect, ResendLimits, resend_of
+from stompy.default import DEFAULT, given
 from stompy.dialects.brokers import dialect_named, dialect_of, with_limits
 from stompy.dialects.dialect import Dialect
 from stompy.errors import ConfigurationError, ConnectError
@@ -29,85 +28,6 @@ if TYPE_CHECKING:
     import ssl
 
     from stompy.transport.websocket.options import WebSocketOptions
-
-Order = Literal["given", "random", "priority"]
-"""The order of addresses in one pass: as given, random, or the first address first and the others random."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResendLimits:
-    """Limits of the messages that `Reconnect(resend_unconfirmed=...)` keeps until they are confirmed.
-
-    At either limit, the next send with a receipt waits, up to the send timeout.
-
-    Attributes:
-        max_messages: number of messages.
-        max_bytes: size of their bodies and headers; a larger message raises `LocalProtocolError`.
-    """
-
-    max_messages: int = 10_000
-    max_bytes: int = 64 * 1024 * 1024
-
-    def __post_init__(self) -> None:
-        for name in ("max_messages", "max_bytes"):
-            value: object = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
-
-
-def resend_of(value: bool | ResendLimits) -> ResendLimits | None:
-    """Return the limits for `resend_unconfirmed`: `True` is the default limits."""
-    if isinstance(value, ResendLimits):
-        return value
-    return ResendLimits() if value else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconnect:
-    """Policy for replacing a lost session; durations in seconds.
-
-    One attempt is one pass over all addresses. The first starts immediately. `backoff` is before each later one. If
-    several sessions in a row end as soon as they are open, the first attempt is delayed too.
-
-    Attributes:
-        attempts: attempts before giving up; `None` for no limit.
-        backoff: the delays between attempts.
-        total: seconds after which no new attempt starts; `None` for no limit.
-        order: the order of several addresses in each attempt: `"given"`, `"random"`, or `"priority"`, which tries the
-            first address first and the others in random order. By default that of a `failover:` address, else
-            `"given"`. Each attempt starts over, so with `"given"` and `"priority"` a lost connection returns to the
-            first address if it is reachable.
-        resend_unconfirmed: resend what was sent with a receipt and not confirmed, in order and before any new send.
-            Every copy has the same `stompy-dedupe-id` header (and `_AMQ_DUPL_ID` for Artemis, which drops duplicates).
-            `True`, or limits.
-    """
-
-    attempts: int | None = None
-    backoff: Backoff = field(default_factory=Backoff)
-    total: float | None = None
-    order: Order | Default = DEFAULT
-    resend_unconfirmed: bool | ResendLimits = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        check_attempts(self.attempts)
-        check_seconds(self.total, "total", positive=True, finite=True)
-
-
-def reconnect_of(value: bool | Reconnect | Default, failover: Reconnect | None) -> Reconnect | None:
-    """Return the policy for the argument of `connect`.
-
-    Args:
-        value: the argument; `True` is the policy of the address or, if it has none, the default policy.
-        failover: the policy of a `failover:` address.
-
-    """
-    if isinstance(value, Reconnect):
-        return value
-    if value is DEFAULT:
-        return failover
-    return (failover or Reconnect()) if value else None
-
 
 Login = str | Callable[[], str | tuple[str | None, str | Secret[str] | None]]
 """The login, or a function called for each connect, which may also return a pair of login and passcode."""

@@ -12,17 +12,16 @@ from stompy.connection.config import (
     Config,
     Login,
     Passcode,
-    Reconnect,
     addresses_of,
     check_credentials,
     is_failover,
     parse_failover,
-    reconnect_of,
     versions_of,
 )
 from stompy.connection.connection import Closing, Connection
 from stompy.connection.encoding import user_headers
 from stompy.connection.listeners import Listener
+from stompy.connection.reconnect import Reconnect, reconnect_of
 from stompy.default import DEFAULT, Default, check_names, given
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError

@@ -18,14 +18,14 @@ timeout, and its result is dropped.
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from stompy.connection.config import Config, Order, Reconnect
+from stompy.connection.config import Config
+from stompy.connection.reconnect import Order, Outage, Reconnect, first_wait, retry
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.brokers import RABBITMQ, is_client_id_in_use, is_unknown_virtual_host
@@ -40,7 +40,6 @@ from stompy.errors import (
     NotConnectedError,
     SessionError,
     StompError,
-    is_passing,
 )
 from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.link import Link
@@ -57,13 +56,11 @@ from stompy.transport.unix import UnixDialer
 from stompy.world import random, time
 
 if TYPE_CHECKING:
-    from tenacity import RetryCallState
-
     from stompy.connection.resend_buffer import ResendBuffer
     from stompy.connection.routing import Router
     from stompy.connection.subscriptions import SubscriptionTable
     from stompy.frames.frame import Frame
-    from stompy.frames.learned import Run
+    from stompy.frames.heads import Run
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -632,84 +629,3 @@ def in_order(addresses: Sequence[Address], order: Order) -> Sequence[Address]:
 
 def _message(error: ConnectRefusedError) -> str:
     return str(error).removeprefix(f"{error.address}: ")
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """Why there is no session; `str` adds the next attempt.
-
-    Attributes:
-        text: what failed, with the address.
-        reason: the error.
-        since: when the outage began, as of `time.monotonic`.
-        attempt: number of the next attempt; 0 if there will be none.
-        at: when that starts, as of `time.monotonic`.
-    """
-
-    text: str
-    reason: StompError
-    since: float
-    attempt: int = 0
-    at: float = 0.0
-
-    @classmethod
-    def after(
-        cls, last: Outage | None, reason: StompError, attempt: int = 0, delay: float = 0.0, *, text: str = ""
-    ) -> Outage:
-        """Return the outage after a failure; it goes on since the first one."""
-        now = time.monotonic()
-        return cls(text or str(reason), reason, now if last is None else last.since, attempt, now + delay)
-
-    def __str__(self) -> str:
-        if not self.attempt:
-            return self.text
-        seconds = self.at - time.monotonic()
-        when = f"in {seconds:.1f} s" if seconds > 0 else "is being made"
-        return f"{self.text}; attempt {self.attempt} {when}"
-
-
-def first_wait(policy: Reconnect, failures: int) -> float:
-    """Return the seconds before the first attempt, after `failures` links in a row that were of no use."""
-    return 0.0 if failures < 2 else policy.backoff(failures - 1)
-
-
-def retry(
-    attempt: Callable[[], None], policy: Reconnect, *, closing: Event, report: Callable[[int, float, StompError], None]
-) -> None:
-    """Call `attempt` until it succeeds; raise the last error.
-
-    Args:
-        attempt: called in this thread; called again after an error that may pass.
-        policy: limits and delays.
-        closing: ends a delay and prevents further attempts.
-        report: called with the number of the next attempt, the seconds until then, and why the last one failed.
-    """
-    # Imported late, as it is slow to import and most programs never need it.
-    import tenacity
-
-    closed: Any = closing  # has the methods of `threading.Event` that tenacity uses
-
-    def wait(state: RetryCallState) -> float:
-        remaining = math.inf if policy.total is None else policy.total - (state.seconds_since_start or 0.0)
-        # So that the last attempt fits into `total`.
-        return max(0.0, min(policy.backoff(state.attempt_number), remaining))
-
-    def report_next(state: RetryCallState) -> None:
-        error = None if state.outcome is None else state.outcome.exception()
-        assert isinstance(error, StompError)  # as others are not retried
-        report(state.attempt_number + 1, state.next_action.sleep if state.next_action is not None else 0.0, error)
-
-    retrying = tenacity.Retrying(
-        sleep=tenacity.sleep_using_event(closed),
-        stop=tenacity.stop_any(
-            tenacity.stop_when_event_set(closed),
-            tenacity.stop_never if policy.attempts is None else tenacity.stop_after_attempt(policy.attempts),
-            tenacity.stop_never if policy.total is None else tenacity.stop_after_delay(policy.total),
-        ),
-        wait=wait,
-        # Not a rejected login, version or subscription.
-        retry=tenacity.retry_if_exception(is_passing),
-        before_sleep=report_next,
-        reraise=True,
-    )
-    retrying(attempt)

@@ -16,13 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from stompy.arguments import is_async
-from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.connection.message import Message
+from stompy.connection.routing import Dispatcher, run_logged
 from stompy.connection.subscriptions import Handler, MessageListener
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConfigurationError, HeartbeatTimeoutError, StompError
 from stompy.frames.frame import Frame
-from stompy.frames.learned import Run, frames_of
+from stompy.frames.heads import Run, frames_of
 from stompy.link.link import Link
 from stompy.locks import Event, Rank, make_lock
 

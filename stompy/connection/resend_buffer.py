@@ -21,7 +21,7 @@ import itertools
 import logging
 from collections.abc import Callable
 
-from stompy.connection.config import ResendLimits
+from stompy.connection.reconnect import ResendLimits
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default
 from stompy.errors import (

@@ -4,23 +4,30 @@
 |---|---|---|
 | reader | `Router.messages` | an inbox or a dispatcher queue (leaves) |
 | dispatchers | `Router._deliver`, user code | none |
+| any | `Dispatcher.put` (never blocks; flow control bounds the queue) | its queue (leaf) |
+
+| thread | owns | may block on | never |
+|---|---|---|---|
+| `stompy-<connection>-dispatcher` | the order of callbacks | its queue, user code | holds a lock in user code |
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from stompy.connection.dispatcher import Dispatcher, run_logged
 from stompy.connection.message import Acker, Delivery, Message, delivery_of, log_fields
 from stompy.connection.subscriptions import ActiveSubscription, MessageListener, SubscriptionTable, UserCode
-from stompy.forks import Owner
+from stompy.deadline import Deadline
+from stompy.forks import ChildEnds, Owner
 from stompy.frames.frame import Headers, headers_from_head
-from stompy.frames.learned import Row
+from stompy.frames.heads import Row
 from stompy.link.link import Link
-from stompy.threads import must_propagate
+from stompy.locks import Event, make_condition
+from stompy.threads import DaemonThread, must_propagate
 
 _LOG = logging.getLogger("stompy.connection")
 _COUNT_BATCH = 16
@@ -270,3 +277,84 @@ class Router:
 
 def _names(subscriptions: Iterable[ActiveSubscription]) -> str:
     return ", ".join(sorted(f"{each.destination!r} (subscription {each.id})" for each in subscriptions))
+
+
+class Dispatcher(DaemonThread):
+    """Runs jobs in order; exceptions are logged.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._condition = make_condition("dispatcher")
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._stopping = False
+        self._busy = False
+
+    def put(self, job: Callable[[], None]) -> bool:
+        """Queue a job; return `False` after `stop`."""
+        with self._condition:
+            if self._stopping:
+                return False
+            self._jobs.append(job)
+            self._condition.notify()
+            return True
+
+    def stop(self, last: Sequence[Callable[[], None]] = ()) -> None:
+        """End after the jobs that are queued now and those in `last`; accept no more."""
+        with self._condition:
+            if not self._stopping:
+                self._jobs.extend(last)
+            self._stopping = True
+            self._condition.notify_all()
+
+    def wait_idle(self, deadline: Deadline) -> bool:
+        """Wait until nothing is queued or running; return `False` at the deadline.
+
+        Called on the dispatcher itself, it returns immediately.
+        """
+        if self.is_current():
+            return True
+        with self._condition:
+            return self._condition.wait_for(lambda: not self._jobs and not self._busy, deadline.remaining())
+
+    def wait_passed(self, deadline: Deadline) -> bool:
+        """Wait until the jobs that are queued now have run; return `False` at the deadline.
+
+        Called on the dispatcher itself, it returns immediately.
+        """
+        passed = Event()
+        if self.is_current():
+            return True
+        return passed.wait(deadline.remaining()) if self.put(passed.set) else self.wait_idle(deadline)
+
+    def run(self) -> None:
+        """Run jobs until stopped and empty."""
+        while True:
+            with self._condition:
+                self._busy = False
+                if not self._jobs:
+                    self._condition.notify_all()
+                    self._condition.wait_for(lambda: self._jobs or self._stopping)
+                    if not self._jobs:
+                        return
+                job = self._jobs.popleft()
+                self._busy = True
+            run_logged(job)
+            del job  # it may hold the last reference to the connection
+
+
+def run_logged(job: Callable[[], object]) -> BaseException | None:
+    """Run user code; log and return what it raises, including `SystemExit`; see `must_propagate` for the exception."""
+    try:
+        with ChildEnds():
+            job()
+        return None
+    except BaseException as error:
+        if must_propagate(error):
+            raise
+        with contextlib.suppress(BaseException):  # of a handler of logging, which may be why the callback raised
+            _LOG.exception("a callback raised")
+        return error

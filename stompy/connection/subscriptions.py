@@ -37,8 +37,8 @@ from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.connection.config import Config
-    from stompy.connection.dispatcher import Dispatcher
     from stompy.connection.message import Acker
+    from stompy.connection.routing import Dispatcher
 
 _LOG = logging.getLogger("stompy.connection")
 

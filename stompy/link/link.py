@@ -101,7 +101,8 @@ class Link:
         """Set when the reader has cleaned up."""
         self.protocol_lock = make_lock(Rank.PROTOCOL, "protocol")
         self._end_lock = make_lock(Rank.LEAF, "end")
-        self._end: StompError | None = None
+        self.end_reason: StompError | None = None
+        """Why the link ended; set once."""
         self._closing = False
         self._expected_end = False
         self.alive = True
@@ -131,12 +132,12 @@ class Link:
 
     def check_open(self) -> None:
         """Raise the reason if the link can send no more frames."""
-        if self._closing and not isinstance(self._end, ConcurrencyError):
+        if self._closing and not isinstance(self.end_reason, ConcurrencyError):
             raise NotConnectedError("the connection is closed; stompy.connect() opens another")
-        if isinstance(self._end, ConcurrencyError):
-            raise self._end.with_traceback(None)
-        if self._end is not None:
-            raise for_caller(self._end, "not-sent")
+        if isinstance(self.end_reason, ConcurrencyError):
+            raise self.end_reason.with_traceback(None)
+        if self.end_reason is not None:
+            raise for_caller(self.end_reason, "not-sent")
 
     def write_failed(self, error: ConnectionLostError) -> StompError:
         """End the link after a failed write and return the error to raise; called without locks."""
@@ -151,19 +152,14 @@ class Link:
         # As the reason of the end it reaches callers with other frames, which may have arrived.
         outcome, error.outcome = error.outcome, "unknown"
         self.fail(error)
-        return for_caller(self._end or error, outcome)
-
-    @property
-    def end_reason(self) -> StompError | None:
-        """Why the link ended, or `None`."""
-        return self._end
+        return for_caller(self.end_reason or error, outcome)
 
     def fail(self, reason: StompError) -> None:
         """End the link from any thread; only the first reason counts. The reader cleans up."""
         with self._end_lock:
-            first = self._end is None
+            first = self.end_reason is None
             if first:
-                self._end = reason
+                self.end_reason = reason
                 self.alive = False
                 # Decided here: closing a link that is already lost must not hide why. An ERROR that answers
                 # DISCONNECT is about an earlier frame, and is reported too.
@@ -217,7 +213,7 @@ class Link:
 
     def after_fork(self, reason: ConcurrencyError) -> None:
         """End this copy of the link in a forked child, without touching the parent's stream."""
-        self._end, self.alive = reason, False
+        self.end_reason, self.alive = reason, False
         self.receipts.fail_all(reason)
 
     def expect_end(self) -> None:
@@ -243,7 +239,7 @@ class Link:
 
     def clean_up(self) -> None:
         """Release everything; the last thing that the reader does."""
-        reason = self._end or ConnectionLostError(f"{self.address} closed the connection")
+        reason = self.end_reason or ConnectionLostError(f"{self.address} closed the connection")
         self.fail(reason)
         with self.protocol_lock:
             self.protocol.end()

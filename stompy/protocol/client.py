@@ -22,7 +22,7 @@ from stompy.frames.grammar import (
     Version,
     grammar_of,
 )
-from stompy.frames.learned import Run, frames_of
+from stompy.frames.heads import Run, frames_of
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
 from stompy.protocol.rules import accept_version, parse_accept_version
@@ -30,6 +30,7 @@ from stompy.protocol.state import (
     EVENTS,
     MAX_SUBSCRIPTIONS,
     MAX_TRANSACTIONS,
+    TRANSITIONS,
     Event,
     ProtocolSide,
     State,
@@ -209,7 +210,8 @@ class ClientProtocol(ProtocolSide):
 
     def _accepts(self, run: Run) -> bool:
         """Return whether all frames of a run are allowed and keep the state; if `False`, check each frame."""
-        if self.version is None or next_state(self.state, run.command) is not self.state:
+        # The table itself, as this is done for each read.
+        if self.version is None or TRANSITIONS[self.state].get(EVENTS[run.command]) is not self.state:
             return False
         return run.names.issuperset(rules.REQUIRED[self.version].get(run.command, ()))
 

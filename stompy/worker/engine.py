@@ -17,12 +17,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stompy.backoff import Backoff
-from stompy.connection.config import Reconnect
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.connection.link_manager import Outage, retry
 from stompy.connection.listeners import ClosedEvent, Listener
 from stompy.connection.message import Message
+from stompy.connection.reconnect import Outage, Reconnect, retry
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.brokers import dialect_named, with_limits

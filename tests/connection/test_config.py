@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.connection.config import Config, Reconnect, addresses_of, versions_of
+from stompy.connection.config import Config, addresses_of, versions_of
+from stompy.connection.reconnect import Reconnect
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Version
 from stompy.link.settings import Credentials, LinkSettings

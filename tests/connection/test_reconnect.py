@@ -11,8 +11,7 @@ import pytest
 
 import stompy
 from stompy.backoff import Backoff
-from stompy.connection.config import Reconnect, ResendLimits, reconnect_of, resend_of
-from stompy.connection.link_manager import first_wait, retry
+from stompy.connection.reconnect import Reconnect, ResendLimits, first_wait, reconnect_of, resend_of, retry
 from stompy.default import DEFAULT
 from stompy.errors import ConfigurationError, ConnectError, StompError
 from stompy.locks import Event

@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from stompy.broker import write_queue
-from stompy.connection import dispatcher
+from stompy.connection import routing
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, LimitExceededError, StompError
 from stompy.link import flow, receipts
@@ -283,7 +283,7 @@ PIECES = [
     ),
     Piece(
         queued_until_idle,
-        dispatcher,
+        routing,
         {
             "who waits is not woken": (
                 "                if not self._jobs:\n                    self._condition.notify_all()\n",
@@ -297,7 +297,7 @@ PIECES = [
     ),
     Piece(
         queued_while_it_stops,
-        dispatcher,
+        routing,
         {
             "stop wakes nobody": (
                 "            self._stopping = True\n            self._condition.notify_all()",
