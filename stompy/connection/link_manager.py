@@ -303,18 +303,24 @@ class LinkManager:
             self._drop(link, error)
             raise
         finally:
+            # The dispatcher waits for this before `on_connected`, whose listeners may use the connection: until now the
+            # new link is not published, and their calls would find the lost one.
             decided.set()
 
     def _announce(self, link: Link, decided: Event) -> None:
         """Make a new link known to `close`, and its session to listeners."""
         with self._changed:
+            # `close` sets the flag before it takes this lock. If it was first, the check raises; if it comes later, it
+            # finds `_next` and ends the link.
             self._next, self._address = link, link.address
             self._check_not_closing()
+            # An event for the end follows only for a link that has had its event for the start.
             self._announced = link
             self._callbacks.connected(link.connected, decided)
 
     def _drop(self, link: Link, error: BaseException) -> None:
         """End a link that was not published; listeners are called after its frames."""
+        # Without a reason if `close` ended it, or a signal: then the caller of `connect` gets the error itself.
         reason = None
         if isinstance(error, StompError) and not self._closing.is_set():
             reason = (
@@ -325,7 +331,8 @@ class LinkManager:
         link.join(Deadline(self._config.close_timeout))
         with self._changed:
             self._next = self._link
-            self._report_end(link, reason)  # unless its reader did
+            # Its reader calls `ended`, which reports too, unless it was never started. The first report counts.
+            self._report_end(link, reason)
 
     def _report_end(self, link: Link, reason: StompError | None) -> None:
         if link is self._announced:
@@ -339,8 +346,10 @@ class LinkManager:
 
     def _publish(self, link: Link) -> None:
         with self._changed:
+            # Not after `close`, which has decided by now which link is the last one.
             self._check_not_closing()
-            # One that ended meanwhile was never in use.
+            # Its reader may have ended it meanwhile. `ended`, which takes this lock, then ignored it, as it was not the
+            # current link, so nobody else would replace it. From here on `ended` does.
             self._check_fresh(link)
             first, outage, self._outage = self._link is None, self._outage, None
             if self._link is not None:
@@ -371,9 +380,12 @@ class LinkManager:
         """Replace the link if it was the current one and there is a policy; on its reader thread."""
         with self._changed:
             self._report_end(link, reason)
+            # One that is not published belongs to the thread that opens it, which finds the end in `_publish`.
             if link is not self._link:
                 return
             self._down, self.ready = True, None
+            # Decided under the lock: `close` either finds `_down` and finishes, or has set its flag before, and the
+            # reader finishes here.
             if self._config.reconnect is None or self._closing.is_set():
                 thread = None
                 self._outage = None if reason is None else self._outage_after(reason)
@@ -382,6 +394,7 @@ class LinkManager:
                 self._failures = 0 if self._was_useful(link, reason) else self._failures + 1
                 replacing = partial(self._replace, self._config.reconnect, lost)
                 thread = self._thread = DaemonThread(f"stompy-{self._name}-reconnect", replacing)
+        # Without the lock, as both call code that takes others, and starting a thread may fail for some time.
         if thread is None:
             self._finish(reason)
         else:
@@ -428,6 +441,7 @@ class LinkManager:
     def _finish(self, reason: StompError | None, *, failed: bool = False) -> None:
         """Record that there will be no other link."""
         with self._changed:
+            # `close` and the end of the link may both come here; the events of the first one are the only ones.
             if self.final:
                 return
             self.final = True
@@ -477,6 +491,7 @@ class LinkManager:
 
     def close(self) -> None:
         """Open no more links and wake waiting callers; the caller ends the current link."""
+        # First of all, so that whoever takes the lock after this call finds the flag, and no attempt begins.
         self._closing.set()
         self._connector.cancel()
         with self._changed:
@@ -485,6 +500,7 @@ class LinkManager:
             # Not `link.ended`, which its reader sets a moment later.
             ended = self._link is None or self._down
             self._changed.notify_all()
+        # Being restored: its thread waits for receipts, which its end resolves.
         if opening is not None:
             opening.close()
         # Otherwise the thread that opens the next link calls it, after that link's end was reported.
