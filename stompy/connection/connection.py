@@ -98,7 +98,7 @@ class Connection:
         self._links = LinkManager(config, name, self._router, self._subscriptions, self._callbacks, self._unconfirmed)
         self._sender = Sender(config, name, self._links, self._unconfirmed, self._acker.failed)
         self._replies = RequestReply(self._subscriptions, self._sender)
-        self._closing = Closing(config, name, self._links, self._subscriptions, self._callbacks, self._unconfirmed)
+        self._closing = Closing(config, name, self._links, self._subscriptions, self._callbacks)
 
     def _open(self) -> None:
         """Open the first link; raises as `connect` does."""
@@ -518,7 +518,6 @@ class Closing:
         links: current and later links.
         subscriptions: to drain.
         callbacks: to end.
-        unconfirmed: resend buffer, or `None`.
     """
 
     def __init__(
@@ -528,14 +527,12 @@ class Closing:
         links: LinkManager,
         subscriptions: SubscriptionTable,
         callbacks: Callbacks,
-        unconfirmed: ResendBuffer | None,
     ) -> None:
         self._config = config
         self._name = name
         self._links = links
         self._subscriptions = subscriptions
         self._callbacks = callbacks
-        self._unconfirmed = unconfirmed
         self._close_lock = make_lock(Rank.CALL, "closing")
         self._done = Event()
         self._owner = Owner("connection", "open a new one after a fork")
@@ -642,10 +639,7 @@ class Closing:
     def after_fork(self) -> None:
         """End this copy in a forked child, without touching the parent's session."""
         self._callbacks.discarding = True
-        reason = self._owner.error()
-        if self._unconfirmed is not None:
-            self._unconfirmed.finish(reason)
-        self._links.after_fork(reason)
+        self._links.after_fork(self._owner.error())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

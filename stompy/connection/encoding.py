@@ -190,7 +190,7 @@ def user_headers(headers: Mapping[str, object] | None) -> dict[str, str]:
     check_headers(headers)
     for name in OWN_HEADERS.keys() & set(headers):
         raise ConfigurationError(f"header {name!r} is set by {OWN_HEADERS[name]}, not by headers=")
-    return dict(header_texts(headers))
+    return {name: header_text(name, value) for name, value in headers.items()}
 
 
 def check_headers(headers: object) -> None:
@@ -203,14 +203,6 @@ def check_headers(headers: object) -> None:
         raise ConfigurationError(
             f"headers must be a mapping, such as {{'type': 'order'}}, not a {type(headers).__name__}"
         )
-
-
-def header_texts(headers: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return names and values as text; see `user_headers`."""
-    return [
-        (name, value if isinstance(value, str) and isinstance(name, str) else header_text(name, value))
-        for name, value in headers.items()
-    ]
 
 
 def header_text(name: str, value: object) -> str:

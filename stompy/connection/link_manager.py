@@ -485,6 +485,8 @@ class LinkManager:
         """End the copies of the links in a forked child."""
         self._fork_error, self.ready = reason, None
         self._closing.set()
+        if self._unconfirmed is not None:
+            self._unconfirmed.finish(reason)
         for link in (self._link, self._next):
             if link is not None:
                 link.after_fork(reason)

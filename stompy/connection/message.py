@@ -299,30 +299,6 @@ class Message:
             return self._delivery.covered(self._order)
         return self._settled
 
-    @property
-    def _is_first(self) -> bool:
-        """Whether a cumulative ACK or NACK would settle no other message."""
-        return self._order <= 1 or self._delivery.covered(self._order - 1) is not None
-
-    @property
-    def _failed_before(self) -> Message | None:
-        """The first earlier message that a cumulative ACK or NACK would settle although its handler raised."""
-        failed = self._delivery.failed
-        if not failed:
-            return None
-        return next((each for each in failed if each._order < self._order and each.settled is None), None)
-
-    def _claim(self, command: str | None, claimant: object) -> None:
-        """Record the command that settles the message, and who may undo that."""
-        self._claimant = claimant
-        self._settled = command
-
-    def _unclaim(self, claimant: object) -> None:
-        """Undo a claim of `claimant`, if there is one."""
-        self._explicit = True
-        if self._claimant is claimant:
-            self._claim(None, None)
-
     def ack(self, *, confirm: bool = False) -> None:
         """Acknowledge the message; in mode `client`, and all earlier ones of the subscription (STOMP 1.2, ACK).
 
@@ -567,7 +543,8 @@ class Acker:
         """
         dialect = message._delivery.link.dialect
         reason = dialect.why_nack_loses(message.headers.get)
-        if reason is None and not dialect.nack_is_individual and not message._is_first:
+        settles_others = message._order > 1 and message._delivery.covered(message._order - 1) is None
+        if reason is None and settles_others and not dialect.nack_is_individual:
             reason = "in mode 'client' a NACK would also reject earlier unacknowledged messages"
         if reason is not None:
             raise AckError(reason)
@@ -612,13 +589,19 @@ class Acker:
         with self.claims:
             if message.settled is not None:
                 raise AckError(f"{message.settled} was already sent for message {message.message_id!r}")
-            failed = None if alone else message._failed_before
+            # In mode `client`: the first earlier message that this frame would settle although its handler raised.
+            failed = None
+            if delivery.failed and not alone:
+                earlier = (each for each in delivery.failed if each._order < message._order)
+                failed = next((each for each in earlier if each.settled is None), None)
             if failed is not None:
                 raise AckError(
                     f"in mode 'client' this {command} would settle message {failed.message_id!r} too, whose handler"
                     " raised: settle that one first, by an ack() or nack() of its own"
                 )
-            message._claim(command, claimant)
+            # The claimant first: a signal in between leaves a message that can still be given back.
+            message._claimant = claimant
+            message._settled = command
         return head
 
     def _warn(self, message: Message, dialect: Dialect, requeue: bool | None) -> None:
@@ -640,7 +623,9 @@ class Acker:
         From then on only the caller knows whether the message was handled, so it is not acknowledged by itself.
         """
         with self.claims:
-            message._unclaim(claimant)
+            message._explicit = True
+            if message._claimant is claimant:
+                message._settled = message._claimant = None
 
 
 def _log_unsettled(message: Message, command: str, error: StompError) -> None:
@@ -735,7 +720,7 @@ class _DetachedAcker(Acker):
         with self.claims:
             if message.settled is not None:
                 raise AckError(f"{message.settled} was already sent for message {message.message_id!r}")
-            message._claim(command, self)
+            message._settled = command
         if not receipt:
             return None
         handle = self._receipts.make()

@@ -225,7 +225,7 @@ class PendingSend:
         self._headers = headers
         self.body = body
         self.content_length = content_length
-        self.size = size_of(headers, body)
+        self.size = len(body) + sum([len(name) + len(value) for name, value in headers.items()])
         self.registered = False
         """Whether a link registered its receipt, so that it will be resent if necessary."""
         self.copies = 0
@@ -488,11 +488,6 @@ class ResendBuffer:
             self._changed.notify_all()
         for send in unresolved:
             resolve(send.receipt, over)
-
-
-def size_of(headers: dict[str, str], body: bytes) -> int:
-    """Return the bytes that a send counts for."""
-    return len(body) + sum([len(name) + len(value) for name, value in headers.items()])
 
 
 def _names_no_receipt(reason: StompError | None) -> bool:

@@ -533,8 +533,11 @@ class SubscriptionTable:
         while True:
             try:
                 self._send_subscribe(subscription, link, deadline.remaining())
-                if self._note_confirmed(subscription, link):
-                    return
+                with self._lock:
+                    # Unless the next link was replayed meanwhile, without this subscription.
+                    if self._newest in (None, link):
+                        subscription.confirmed = link
+                        return
             except ConnectionLostError as error:
                 if link.alive or deadline.expired:
                     raise
@@ -557,14 +560,6 @@ class SubscriptionTable:
             if sent:
                 self._send_unsubscribe(link, subscription)
             raise
-
-    def _note_confirmed(self, subscription: ActiveSubscription, link: Link) -> bool:
-        """Record the link that confirmed a subscription; return `False` if the next link was replayed without it."""
-        with self._lock:
-            if self._newest not in (None, link):
-                return False
-            subscription.confirmed = link
-            return True
 
     def remove(
         self, subscription: ActiveSubscription, *, timeout: float | Default | None, delete: bool = False
@@ -622,16 +617,12 @@ class SubscriptionTable:
         for receipt in receipts:
             receipt.result()
         for subscription in active:
-            if not self._note_replayed(subscription, link):
+            with self._lock:
+                removed = subscription.unsubscribing or not self._contains(subscription)
+                if not removed:
+                    subscription.confirmed = link
+            if removed:
                 self._send_unsubscribe(link, subscription)
-
-    def _note_replayed(self, subscription: ActiveSubscription, link: Link) -> bool:
-        """Record that a subscription is on a new link; return `False` if it is being removed."""
-        with self._lock:
-            active = self._contains(subscription) and not subscription.unsubscribing
-            if active:
-                subscription.confirmed = link
-            return active
 
     def link_lost(self, reason: StompError | None) -> None:
         """Called when a session has ended; `reason` is `None` if we closed it."""

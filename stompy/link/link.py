@@ -44,7 +44,6 @@ from stompy.link.writer import Writer
 from stompy.locks import Event, Rank, make_lock
 from stompy.protocol.client import error_message
 from stompy.protocol.heartbeat import HeartbeatTimer
-from stompy.protocol.state import State
 from stompy.protocol.unchecked import UncheckedClient
 from stompy.threads import DaemonThread
 from stompy.transport.base import Transport
@@ -253,11 +252,6 @@ class Link:
         finally:
             # Last: a waiting caller may stop the dispatcher, which the owner still needs.
             self.ended.set()
-
-    @property
-    def state(self) -> State:
-        """State of the session."""
-        return self.protocol.state
 
     def __repr__(self) -> str:
         return f"<Link {self.name} to {self.address} {'alive' if self.alive else 'ended'}>"
