@@ -206,7 +206,7 @@ class Connection:
             options: see `SendOptions`.
 
         Raises:
-            StompError: as `send`; of what happens later, the receipt.
+            StompError: as `send`; the receipt has the errors of later events.
         """
         if timeout is not DEFAULT:
             check_seconds(timeout)
@@ -310,7 +310,7 @@ class Connection:
             ack: `"handled"` acknowledges each message after it was handled: when the handler or listener has returned;
                 or, for a thread that iterates or calls `receive`, when it asks for the next message, or its `with`
                 block of the subscription or connection ends without an exception. Until then it may call `ack` or
-                `nack` instead. What is not acknowledged is redelivered after the session. STOMP's own
+                `nack` instead. An unacknowledged message is redelivered after the session. STOMP's own
                 modes are `"auto"` (no acknowledgement: a message is consumed when the broker has sent it, and lost if
                 the program ends before it was handled), `"client"` (an ACK is cumulative) and `"client-individual"`;
                 in the latter two the program calls `ack`.
@@ -410,7 +410,7 @@ class Connection:
     def add_listener(self, listener: Listener) -> None:
         """Add a listener after the existing ones; it is called from the next event on.
 
-        If it defines `on_message`, it also gets what waits in subscriptions from which nobody has received yet.
+        If it defines `on_message`, it also gets the messages that wait in subscriptions without a reader.
         """
         self._callbacks.add_listener(listener)
         self._router.listener_added()
@@ -430,7 +430,7 @@ class Connection:
         Args:
             timeout: seconds in total; by default the close timeout.
             drain: first stop accepting messages and wait until handlers, listeners and other threads have handled those
-                received, for at most 80 % of the timeout; what is left is logged as a warning. Loops over subscriptions
+                received, for at most 80 % of the timeout; the rest is logged as a warning. Loops over subscriptions
                 in other threads end.
 
         Raises:
@@ -448,7 +448,7 @@ class Connection:
     def wait_closed(self, *, timeout: float | None = None) -> bool:
         """Wait until the connection is closed and its last callback has run; return `False` if it is not in time.
 
-        A program of handlers waits here. A signal's handler runs meanwhile, and what it raises, such as
+        A program of handlers waits here. A signal's handler runs meanwhile, and its exception, such as
         `KeyboardInterrupt`, ends the wait.
 
         Args:
@@ -599,7 +599,7 @@ class Closing:
             self._done.set()
 
     def _drain(self, deadline: Deadline) -> None:
-        """Accept no more messages, and wait until user code has handled those that were received."""
+        """Accept no more messages, and wait until user code has handled the received messages."""
         subscriptions = self._subscriptions.all()
         for subscription in subscriptions:
             subscription.drain()

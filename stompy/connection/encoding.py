@@ -370,7 +370,7 @@ class SendEncoder:
         return b"".join(lines)
 
     def _first_line(self, name: str, value: object) -> bytes:
-        """Return the line of a header of the caller's; nothing for one that replaces a header of the head.
+        """Return the line of a header of the caller's; nothing if it replaces a header of the head.
 
         The name is remembered, unless it needs a check each time.
         """

@@ -103,7 +103,7 @@ class SessionEvents(Protocol):
 
 
 class LinkManager:
-    """Opens links, publishes them, and replaces those that are lost.
+    """Opens links, publishes them, and replaces lost links.
 
     Args:
         config: addresses, timeouts, policy.
@@ -466,7 +466,7 @@ class LinkManager:
         self._warn("%s", str(outage))
 
     def _warn(self, text: str, *arguments: object) -> None:
-        """Log; what a handler of logging raises does not keep a session from being replaced."""
+        """Log; an exception of a handler of logging does not keep a session from being replaced."""
         try:
             _LOG.warning(text, *arguments, extra={"stompy_address": self._address})
         except BaseException as error:

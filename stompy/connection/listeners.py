@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectionEvent:
-    """What happened to a connection; the argument of most methods of a `Listener`.
+    """An event of a connection; the argument of most methods of a `Listener`.
 
     Attributes:
         connection: to which it happened.
@@ -276,7 +276,7 @@ class Callbacks:
             self.call_soon(partial(link.flow.removed, 1, frame.headers.size))
 
     def handler_failed(self, message: Message, error: BaseException) -> None:
-        """Report what a handler raised, before its next message if they share a dispatcher."""
+        """Report the exception of a handler, before its next message if they share a dispatcher."""
         event = HandlerErrorEvent(connection=self._source(), message=message, error=error)
         for job in self._calls_of("on_handler_error", event):
             if self.dispatcher.is_current():
@@ -319,7 +319,7 @@ class Callbacks:
     # Closing.
 
     def finish(self, reason: StompError | None) -> None:
-        """Queue `on_closed`, and end the dispatchers after what is queued."""
+        """Queue `on_closed`, and end the dispatchers after the jobs that are queued."""
         last = self._calls_of("on_closed", ClosedEvent(connection=self._source(), reason=reason))
         for dispatcher in self._dispatchers:
             dispatcher.stop(last if dispatcher is self.dispatcher else ())

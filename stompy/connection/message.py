@@ -80,13 +80,13 @@ def headers_to_copy(message: Message) -> dict[str, str]:
 
 
 def persistent_option(message: Message, dialect: Dialect) -> bool | None:
-    """Return the option `persistent` for what is sent because of a message; `None` leaves it to the broker."""
+    """Return the option `persistent` for a copy of a message; `None` leaves it to the broker."""
     able = dialect.supports("persistent")
     return True if able and message.headers.get("persistent", "").lower() == "true" else None
 
 
 def options_to_forward(message: Message, dialect: Dialect, options: SendOptions) -> SendOptions:
-    """Return the options with which a message is sent on: its own, but for those in `options`."""
+    """Return the options to send a message on: its own, updated by `options`."""
     check_headers(options.get("headers") or {})
     taken = dialect.headers_of(options).values()
     own = {name: value for name, value in headers_to_copy(message).items() if name not in taken}
@@ -98,7 +98,7 @@ def options_to_forward(message: Message, dialect: Dialect, options: SendOptions)
 
 
 class MessageSender(Protocol):
-    """Sends because of a message; the connection, or what records it in a test."""
+    """Sends replies and copies of messages: the connection, or its recorder in a test."""
 
     @property
     def dialect(self) -> str:
@@ -119,9 +119,9 @@ class MessageSender(Protocol):
 
 
 class Delivery:
-    """What the messages of one subscription on one link share, such as the state of cumulative acknowledgement.
+    """The shared state of the messages of one subscription on one link, such as that of cumulative acknowledgement.
 
-    When the link ends, the broker redelivers what is not acknowledged, so the next link has a `Delivery` of its own.
+    When the link ends, the broker redelivers unacknowledged messages, so the next link has a `Delivery` of its own.
 
     Attributes:
         link: that delivered the messages.
@@ -388,7 +388,7 @@ class Message:
         timeout: float | Default | None = DEFAULT,
         **options: Unpack[SendOptions],
     ) -> None:
-        """Send its body and headers to another destination, without those of its delivery, such as `message-id`.
+        """Send its body and headers to another destination, without the headers of its delivery, such as `message-id`.
 
         It is not acknowledged by that: `Transaction.forward` and `Transaction.ack` do both or nothing.
 
@@ -568,7 +568,7 @@ class Acker:
             AckError: the message needs no acknowledgement, already has one, its link has ended, or the frame would also
                 acknowledge a message whose handler raised.
             LocalProtocolError: the version has no NACK.
-            ConfigurationError: the broker would not do what was requested.
+            ConfigurationError: the broker does not support the request.
         """
         if message.ack_mode == "auto":
             raise AckError("a message of an 'auto' subscription needs no ACK: it was consumed when the broker sent it")
@@ -683,7 +683,7 @@ def detached(
         headers: any others; `message-id` is generated unless it is one of them.
         content_type: as for `Connection.send`.
         ack: the mode of its subscription.
-        sender: whose method `send` gets what `Message.reply` and `Message.forward` send.
+        sender: its method `send` is called by `Message.reply` and `Message.forward`.
 
     Raises:
         LocalProtocolError: as `Connection.send`.

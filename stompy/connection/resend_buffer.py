@@ -1,4 +1,4 @@
-"""Buffers of frames: those that are written together, and those that are resent until the broker confirms them.
+"""Buffers of frames: of frames that are written together, and of frames that are resent until the broker confirms them.
 
 | thread | calls | may block on |
 |---|---|---|
@@ -136,7 +136,7 @@ class FrameBuffer:
             raise
 
     def close(self) -> None:
-        """Write the buffer for the last time; raises as `flush`, but drops what could not be written in time."""
+        """Write the buffer for the last time; raises as `flush`, but drops frames that could not be written in time."""
         before = self.flushed
         try:
             self._write(DEFAULT)
@@ -172,7 +172,7 @@ class FrameBuffer:
         self._data, self._receipts, self._size, self.flushed = [], [], 0, True
 
     def _abandon(self, error: StompError) -> None:
-        """Drop what was not written, and resolve its receipts as unknown with `error`."""
+        """Drop the unwritten frames, and resolve their receipts as unknown with `error`."""
         receipts = self._receipts
         self._data, self._receipts, self._size = [], [], 0
         for receipt in receipts:
@@ -415,7 +415,7 @@ class ResendBuffer:
         messages may have caused it, each is then sent after the receipt of the previous one.
 
         Raises:
-            ConnectionLostError: the link was lost; what it did not confirm will be resent on the next one.
+            ConnectionLostError: the link was lost; its unconfirmed messages will be resent on the next one.
             ReceiptTimeoutError: a receipt that was waited for did not arrive in time.
         """
         one_by_one = self._last is not None and _names_no_receipt(self._last.end_reason)

@@ -118,7 +118,7 @@ class Router:
     def _route_separately(
         self, delivery: Delivery, messages: list[Message], listeners: list[MessageListener]
     ) -> list[Message]:
-        """Route messages that have no handler on the dispatcher; return those that listeners must not get."""
+        """Route messages that have no handler on the dispatcher; return the messages that listeners must not get."""
         subscription = delivery.source
         if subscription is None:
             self._count_unrouted(messages)
@@ -148,12 +148,12 @@ class Router:
     #   the dispatcher, where the job for these messages follows.
 
     def listener_added(self) -> None:
-        """Let the listeners have what waits for somebody who receives, if nobody ever did."""
+        """Let the listeners have the messages in inboxes from which no thread has received yet."""
         for subscription in self._subscriptions.all():
             self.pass_on(subscription)
 
     def pass_on(self, subscription: ActiveSubscription) -> None:
-        """Queue a call of the listeners with what is in an inbox that nobody reads."""
+        """Queue a call of the listeners with the messages of an inbox without a reader."""
         if subscription.handler is None and not subscription.has_reader:
             self._user_code.call_soon(partial(self._pass_on, subscription))
 
@@ -303,7 +303,7 @@ class Dispatcher(DaemonThread):
             return True
 
     def stop(self, last: Sequence[Callable[[], None]] = ()) -> None:
-        """End after the jobs that are queued now and those in `last`; accept no more."""
+        """End after the jobs that are queued now and the jobs in `last`; accept no more."""
         with self._condition:
             if not self._stopping:
                 self._jobs.extend(last)
@@ -347,7 +347,7 @@ class Dispatcher(DaemonThread):
 
 
 def run_logged(job: Callable[[], object]) -> BaseException | None:
-    """Run user code; log and return what it raises, including `SystemExit`; see `must_propagate` for the exception."""
+    """Run user code; log and return its exception, also `SystemExit`; `must_propagate` has the exceptions that pass."""
     try:
         with ChildEnds():
             job()

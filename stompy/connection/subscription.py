@@ -130,7 +130,7 @@ class Subscription:
     def close(self, *, timeout: float | Default | None = DEFAULT, drain: bool = False) -> None:
         """End the subscription; messages that were received before can still be read. Idempotent.
 
-        Except in mode `auto`, brokers then redeliver what was not acknowledged, and reject an ACK for it: the handler
+        Except in mode `auto`, brokers then redeliver unacknowledged messages, and reject an ACK for them: the handler
         gets no more messages, also if it calls this itself. `drain=True` waits for them first. A durable subscription
         is kept by the broker; `unsubscribe` deletes it.
 
@@ -195,7 +195,7 @@ def call_on_arrival(subscription: Subscription, function: Callable[[], object]) 
 
 
 def _left_by_exception(closing: GeneratorExit) -> bool:
-    """Return whether an exception leaves the loop; called by a generator with what closes it."""
+    """Return whether an exception leaves the loop; called by a generator with its `GeneratorExit`."""
     # A context means that `close` was called while an exception was handled, such as by `contextlib.closing`.
     return closing.__context__ is not None or _references() > _AFTER_BREAK
 

@@ -1,4 +1,4 @@
-"""The subscriptions of a connection: what becomes of their messages, and how they are restored on each link.
+"""The subscriptions of a connection: where their messages wait, and how they are restored on each link.
 
 | thread | calls | lock |
 |---|---|---|
@@ -11,8 +11,8 @@
 | 2 | subscriptions | id to subscription, the link that confirmed each, the newest link | no |
 
 Three threads may add, remove and replay a subscription at once, on different links. Each checks the state under the
-lock: `add` starts over if the next link was replayed without it, `replay` undoes what is being removed, and `remove`
-uses the link that `replay` recorded.
+lock: `add` starts over if the next link was replayed without it, `replay` undoes a subscription that is being removed,
+and `remove` uses the link that `replay` recorded.
 """
 
 from __future__ import annotations
@@ -98,12 +98,12 @@ class UserCode(Protocol):
         ...
 
     def handler_failed(self, message: Message, error: BaseException) -> None:
-        """Report what a handler raised."""
+        """Report the exception of a handler."""
         ...
 
 
 class Hand:
-    """What a thread has received last from a subscription in mode `handled`, if it is not yet acknowledged."""
+    """The last message that a thread has received in mode `handled`, if it is not yet acknowledged."""
 
     __slots__ = ("__weakref__", "message")
 
@@ -112,10 +112,10 @@ class Hand:
 
 
 class ActiveSubscription:
-    """A subscription, as the connection knows it: what the broker is asked for, and what becomes of its messages.
+    """A subscription, as the connection knows it: the headers of its SUBSCRIBE, its consumer, its inbox and its end.
 
     It has one consumer: its handler; without one the listeners of the connection that define `on_message`; else
-    the callers of `take`, which are those of the `Subscription` that the user holds.
+    the callers of `take`, which are the callers of the `Subscription` that the user holds.
 
     Args:
         table: of the connection.
@@ -223,7 +223,7 @@ class ActiveSubscription:
         self._notify_arrival()
 
     def take_unread(self) -> list[Message]:
-        """Remove and return what is in the inbox, unless somebody receives from it."""
+        """Remove and return the messages of the inbox, unless a thread receives from it."""
         with self._condition:
             if self.has_reader:
                 return []
@@ -233,21 +233,21 @@ class ActiveSubscription:
             return taken
 
     def link_lost(self, reason: StompError) -> bool:
-        """Drop what the broker will redeliver after the link was lost; return whether the subscription has ended."""
+        """Drop the messages that the broker will redeliver, as the link was lost; return whether it has ended."""
         self._drop_unacknowledged()
         return False
 
     def drain(self) -> None:
         """Accept no more messages if they need ACK.
 
-        The subscription stays open at the broker, which would otherwise reject those ACKs.
+        The subscription stays open at the broker, which would otherwise reject their ACKs.
         """
         if self.ack != "auto":
             self.draining, self.direct = True, False
             self.end(None)
 
     def end(self, reason: StompError | None) -> None:
-        """Accept no more messages; what is queued can still be received, unless the broker will redeliver it."""
+        """Accept no more messages; queued messages can still be received, unless the broker will redeliver them."""
         with self._condition:
             if not self.closed:
                 self.closed, self._reason = True, reason
@@ -325,7 +325,7 @@ class ActiveSubscription:
             self._condition.notify_all()
 
     def _become_reader(self) -> None:
-        """Let whoever receives be the consumer, unless there is another one."""
+        """Make the threads that receive the consumer, unless there is another consumer."""
         if self.handler is not None:
             raise LocalProtocolError("cannot receive from a subscription that has a handler: subscribe without one")
         with self._condition:
@@ -345,7 +345,7 @@ class ActiveSubscription:
         return bool(self.inbox)
 
     def _why_none(self) -> str:
-        """Return what keeps the broker from sending more, if that is known."""
+        """Return why the broker sends no more, if the reason is known."""
         recent, most = self._recent or (), self.options.prefetch
         unsettled = sum(message.settled is None and not message.session_ended for message in recent)
         if not unsettled or unsettled != most:
@@ -359,7 +359,7 @@ class ActiveSubscription:
     # loop and the thread goes on: that message is redelivered after the session.
 
     def hold(self, message: Message) -> Hand:
-        """Note what this thread has received."""
+        """Note the message that this thread has received."""
         hand: Hand | None = getattr(self._own, "hand", None)
         if hand is None:
             hand = self._own.hand = Hand()
@@ -369,7 +369,7 @@ class ActiveSubscription:
         return hand
 
     def acknowledge_held(self) -> None:
-        """Acknowledge what this thread has received, as it asks for the next message, or ends the block."""
+        """Acknowledge the message in hand, as this thread asks for the next one, or ends the block."""
         hand: Hand | None = getattr(self._own, "hand", None)
         if hand is not None and hand.message is not None:
             delivery_of(hand.message).acker.handled(hand.message)
@@ -377,9 +377,9 @@ class ActiveSubscription:
             hand.message = None
 
     def wait_read(self, deadline: Deadline) -> bool:
-        """Wait until other threads have handled what was received and their loops have ended; `False` at the deadline.
+        """Wait until other threads have handled their messages and ended their loops; return `False` at the deadline.
 
-        What nobody else takes is not waited for: what this thread receives itself, or nobody ever did.
+        Messages that only this thread receives, or that no thread has ever received, are not waited for.
         """
         own = threading.get_ident()
         with self._condition:

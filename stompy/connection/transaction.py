@@ -217,7 +217,7 @@ class Transaction:
             self._acker.cover(message)
 
     def _write_all(self) -> list[Receipt]:
-        """Write what is in the buffer; return the receipts that say that the broker has taken it."""
+        """Write the buffer; return the receipts by which the broker confirms that it has taken the frames."""
         link, buffer = self._link, self._buffer
         receipts = self._receipts
         if self._frames and self._dialect.transacted_receipts != "at once":
@@ -254,7 +254,7 @@ class Transaction:
 
     @property
     def _unknown(self) -> str:
-        """What may have happened when COMMIT was not confirmed."""
+        """The possible effects of a COMMIT that was not confirmed."""
         if not self._dialect.atomic_commit:
             return "some or all of its messages may be stored, and none of its acknowledgements took effect"
         if self._dialect.transacted_receipts == "after commit":

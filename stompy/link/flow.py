@@ -1,6 +1,6 @@
 """Flow control: back-pressure from a slow consumer to the broker.
 
-| who | may do | lock |
+| thread | may do | lock |
 |---|---|---|
 | reader | `added`, `wait_while_paused` | flow (leaf), waits on its condition |
 | dispatcher, iterating callers | `removed` | flow (leaf) |
@@ -32,7 +32,7 @@ class Counted(Protocol):
 
 
 class FlowControl:
-    """Counts what waits for user code and pauses reading from the high-water mark down to half of it.
+    """Counts the messages that wait for user code, and pauses reading from the high-water mark down to half of it.
 
     Args:
         limits: when to pause.

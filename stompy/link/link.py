@@ -302,7 +302,7 @@ class HeartbeatThread(DaemonThread):
 
 
 def for_caller(reason: StompError, outcome: Outcome, message: str | None = None) -> StompError:
-    """Return a copy of the reason, with the outcome of one caller's frames, and what to say of it."""
+    """Return a copy of the reason, with the outcome of one caller's frames, and a message of its own."""
     copy: StompError
     text = str(reason) if message is None else message
     if isinstance(reason, BrokerError):

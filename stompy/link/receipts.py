@@ -1,6 +1,6 @@
 """Receipts: the broker's confirmations.
 
-| who | calls | lock |
+| thread | calls | lock |
 |---|---|---|
 | senders | `Receipts.register`, before the bytes are written | receipts (leaf) |
 | reader | `confirm`, `reject`, `fail_all` | receipts (leaf) |
@@ -124,7 +124,7 @@ class Receipt(Future[None]):
         return not self._resolved
 
     def cancel(self) -> bool:
-        """Return `False`: what was sent cannot be taken back."""
+        """Return `False`: a frame that was sent cannot be taken back."""
         return False
 
     def cancelled(self) -> bool:
@@ -209,14 +209,14 @@ class Receipt(Future[None]):
         self._hold(link)
 
     def _hold(self, link: Link) -> None:
-        """Keep reading enabled for those that wait for the future, until it is resolved."""
+        """Keep reading enabled for the threads that wait for the future, until it is resolved."""
         if not self._resolved:
             link.flow.hold(self)
             if self.done():  # meanwhile: `resolve`, which sets it first, may have looked too early
                 link.flow.holders.discard(self)
 
     def _move(self, link: Link) -> None:
-        """Move to another link, and those that wait with it. Called without the lock."""
+        """Move to another link, with the threads that wait. Called without the lock."""
         with self._lock:
             self._link = link
             event, self._event = self._event, None

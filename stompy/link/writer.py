@@ -175,7 +175,7 @@ class Writer:
         on_written: Callable[[], None] | None = None,
         timeout: float | Default | None = DEFAULT,
     ) -> None:
-        """Send a frame that may change the session; the arguments are those of `write`, which also says what it raises.
+        """Send a frame that may change the session; arguments and errors are also those of `write`.
 
         Raises:
             LocalProtocolError: the session does not allow the frame, or it cannot be encoded; nothing was written.

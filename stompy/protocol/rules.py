@@ -107,7 +107,7 @@ def commands_of(version: Version, *, client: bool) -> frozenset[str]:
 
 
 def violation(command: str, header: Lookup, version: Version) -> FaultyFrame | None:
-    """Return what is wrong with the headers of a frame, or `None` if they are valid.
+    """Return the violation in the headers of a frame, or `None` if they are valid.
 
     Args:
         command: one of `commands_of`.
@@ -135,7 +135,7 @@ def _ack_mode_violation(mode: str | None) -> FaultyFrame | None:
 
 
 def body_violation(frame: Frame, grammar: Grammar) -> FaultyFrame | None:
-    """Return what is wrong with the body of a CONNECT or CONNECTED, or `None` after dropping the body.
+    """Return the violation in the body of a CONNECT or CONNECTED, or `None` after dropping the body.
 
     The parser cannot check it, as the version that decides whether to drop it is only known from the frame itself.
     """

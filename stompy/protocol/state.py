@@ -184,10 +184,10 @@ def _name(key: str) -> str:
 
 
 class ProtocolSide:
-    """What client and broker both keep of a session: its state, version and grammar, the ids in use, the parser.
+    """The common part of client and broker: the state, version and grammar of a session, the ids in use, the parser.
 
     Args:
-        versions: those of this side; `(Version.DRAFT,)` means the 1.0-draft.
+        versions: of this side; `(Version.DRAFT,)` means the 1.0-draft.
         leniency: deviations of the peer to tolerate.
         limits: limits of a frame of the peer.
 
