@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from stompy.backoff import Backoff
-from stompy.connection.reconnect import Order, Reconnect, ResendLimits, resend_of
+from stompy.connection.reconnect import Order, Reconnect, ResendLimits
 from stompy.default import DEFAULT, given
 from stompy.dialects.brokers import dialect_named, dialect_of, with_limits
 from stompy.dialects.dialect import Dialect
@@ -106,7 +106,8 @@ class Config(LinkSettings):
     @property
     def resend(self) -> ResendLimits | None:
         """Limits of the resend buffer, or `None`."""
-        return None if self.reconnect is None else resend_of(self.reconnect.resend_unconfirmed)
+        wanted = self.reconnect is not None and self.reconnect.resend_unconfirmed
+        return wanted if isinstance(wanted, ResendLimits) else ResendLimits() if wanted else None
 
     @property
     def client(self) -> str | None:

@@ -44,13 +44,6 @@ class ResendLimits:
                 raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
 
 
-def resend_of(value: bool | ResendLimits) -> ResendLimits | None:
-    """Return the limits for `resend_unconfirmed`: `True` is the default limits."""
-    if isinstance(value, ResendLimits):
-        return value
-    return ResendLimits() if value else None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
     """Policy for replacing a lost session; durations in seconds.

@@ -43,8 +43,10 @@ class FlowControl:
         self._limits = limits
         self._timer = timer
         self._condition = make_condition("flow")
-        self._messages = 0
-        self._size = 0
+        self.waiting_messages = 0
+        """Messages that wait for user code, and receipts that wait for listeners."""
+        self.waiting_bytes = 0
+        """Bytes of their headers and bodies."""
         self.holders: set[object] = set()
         """Callers that keep reading enabled; see `hold`."""
         self._above_limit = False
@@ -55,32 +57,22 @@ class FlowControl:
         """How often the reader had to wait."""
 
     @property
-    def waiting_messages(self) -> int:
-        """Messages in the inbox."""
-        return self._messages
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes of the headers and bodies of the messages in the inbox."""
-        return self._size
-
-    @property
     def _weight(self) -> int:
-        return self._size + self._messages * self._limits.inbox_overhead
+        return self.waiting_bytes + self.waiting_messages * self._limits.inbox_overhead
 
     def added(self, messages: int, size: int) -> None:
         """Count messages that now wait for user code."""
         with self._condition:
-            self._messages += messages
-            self._size += size
-            if self._messages >= self._limits.max_inbox_messages or self._weight >= self._limits.max_inbox_bytes:
+            self.waiting_messages += messages
+            self.waiting_bytes += size
+            if self.waiting_messages >= self._limits.max_inbox_messages or self._weight >= self._limits.max_inbox_bytes:
                 self._above_limit = True
 
     def removed(self, messages: int, size: int) -> None:
         """Stop counting messages that user code has taken or that were dropped."""
         with self._condition:
-            self._messages -= messages
-            self._size -= size
+            self.waiting_messages -= messages
+            self.waiting_bytes -= size
             if self._above_limit or self.paused:
                 self._resume_if_low()
 
@@ -100,20 +92,21 @@ class FlowControl:
         with self._condition:
             if not message._counted:
                 return
-            previous = self._messages, self._size
+            previous = self.waiting_messages, self.waiting_bytes
             try:
                 message._counted = False
-                self._messages -= 1
-                self._size -= message.size
+                self.waiting_messages -= 1
+                self.waiting_bytes -= message.size
                 if self._above_limit or self.paused:
                     self._resume_if_low()
             except BaseException:
                 # A signal: restore the counters, so that the next attempt counts it down and wakes the reader.
-                message._counted, (self._messages, self._size) = True, previous
+                message._counted, (self.waiting_messages, self.waiting_bytes) = True, previous
                 raise
 
     def _resume_if_low(self) -> None:
-        if self._messages * 2 <= self._limits.max_inbox_messages and self._weight * 2 <= self._limits.max_inbox_bytes:
+        limits = self._limits
+        if self.waiting_messages * 2 <= limits.max_inbox_messages and self._weight * 2 <= limits.max_inbox_bytes:
             self._above_limit = False
         # Also if it stays above the mark, but has a holder and fell below the hard limit.
         if self.paused and not self._blocked():

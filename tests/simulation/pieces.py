@@ -261,7 +261,7 @@ PIECES = [
             ),
             "looked at outside of its lock": (
                 "        with self._condition:\n            if not message._counted:",
-                "        if self._above_limit or self.paused:\n            self._messages -= 1\n"
+                "        if self._above_limit or self.paused:\n            self.waiting_messages -= 1\n"
                 "            message._counted = False\n            return\n"
                 "        with self._condition:\n            if not message._counted:",
             ),
