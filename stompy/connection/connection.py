@@ -22,6 +22,7 @@ from stompy.connection.encoding import Body, headers_of_subscribe
 from stompy.connection.link_manager import LinkManager
 from stompy.connection.listeners import Callbacks, Listener, handler_of
 from stompy.connection.message import Acker, AckMode, Message
+from stompy.connection.reconnect import ResendLimits
 from stompy.connection.resend_buffer import ResendBuffer
 from stompy.connection.routing import Router
 from stompy.connection.sending import Batch, RequestReply, Sender
@@ -90,7 +91,7 @@ class Connection:
         self._config = config
         self._acker = acker or Acker()
         self._new_subscription: Callable[..., ActiveSubscription] = ActiveSubscription
-        self._unconfirmed = None if config.resend is None else ResendBuffer(config.resend, name=name)
+        self._unconfirmed = ResendBuffer(config.resend or ResendLimits(), name=name)
         self._callbacks = Callbacks(name, listeners)
         self._callbacks.connection = self._acker.connection = weakref.ref(self)
         self._subscriptions = SubscriptionTable(config, self._callbacks)
@@ -695,13 +696,13 @@ def measure(
     subscriptions: SubscriptionTable,
     router: Router,
     replies: RequestReply,
-    unconfirmed: ResendBuffer | None,
+    unconfirmed: ResendBuffer,
 ) -> ConnectionStats:
     """Return the statistics of a connection."""
     links.check_process()
     waiting, total = links.counted()
     link, flows = waiting[-1], [each.flow for each in waiting]
-    pending = {} if unconfirmed is None else dict.fromkeys(unconfirmed.receipts())
+    pending = dict.fromkeys(unconfirmed.receipts())
     return ConnectionStats(
         frames_sent=total["frames_sent"],
         bytes_sent=total["bytes_sent"],
@@ -709,7 +710,7 @@ def measure(
         bytes_received=total["bytes_received"],
         receipts_pending=len({**pending, **dict.fromkeys(link.receipts.outstanding())}),
         unconfirmed=len(pending),
-        unconfirmed_bytes=0 if unconfirmed is None else unconfirmed.size,
+        unconfirmed_bytes=unconfirmed.size,
         queued_messages=sum(flow.waiting_messages for flow in flows),
         queued_bytes=sum(flow.waiting_bytes for flow in flows),
         subscriptions=len(subscriptions.all()),

@@ -111,7 +111,7 @@ class LinkManager:
         router: called with the messages of each read, on the reader.
         subscriptions: restored on each new link.
         callbacks: called with every change.
-        unconfirmed: resend buffer, or `None`.
+        unconfirmed: resend buffer; empty without a policy to resend.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class LinkManager:
         router: Router,
         subscriptions: SubscriptionTable,
         callbacks: SessionEvents,
-        unconfirmed: ResendBuffer | None,
+        unconfirmed: ResendBuffer,
     ) -> None:
         self._config = config
         self._name = name
@@ -296,8 +296,7 @@ class LinkManager:
             self._announce(link, decided)
             link.start()
             self._subscriptions.replay(link)
-            if self._unconfirmed is not None:
-                self._unconfirmed.replay(link)
+            self._unconfirmed.replay(link)
             self._publish(link)
         except BaseException as error:
             self._drop(link, error)
@@ -450,8 +449,7 @@ class LinkManager:
             if self._failure is not None:
                 self._outage = self._outage_after(self._failure)
             self._changed.notify_all()
-        if self._unconfirmed is not None:
-            self._unconfirmed.finish(reason)
+        self._unconfirmed.finish(reason)
         self._subscriptions.finish(reason)
         self._callbacks.finish(reason)
 
@@ -485,8 +483,7 @@ class LinkManager:
         """End the copies of the links in a forked child."""
         self._fork_error, self.ready = reason, None
         self._closing.set()
-        if self._unconfirmed is not None:
-            self._unconfirmed.finish(reason)
+        self._unconfirmed.finish(reason)
         for link in (self._link, self._next):
             if link is not None:
                 link.after_fork(reason)

@@ -57,12 +57,12 @@ class Sender:
         config: timeouts, default of `content_length`.
         name: of the connection.
         links: current and later links.
-        unconfirmed: resend buffer, or `None`.
+        unconfirmed: resend buffer; empty without a policy to resend.
         failed: counts the frames that fail later.
     """
 
     def __init__(
-        self, config: Config, name: str, links: LinkManager, unconfirmed: ResendBuffer | None, failed: FailedFrames
+        self, config: Config, name: str, links: LinkManager, unconfirmed: ResendBuffer, failed: FailedFrames
     ) -> None:
         self._config = config
         self._failed = failed
@@ -70,6 +70,7 @@ class Sender:
         self._transactions = itertools.count(1)
         self.links = links
         self._unconfirmed = unconfirmed
+        self._resends = config.resend is not None
         self._batches = _Batches()
         self._encoder: SendEncoder | None = None
 
@@ -109,7 +110,7 @@ class Sender:
 
     def _batch(self, deadline: Deadline) -> FrameBuffer | None:
         batch = self._current()
-        if batch is not None and self._unconfirmed is not None and batch.replaceable:
+        if batch is not None and self._resends and batch.replaceable:
             batch = self._batches.current = batch.successor(self.links.live(deadline.remaining()))
         return batch
 
@@ -136,10 +137,10 @@ class Sender:
     ) -> Receipt | None:
         """Send a message, or add it to this thread's batch; see `Connection.send`. Pops the headers."""
         headers = options.pop("headers", None) if options else None
-        if receipt and self._unconfirmed is not None:
-            return self._send_resendable(self._unconfirmed, destination, body, headers, options, timeout)
+        if receipt and self._resends:
+            return self._send_resendable(destination, body, headers, options, timeout)
         batch = self._batches.current
-        if batch is not None and (self._unconfirmed is not None or batch.owner() is None):
+        if batch is not None and (self._resends or batch.owner() is None):
             batch = self._batch(self._deadline(timeout))
         began, left, link = _monotonic(), timeout, self.links.ready if batch is None else batch.link
         while True:
@@ -199,12 +200,10 @@ class Sender:
 
     def _outstanding(self) -> list[Receipt]:
         """Return the pending receipts of the newest link and of the resend buffer."""
-        unconfirmed = [] if self._unconfirmed is None else self._unconfirmed.receipts()
-        return list(dict.fromkeys([*unconfirmed, *self.links.link.receipts.outstanding()]))
+        return list(dict.fromkeys([*self._unconfirmed.receipts(), *self.links.link.receipts.outstanding()]))
 
     def _send_resendable(
         self,
-        unconfirmed: ResendBuffer,
         destination: str,
         body: object,
         headers: Mapping[str, object] | None,
@@ -218,6 +217,7 @@ class Sender:
         deadline = self._deadline(timeout)
         link = self.links.live(deadline.remaining())
         content_length = options.get("content_length")
+        unconfirmed = self._unconfirmed
         pending = unconfirmed.prepare(
             link,
             fields,
