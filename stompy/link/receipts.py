@@ -90,8 +90,6 @@ class Receipt(Future[None]):
         link: Link,
         lock: AbstractContextManager[object],
         store: ResendStore | None = None,
-        *,
-        deferred: bool = False,
     ) -> None:
         # `Future.__init__` does not run: what it makes costs more than all the rest, and most receipts are never waited
         # for but by `result`. `_FutureState` makes it at its first use.
@@ -101,7 +99,7 @@ class Receipt(Future[None]):
         self._store = store
         self._before_wait: Callable[[float | None], object] | None = None
         """Called before a wait, with its seconds, to write a frame that is still in a batch."""
-        self._deferred = deferred
+        self._deferred = False
         """Whether the broker may confirm it after a later COMMIT only, so that nobody else may wait for it now."""
         self._failed: FailedFrames | None = None
         """Counts the frame if it fails; `None` for frames whose caller always waits."""
@@ -436,7 +434,9 @@ class Receipts:
 
     def make(self, *, deferred: bool = False) -> Receipt:
         """Return a receipt that is not registered yet; a deferred one is not outstanding before `commit_left`."""
-        return Receipt(f"{self._prefix}{next(self._numbers)}", self._link, self._lock, deferred=deferred)
+        receipt = Receipt(f"{self._prefix}{next(self._numbers)}", self._link, self._lock)
+        receipt._deferred = deferred
+        return receipt
 
     def register(self, receipt: Receipt, *, always: bool = False) -> None:
         """Register the receipt of a frame before it is written.
