@@ -51,11 +51,10 @@ from stompy.errors import (
 
 if TYPE_CHECKING:
     from stompy.backoff import Backoff
-    from stompy.connection.buffer import Batch
-    from stompy.connection.codec import Body
     from stompy.connection.config import Login, Passcode
     from stompy.connection.connecting import ConnectOptions, Telemetry, connect
-    from stompy.connection.connection import Connection
+    from stompy.connection.connection import Connection, ConnectionStats
+    from stompy.connection.encoding import Body
     from stompy.connection.listeners import (
         ClosedEvent,
         ConnectedEvent,
@@ -65,10 +64,11 @@ if TYPE_CHECKING:
         Listener,
         ReconnectingEvent,
     )
-    from stompy.connection.message import Message
+    from stompy.connection.message import AckMode, Message
     from stompy.connection.reconnect import Order, Reconnect, ResendLimits
-    from stompy.connection.stats import ConnectionStats
-    from stompy.connection.subscription import AckMode, Handler, MessageListener, OnException, Subscription
+    from stompy.connection.sending import Batch
+    from stompy.connection.subscription import Subscription
+    from stompy.connection.subscriptions import Handler, MessageListener, OnException
     from stompy.connection.transaction import Transaction
     from stompy.default import DEFAULT, Default
     from stompy.dialects.brokers import DialectName
@@ -198,17 +198,17 @@ _LAZY = {
     "Pairs": "stompy.frames.frame",
     "Passcode": "stompy.connection.config",
     "Order": "stompy.connection.reconnect",
-    "OnException": "stompy.connection.subscription",
-    "MessageListener": "stompy.connection.subscription",
+    "OnException": "stompy.connection.subscriptions",
+    "MessageListener": "stompy.connection.subscriptions",
     "Login": "stompy.connection.config",
-    "Handler": "stompy.connection.subscription",
+    "Handler": "stompy.connection.subscriptions",
     "DialectName": "stompy.dialects.brokers",
     "Default": "stompy.default",
     "DEFAULT": "stompy.default",
     "ConnectOptions": "stompy.connection.connecting",
-    "Body": "stompy.connection.codec",
-    "Batch": "stompy.connection.buffer",
-    "AckMode": "stompy.connection.subscription",
+    "Body": "stompy.connection.encoding",
+    "Batch": "stompy.connection.sending",
+    "AckMode": "stompy.connection.message",
     "Backoff": "stompy.backoff",
     "Connection": "stompy.connection.connection",
     "ClosedEvent": "stompy.connection.listeners",
@@ -218,7 +218,7 @@ _LAZY = {
     "HeartbeatTimeoutEvent": "stompy.connection.listeners",
     "Listener": "stompy.connection.listeners",
     "ReconnectingEvent": "stompy.connection.listeners",
-    "ConnectionStats": "stompy.connection.stats",
+    "ConnectionStats": "stompy.connection.connection",
     "DeadLetter": "stompy.outbox.stats",
     "Frame": "stompy.frames.frame",
     "Headers": "stompy.frames.frame",

@@ -75,11 +75,7 @@ MORE_VAGUE = {
     "broker": 22,
     "cli": 15,
     "compat": 11,
-    "connection": 9,
-    "dialects": 13,
-    "link": 6,
     "outbox": 6,
-    "protocol": 6,
     "telemetry": 12,
     "worker": 16,
 }

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from stompy.broker.settings import Settings
     from stompy.broker.users import Right
     from stompy.frames.grammar import Grammar
-    from stompy.frames.learned import Row, Run
+    from stompy.frames.heads import Row, Run
 
     Content: TypeAlias = tuple[MessageHead, bytes, bytes | None]
     """The head of a message, its body, and the receipt that its SEND asked for."""
@@ -613,7 +613,7 @@ class Commands:
             raise LimitExceededError(what, limit_name="max_transaction_bytes", limit=settings.max_transaction_bytes)
         found = session.transactions.get(name)
         if found is None:
-            raise FaultyFrame(*unknown_transaction(name, "SEND"))
+            raise unknown_transaction(name, "SEND")
         return found
 
 

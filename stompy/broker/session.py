@@ -22,7 +22,7 @@ from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, LimitExceededError, ProtocolError, RemoteProtocolError, StompTimeoutError
 from stompy.forks import ChildEnds
 from stompy.frames.grammar import Version
-from stompy.frames.learned import Run, frames_of
+from stompy.frames.heads import Run, frames_of
 from stompy.frames.parser import Parser
 from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
 from stompy.protocol.server import ServerProtocol

@@ -13,8 +13,8 @@ from stompy.cli.progress import Progress
 from stompy.cli.records import as_json, format_named, shown
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
-from stompy.connection.message import Message
-from stompy.connection.subscription import AckMode, Subscription
+from stompy.connection.message import AckMode, Message
+from stompy.connection.subscription import Subscription
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT
 from stompy.dialects.brokers import dialect_named

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 import stompy.compat.log as log
 from stompy.compat.constants import CMD_DISCONNECT
 from stompy.compat.utils import HEARTBEAT_FRAME, Frame, ReceivedMessage, default_create_thread
-from stompy.connection.listeners import Dispatcher
+from stompy.connection.routing import Dispatcher
 from stompy.dialects.brokers import dialect_of, leniency_of
 from stompy.errors import HeartbeatTimeoutError, StompError
 from stompy.forks import Owner, when_forked
 from stompy.frames.frame import Frame as WireFrame
-from stompy.frames.learned import Row, Run, frames_of
-from stompy.link.link import Link
-from stompy.link.raw import RawLink
+from stompy.frames.heads import Row, Run, frames_of
+from stompy.link.link import Link, RawLink
 from stompy.link.settings import LinkSettings, Timeouts
 from stompy.locks import Event
 from stompy.protocol.client import error_message

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from stompy.backoff import Backoff
-from stompy.connection.reconnect import Order, Reconnect, ResendLimits, resend_of
+from stompy.connection.reconnect import Order, Reconnect, ResendLimits
 from stompy.default import DEFAULT, given
 from stompy.dialects.brokers import dialect_named, dialect_of, with_limits
 from stompy.dialects.dialect import Dialect
@@ -106,7 +106,8 @@ class Config(LinkSettings):
     @property
     def resend(self) -> ResendLimits | None:
         """Limits of the resend buffer, or `None`."""
-        return None if self.reconnect is None else resend_of(self.reconnect.resend_unconfirmed)
+        wanted = self.reconnect is not None and self.reconnect.resend_unconfirmed
+        return wanted if isinstance(wanted, ResendLimits) else ResendLimits() if wanted else None
 
     @property
     def client(self) -> str | None:
@@ -234,6 +235,15 @@ def _resolve(given: Any, what: str, address: str) -> Any:
 _FORM = re.compile(r"failover:(?://)?\((?P<inner>[^()]*)\)(?:\?(?P<options>.*))?")
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
+_FAILOVER_OPTIONS = {
+    "randomize": "true",
+    "priorityBackup": "false",
+    "initialReconnectDelay": "10",
+    "maxReconnectDelay": "30000",
+    "maxReconnectAttempts": "-1",
+}
+"""The options of a failover address, and their defaults, which are those of ActiveMQ."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failover:
@@ -241,22 +251,13 @@ class Failover:
 
     Attributes:
         urls: the brokers, comma-separated. Not in `repr`, as it may contain passcodes.
-        randomize: try them in random order, which is ActiveMQ's default.
-        priority: but try the first one first.
+        order: of the brokers in one pass.
         policy: for replacing a lost link, or `None`.
     """
 
     urls: str = field(repr=False)
-    randomize: bool = True
-    priority: bool = False
-    policy: Reconnect | None = field(default_factory=lambda: Reconnect(backoff=Backoff(first=0.01)))
-
-    @property
-    def order(self) -> Order:
-        """The order of the brokers in one pass."""
-        if not self.randomize:
-            return "given"
-        return "priority" if self.priority else "random"
+    order: Order
+    policy: Reconnect | None
 
 
 def is_failover(url: object) -> bool:
@@ -280,61 +281,29 @@ def parse_failover(url: str) -> Failover:
         raise ConfigurationError(
             "a failover address has the form failover:(stomp://a:61613,stomp://b:61613)?option=value"
         )
-    parsed = Failover(match["inner"])
-    for name, value in parse_qsl(match["options"] or "", keep_blank_values=True):
-        if name not in _OPTIONS:
-            raise ConfigurationError(f"unknown failover option {name!r}: stompy supports {', '.join(sorted(_OPTIONS))}")
-        parsed = _OPTIONS[name](parsed, name, value)
-    return parsed
+    options = dict(parse_qsl(match["options"] or "", keep_blank_values=True))
+    for name in options.keys() - _FAILOVER_OPTIONS:
+        known = ", ".join(sorted(_FAILOVER_OPTIONS))
+        raise ConfigurationError(f"unknown failover option {name!r}: stompy supports {known}")
+    options = {**_FAILOVER_OPTIONS, **options}
+    randomize, priority = _flag(options, "randomize"), _flag(options, "priorityBackup")
+    backoff = Backoff(
+        first=_number(options, "initialReconnectDelay", least=1) / 1000,
+        longest=_number(options, "maxReconnectDelay", least=1) / 1000,
+    )
+    attempts = _number(options, "maxReconnectAttempts", least=-1)
+    policy = Reconnect(attempts=None if attempts < 0 else attempts, backoff=backoff) if attempts else None
+    return Failover(match["inner"], "given" if not randomize else "priority" if priority else "random", policy)
 
 
-def _randomize(parsed: Failover, name: str, value: str) -> Failover:
-    return replace(parsed, randomize=_flag(name, value))
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    if options[name] not in ("true", "false"):
+        raise ConfigurationError(f"failover option {name} must be true or false, not {options[name]!r}")
+    return options[name] == "true"
 
 
-def _priority(parsed: Failover, name: str, value: str) -> Failover:
-    return replace(parsed, priority=_flag(name, value))
-
-
-def _first(parsed: Failover, name: str, value: str) -> Failover:
-    return _with_backoff(parsed, first=_number(name, value, least=1) / 1000)
-
-
-def _longest(parsed: Failover, name: str, value: str) -> Failover:
-    return _with_backoff(parsed, longest=_number(name, value, least=1) / 1000)
-
-
-def _attempts(parsed: Failover, name: str, value: str) -> Failover:
-    attempts = _number(name, value, least=-1)
-    if attempts == 0:
-        return replace(parsed, policy=None)
-    if parsed.policy is None:
-        return parsed
-    return replace(parsed, policy=replace(parsed.policy, attempts=None if attempts < 0 else attempts))
-
-
-def _with_backoff(parsed: Failover, **changes: float) -> Failover:
-    if parsed.policy is None:
-        return parsed
-    return replace(parsed, policy=replace(parsed.policy, backoff=replace(parsed.policy.backoff, **changes)))
-
-
-def _flag(name: str, value: str) -> bool:
-    if value not in ("true", "false"):
-        raise ConfigurationError(f"failover option {name} must be true or false, not {value!r}")
-    return value == "true"
-
-
-def _number(name: str, value: str, *, least: int) -> int:
+def _number(options: Mapping[str, str], name: str, *, least: int) -> int:
+    value = options[name]
     if not _NUMBER.fullmatch(value) or int(value) < least:
         raise ConfigurationError(f"failover option {name} must be a whole number of {least} or more, not {value!r}")
     return int(value)
-
-
-_OPTIONS: dict[str, Callable[[Failover, str, str], Failover]] = {
-    "randomize": _randomize,
-    "priorityBackup": _priority,
-    "initialReconnectDelay": _first,
-    "maxReconnectDelay": _longest,
-    "maxReconnectAttempts": _attempts,
-}

@@ -1,4 +1,4 @@
-"""`connect`, and what happens to connections at exit."""
+"""`connect`, and the end of open connections at exit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypedDict
 
 from stompy.arguments import check_arguments, check_heartbeat
-from stompy.connection.codec import user_headers
 from stompy.connection.config import (
     Config,
     Login,
@@ -20,6 +19,7 @@ from stompy.connection.config import (
     versions_of,
 )
 from stompy.connection.connection import Closing, Connection
+from stompy.connection.encoding import user_headers
 from stompy.connection.listeners import Listener
 from stompy.connection.reconnect import Reconnect, reconnect_of
 from stompy.default import DEFAULT, Default, check_names, given
@@ -46,7 +46,7 @@ class Telemetry(Protocol):
         ...
 
     def for_worker(self) -> Telemetry:
-        """Return what records a worker's connection and is middleware for its tasks."""
+        """Return the telemetry of a worker, which records its connection and is middleware for its tasks."""
         ...
 
     def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
@@ -125,7 +125,7 @@ def connect(
         versions: STOMP versions to offer, such as `"1.2"` or `("1.1", "1.2")`.
         heartbeat: seconds between heartbeats: those we can send, those we want to receive; 0 for none.
         timeouts: how long operations may take; by default `Timeouts()`.
-        limits: what is taken of the broker and kept, and which deviations are tolerated; by default `Limits()`.
+        limits: sizes and counts that are accepted and kept, and tolerated deviations; by default `Limits()`.
         headers: added to CONNECT.
         content_length: whether SEND has `content-length` by default; without it ActiveMQ makes a text message.
         reconnect: replace a lost session: `True`, `False`, or a policy. By default that of a `failover:` address, else
@@ -195,7 +195,7 @@ def _config(*, url: str | Sequence[str], login: Any, passcode: Any, proxy: Any, 
 
 @atexit.register
 def _close_all() -> None:
-    """Disconnect what the program left open; what it sent was already written."""
+    """Disconnect the connections that the program left open; every frame was already written."""
     for closing in list(_connections):
         if not closing.closed:
             try:

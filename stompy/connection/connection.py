@@ -12,31 +12,29 @@ import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from stompy.arguments import check_arguments, check_value
-from stompy.connection.buffer import Batch
-from stompy.connection.codec import Body
 from stompy.connection.config import Config
-from stompy.connection.encoding import headers_of_subscribe
+from stompy.connection.encoding import Body, headers_of_subscribe
 from stompy.connection.link_manager import LinkManager
-from stompy.connection.listeners import Callbacks, Listener
-from stompy.connection.message import Acker, Message
-from stompy.connection.requests import RequestReply
+from stompy.connection.listeners import Callbacks, Listener, handler_of
+from stompy.connection.message import Acker, AckMode, Message
+from stompy.connection.reconnect import ResendLimits
 from stompy.connection.resend_buffer import ResendBuffer
-from stompy.connection.sending import Sender
-from stompy.connection.stats import ConnectionStats, measure
-from stompy.connection.subscription import (
-    AckMode,
+from stompy.connection.routing import Router
+from stompy.connection.sending import Batch, RequestReply, Sender
+from stompy.connection.subscription import Subscription
+from stompy.connection.subscriptions import (
+    ActiveSubscription,
     Handler,
     MessageListener,
     OnException,
     QueueBrowser,
-    Subscription,
-    handler_of,
+    SubscriptionTable,
 )
-from stompy.connection.subscriptions import Router, SubscriptionTable
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
@@ -46,6 +44,7 @@ from stompy.forks import Owner, when_forked
 from stompy.link.receipts import Receipt
 from stompy.locks import Event, Rank, make_lock
 from stompy.threads import DaemonThread
+from stompy.world import time
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -91,8 +90,8 @@ class Connection:
         name = f"{_UNSAFE.sub('_', config.name)}-{next(_NUMBERS)}"
         self._config = config
         self._acker = acker or Acker()
-        self._new_subscription: Callable[..., Subscription] = Subscription
-        self._unconfirmed = None if config.resend is None else ResendBuffer(config.resend, name=name)
+        self._new_subscription: Callable[..., ActiveSubscription] = ActiveSubscription
+        self._unconfirmed = ResendBuffer(config.resend or ResendLimits(), name=name)
         self._callbacks = Callbacks(name, listeners)
         self._callbacks.connection = self._acker.connection = weakref.ref(self)
         self._subscriptions = SubscriptionTable(config, self._callbacks)
@@ -100,7 +99,7 @@ class Connection:
         self._links = LinkManager(config, name, self._router, self._subscriptions, self._callbacks, self._unconfirmed)
         self._sender = Sender(config, name, self._links, self._unconfirmed, self._acker.failed)
         self._replies = RequestReply(self._subscriptions, self._sender)
-        self._closing = Closing(config, name, self._links, self._subscriptions, self._callbacks, self._unconfirmed)
+        self._closing = Closing(config, name, self._links, self._subscriptions, self._callbacks)
 
     def _open(self) -> None:
         """Open the first link; raises as `connect` does."""
@@ -208,7 +207,7 @@ class Connection:
             options: see `SendOptions`.
 
         Raises:
-            StompError: as `send`; of what happens later, the receipt.
+            StompError: as `send`; the receipt has the errors of later events.
         """
         if timeout is not DEFAULT:
             check_seconds(timeout)
@@ -312,7 +311,7 @@ class Connection:
             ack: `"handled"` acknowledges each message after it was handled: when the handler or listener has returned;
                 or, for a thread that iterates or calls `receive`, when it asks for the next message, or its `with`
                 block of the subscription or connection ends without an exception. Until then it may call `ack` or
-                `nack` instead. What is not acknowledged is redelivered after the session. STOMP's own
+                `nack` instead. An unacknowledged message is redelivered after the session. STOMP's own
                 modes are `"auto"` (no acknowledgement: a message is consumed when the broker has sent it, and lost if
                 the program ends before it was handled), `"client"` (an ACK is cumulative) and `"client-individual"`;
                 in the latter two the program calls `ack`.
@@ -367,7 +366,7 @@ class Connection:
         except BaseException:
             self._subscriptions.withdraw(subscription)  # also ends its thread
             raise
-        return subscription
+        return Subscription(subscription)
 
     def browse(
         self,
@@ -400,15 +399,7 @@ class Connection:
         link, client = self._links.link, self._config.client
         extra = headers_of_subscribe(link, queue, "auto", options=options, headers=headers, client_id=client)
         identity = self._subscriptions.new_id()
-        browser = QueueBrowser(
-            self._subscriptions,
-            id=identity,
-            destination=queue,
-            ack="auto",
-            handler=None,
-            headers=extra,
-            options=options,
-        )
+        browser = QueueBrowser(self._subscriptions, id=identity, destination=queue, headers=extra, options=options)
         return browser.messages(seconds)
 
     def _function_of(self, handler: Handler | MessageListener | None) -> Handler | None:
@@ -420,7 +411,7 @@ class Connection:
     def add_listener(self, listener: Listener) -> None:
         """Add a listener after the existing ones; it is called from the next event on.
 
-        If it defines `on_message`, it also gets what waits in subscriptions from which nobody has received yet.
+        If it defines `on_message`, it also gets the messages that wait in subscriptions without a reader.
         """
         self._callbacks.add_listener(listener)
         self._router.listener_added()
@@ -440,7 +431,7 @@ class Connection:
         Args:
             timeout: seconds in total; by default the close timeout.
             drain: first stop accepting messages and wait until handlers, listeners and other threads have handled those
-                received, for at most 80 % of the timeout; what is left is logged as a warning. Loops over subscriptions
+                received, for at most 80 % of the timeout; the rest is logged as a warning. Loops over subscriptions
                 in other threads end.
 
         Raises:
@@ -458,7 +449,7 @@ class Connection:
     def wait_closed(self, *, timeout: float | None = None) -> bool:
         """Wait until the connection is closed and its last callback has run; return `False` if it is not in time.
 
-        A program of handlers waits here. A signal's handler runs meanwhile, and what it raises, such as
+        A program of handlers waits here. A signal's handler runs meanwhile, and its exception, such as
         `KeyboardInterrupt`, ends the wait.
 
         Args:
@@ -480,7 +471,8 @@ class Connection:
     ) -> None:
         # What was received is lost in mode `auto` unless it is handled now; after an error, the program ends at once.
         if kind is None:
-            self._subscriptions.acknowledge_held()
+            for subscription in self._subscriptions.all():
+                subscription.acknowledge_held()
         self.close(drain=kind is None)
 
     if not TYPE_CHECKING:  # as type checkers would accept every name
@@ -527,7 +519,6 @@ class Closing:
         links: current and later links.
         subscriptions: to drain.
         callbacks: to end.
-        unconfirmed: resend buffer, or `None`.
     """
 
     def __init__(
@@ -537,14 +528,12 @@ class Closing:
         links: LinkManager,
         subscriptions: SubscriptionTable,
         callbacks: Callbacks,
-        unconfirmed: ResendBuffer | None,
     ) -> None:
         self._config = config
         self._name = name
         self._links = links
         self._subscriptions = subscriptions
         self._callbacks = callbacks
-        self._unconfirmed = unconfirmed
         self._close_lock = make_lock(Rank.CALL, "closing")
         self._done = Event()
         self._owner = Owner("connection", "open a new one after a fork")
@@ -611,17 +600,17 @@ class Closing:
             self._done.set()
 
     def _drain(self, deadline: Deadline) -> None:
-        """Accept no more messages, and wait until user code has handled those that were received."""
+        """Accept no more messages, and wait until user code has handled the received messages."""
         subscriptions = self._subscriptions.all()
         for subscription in subscriptions:
-            subscription._drain()
+            subscription.drain()
         try:
             for subscription in subscriptions:
                 if subscription.ack == "auto":
                     self._subscriptions.remove(subscription, timeout=deadline.remaining())
         except StompError as error:
             _LOG.info("draining %s ended early: %s", self._name, error)
-        handled = [subscription._wait_read(deadline) for subscription in subscriptions]
+        handled = [subscription.wait_read(deadline) for subscription in subscriptions]
         if not (self._callbacks.wait_idle(deadline) and all(handled)):
             _LOG.warning(
                 "%s is closed before all received messages were handled: %d wait at the deadline; allow more by"
@@ -651,7 +640,86 @@ class Closing:
     def after_fork(self) -> None:
         """End this copy in a forked child, without touching the parent's session."""
         self._callbacks.discarding = True
-        reason = self._owner.error()
-        if self._unconfirmed is not None:
-            self._unconfirmed.finish(reason)
-        self._links.after_fork(reason)
+        self._links.after_fork(self._owner.error())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionStats:
+    """Counters and gauges of a connection.
+
+    Counters are totals over all sessions; gauges are those of the latest session, even if it has ended.
+
+    Attributes:
+        frames_sent: frames written, without heartbeats.
+        bytes_sent: bytes written.
+        frames_received: frames received.
+        bytes_received: bytes received.
+        receipts_pending: receipts that have no outcome yet.
+        unconfirmed: messages in the resend buffer of `Reconnect(resend_unconfirmed=...)`.
+        unconfirmed_bytes: bytes of their bodies and headers.
+        queued_messages: messages that wait for user code, and receipts that wait for listeners.
+        queued_bytes: bytes of their bodies and, approximately, headers.
+        subscriptions: active subscriptions.
+        unrouted: messages for no known subscription.
+        late_replies: replies to requests that had timed out.
+        links: sessions, including the latest; failed attempts are not counted.
+        reconnects: lost sessions that were replaced.
+        reading_paused: whether reading from the broker is paused because user code is slow.
+        times_paused: how often reading was paused.
+        silent_for: seconds since the last received byte.
+        outage: why there is no session and when the next attempt is made, such as
+            `localhost:61613: connection refused; attempt 7 in 3.2 s`; `None` if there is a session, or it was closed.
+    """
+
+    frames_sent: int
+    bytes_sent: int
+    frames_received: int
+    bytes_received: int
+    receipts_pending: int
+    unconfirmed: int
+    unconfirmed_bytes: int
+    queued_messages: int
+    queued_bytes: int
+    subscriptions: int
+    unrouted: int
+    late_replies: int
+    links: int
+    reconnects: int
+    reading_paused: bool
+    times_paused: int
+    silent_for: float
+    outage: str | None
+
+
+def measure(
+    links: LinkManager,
+    subscriptions: SubscriptionTable,
+    router: Router,
+    replies: RequestReply,
+    unconfirmed: ResendBuffer,
+) -> ConnectionStats:
+    """Return the statistics of a connection."""
+    links.check_process()
+    waiting, total = links.counted()
+    link, flows = waiting[-1], [each.flow for each in waiting]
+    pending = dict.fromkeys(unconfirmed.receipts())
+    return ConnectionStats(
+        frames_sent=total["frames_sent"],
+        bytes_sent=total["bytes_sent"],
+        frames_received=total["frames_received"],
+        bytes_received=total["bytes_received"],
+        receipts_pending=len({**pending, **dict.fromkeys(link.receipts.outstanding())}),
+        unconfirmed=len(pending),
+        unconfirmed_bytes=unconfirmed.size,
+        queued_messages=sum(flow.waiting_messages for flow in flows),
+        queued_bytes=sum(flow.waiting_bytes for flow in flows),
+        subscriptions=len(subscriptions.all()),
+        unrouted=router.unrouted,
+        late_replies=replies.late,
+        links=links.reconnects + 1,
+        reconnects=links.reconnects,
+        reading_paused=link.flow.paused,
+        times_paused=total["times_paused"],
+        silent_for=max(0.0, time.monotonic() - link.timer.last_heard),
+        outage=links.outage,
+    )

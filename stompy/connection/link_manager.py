@@ -18,10 +18,11 @@ timeout, and its result is dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stompy.connection.config import Config
 from stompy.connection.reconnect import Order, Outage, Reconnect, first_wait, retry
@@ -55,9 +56,11 @@ from stompy.transport.unix import UnixDialer
 from stompy.world import random, time
 
 if TYPE_CHECKING:
-    from stompy.connection.listeners import Callbacks
     from stompy.connection.resend_buffer import ResendBuffer
-    from stompy.connection.subscriptions import Router, SubscriptionTable
+    from stompy.connection.routing import Router
+    from stompy.connection.subscriptions import SubscriptionTable
+    from stompy.frames.frame import Frame
+    from stompy.frames.heads import Run
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -71,8 +74,36 @@ _THREAD_RETRY = 0.5
 """Seconds between attempts to start a thread when the system has no resources for one."""
 
 
+class SessionEvents(Protocol):
+    """The listeners of a connection, as the link manager calls them: each method only queues calls."""
+
+    def receipts(self, link: Link, frames: Frame | Run) -> None:
+        """Called with RECEIPT frames."""
+        ...
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Run a callback on the dispatcher."""
+        ...
+
+    def connected(self, frame: Frame, decided: Event) -> None:
+        """Called with CONNECTED, before any frame of the session; the calls wait for `decided`."""
+        ...
+
+    def disconnected(self, reason: StompError | None) -> None:
+        """Called when a session has ended."""
+        ...
+
+    def reconnecting(self, attempt: int, delay: float, reason: StompError | None) -> None:
+        """Called before a further attempt to open a session."""
+        ...
+
+    def finish(self, reason: StompError | None) -> None:
+        """Called when there will be no further session."""
+        ...
+
+
 class LinkManager:
-    """Opens links, publishes them, and replaces those that are lost.
+    """Opens links, publishes them, and replaces lost links.
 
     Args:
         config: addresses, timeouts, policy.
@@ -80,7 +111,7 @@ class LinkManager:
         router: called with the messages of each read, on the reader.
         subscriptions: restored on each new link.
         callbacks: called with every change.
-        unconfirmed: resend buffer, or `None`.
+        unconfirmed: resend buffer; empty without a policy to resend.
     """
 
     def __init__(
@@ -89,8 +120,8 @@ class LinkManager:
         name: str,
         router: Router,
         subscriptions: SubscriptionTable,
-        callbacks: Callbacks,
-        unconfirmed: ResendBuffer | None,
+        callbacks: SessionEvents,
+        unconfirmed: ResendBuffer,
     ) -> None:
         self._config = config
         self._name = name
@@ -126,7 +157,9 @@ class LinkManager:
         self._failures = 0
         self._published = 0.0
         self._frames_before = 0
-        self._ended_links = LinkTotals()
+        self._ended_links = Counter[str]()
+        self._lingering: list[Link] = []
+        """Replaced links with messages that still wait for user code."""
         self.reconnects = 0
         """Number of lost links that were replaced."""
 
@@ -139,10 +172,10 @@ class LinkManager:
             raise NotConnectedError("the connection was never opened")
         return self._link
 
-    def link_and_totals(self) -> tuple[Link, LinkTotals]:
-        """Return the newest link, and the counters of all links."""
+    def counted(self) -> tuple[list[Link], Counter[str]]:
+        """Return the links with messages that may wait for user code, the newest last, and the counters of all."""
         with self._changed:
-            return self.link, self._ended_links.with_link(self.link)
+            return [*self._lingering, self.link], self._ended_links + _counters(self.link)
 
     @property
     def outage(self) -> str | None:
@@ -263,25 +296,30 @@ class LinkManager:
             self._announce(link, decided)
             link.start()
             self._subscriptions.replay(link)
-            if self._unconfirmed is not None:
-                self._unconfirmed.replay(link)
+            self._unconfirmed.replay(link)
             self._publish(link)
         except BaseException as error:
             self._drop(link, error)
             raise
         finally:
+            # The dispatcher waits for this before `on_connected`, whose listeners may use the connection: until now the
+            # new link is not published, and their calls would find the lost one.
             decided.set()
 
     def _announce(self, link: Link, decided: Event) -> None:
         """Make a new link known to `close`, and its session to listeners."""
         with self._changed:
+            # `close` sets the flag before it takes this lock. If it was first, the check raises; if it comes later, it
+            # finds `_next` and ends the link.
             self._next, self._address = link, link.address
             self._check_not_closing()
+            # An event for the end follows only for a link that has had its event for the start.
             self._announced = link
             self._callbacks.connected(link.connected, decided)
 
     def _drop(self, link: Link, error: BaseException) -> None:
         """End a link that was not published; listeners are called after its frames."""
+        # Without a reason if `close` ended it, or a signal: then the caller of `connect` gets the error itself.
         reason = None
         if isinstance(error, StompError) and not self._closing.is_set():
             reason = (
@@ -292,7 +330,8 @@ class LinkManager:
         link.join(Deadline(self._config.close_timeout))
         with self._changed:
             self._next = self._link
-            self._report_end(link, reason)  # unless its reader did
+            # Its reader calls `ended`, which reports too, unless it was never started. The first report counts.
+            self._report_end(link, reason)
 
     def _report_end(self, link: Link, reason: StompError | None) -> None:
         if link is self._announced:
@@ -306,13 +345,16 @@ class LinkManager:
 
     def _publish(self, link: Link) -> None:
         with self._changed:
+            # Not after `close`, which has decided by now which link is the last one.
             self._check_not_closing()
-            # One that ended meanwhile was never in use.
+            # Its reader may have ended it meanwhile. `ended`, which takes this lock, then ignored it, as it was not the
+            # current link, so nobody else would replace it. From here on `ended` does.
             self._check_fresh(link)
             first, outage, self._outage = self._link is None, self._outage, None
             if self._link is not None:
                 self.reconnects += 1
-                self._ended_links = self._ended_links.with_link(self._link)
+                self._ended_links += _counters(self._link)
+                self._lingering = [each for each in (*self._lingering, self._link) if each.flow.waiting_messages]
                 # Their readers may be on their way out, and whoever closes the connection waits for all threads.
                 self._leaving = [each for each in (*self._leaving, self._link) if not each.join(Deadline(0))]
             self._link, self._down, self.ready = link, False, link
@@ -337,9 +379,12 @@ class LinkManager:
         """Replace the link if it was the current one and there is a policy; on its reader thread."""
         with self._changed:
             self._report_end(link, reason)
+            # One that is not published belongs to the thread that opens it, which finds the end in `_publish`.
             if link is not self._link:
                 return
             self._down, self.ready = True, None
+            # Decided under the lock: `close` either finds `_down` and finishes, or has set its flag before, and the
+            # reader finishes here.
             if self._config.reconnect is None or self._closing.is_set():
                 thread = None
                 self._outage = None if reason is None else self._outage_after(reason)
@@ -348,6 +393,7 @@ class LinkManager:
                 self._failures = 0 if self._was_useful(link, reason) else self._failures + 1
                 replacing = partial(self._replace, self._config.reconnect, lost)
                 thread = self._thread = DaemonThread(f"stompy-{self._name}-reconnect", replacing)
+        # Without the lock, as both call code that takes others, and starting a thread may fail for some time.
         if thread is None:
             self._finish(reason)
         else:
@@ -394,6 +440,7 @@ class LinkManager:
     def _finish(self, reason: StompError | None, *, failed: bool = False) -> None:
         """Record that there will be no other link."""
         with self._changed:
+            # `close` and the end of the link may both come here; the events of the first one are the only ones.
             if self.final:
                 return
             self.final = True
@@ -402,8 +449,7 @@ class LinkManager:
             if self._failure is not None:
                 self._outage = self._outage_after(self._failure)
             self._changed.notify_all()
-        if self._unconfirmed is not None:
-            self._unconfirmed.finish(reason)
+        self._unconfirmed.finish(reason)
         self._subscriptions.finish(reason)
         self._callbacks.finish(reason)
 
@@ -418,7 +464,7 @@ class LinkManager:
         self._warn("%s", str(outage))
 
     def _warn(self, text: str, *arguments: object) -> None:
-        """Log; what a handler of logging raises does not keep a session from being replaced."""
+        """Log; an exception of a handler of logging does not keep a session from being replaced."""
         try:
             _LOG.warning(text, *arguments, extra={"stompy_address": self._address})
         except BaseException as error:
@@ -437,12 +483,14 @@ class LinkManager:
         """End the copies of the links in a forked child."""
         self._fork_error, self.ready = reason, None
         self._closing.set()
+        self._unconfirmed.finish(reason)
         for link in (self._link, self._next):
             if link is not None:
                 link.after_fork(reason)
 
     def close(self) -> None:
         """Open no more links and wake waiting callers; the caller ends the current link."""
+        # First of all, so that whoever takes the lock after this call finds the flag, and no attempt begins.
         self._closing.set()
         self._connector.cancel()
         with self._changed:
@@ -451,6 +499,7 @@ class LinkManager:
             # Not `link.ended`, which its reader sets a moment later.
             ended = self._link is None or self._down
             self._changed.notify_all()
+        # Being restored: its thread waits for receipts, which its end resolves.
         if opening is not None:
             opening.close()
         # Otherwise the thread that opens the next link calls it, after that link's end was reported.
@@ -464,36 +513,14 @@ class LinkManager:
         return (self._thread is None or self._thread.join_until(deadline)) and all(links_ended)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkTotals:
-    """Totals of several links.
-
-    Attributes:
-        frames_sent: in total.
-        bytes_sent: in total.
-        frames_received: in total.
-        bytes_received: in total.
-        times_paused: in total.
-        lingering: links with messages that still wait for user code.
-    """
-
-    frames_sent: int = 0
-    bytes_sent: int = 0
-    frames_received: int = 0
-    bytes_received: int = 0
-    times_paused: int = 0
-    lingering: tuple[Link, ...] = ()
-
-    def with_link(self, link: Link) -> LinkTotals:
-        """Return the totals with another link."""
-        return LinkTotals(
-            frames_sent=self.frames_sent + link.writer.frames,
-            bytes_sent=self.bytes_sent + link.writer.bytes,
-            frames_received=self.frames_received + link.frames_in,
-            bytes_received=self.bytes_received + link.bytes_in,
-            times_paused=self.times_paused + link.flow.times_paused,
-            lingering=tuple(each for each in (*self.lingering, link) if each.flow.waiting_messages),
-        )
+def _counters(link: Link) -> Counter[str]:
+    return Counter(
+        frames_sent=link.writer.frames,
+        bytes_sent=link.writer.bytes,
+        frames_received=link.frames_in,
+        bytes_received=link.bytes_in,
+        times_paused=link.flow.times_paused,
+    )
 
 
 def dialer_of(address: Address, config: Config) -> Dialer:
@@ -570,7 +597,7 @@ class Connector:
     def _open(self, address: Address, until: Deadline) -> OpenedSession:
         """Open a session with one address."""
         config = self._config
-        dialer = _WatchedDialer(dialer_of(address, config), self)
+        dialer = dialer_of(address, config)
         settings, credentials = config.for_address(address), config.credentials(address)
         deadline = until.sooner(config.timeouts.connect)
         try:
@@ -588,7 +615,7 @@ class Connector:
         self, dialer: Dialer, settings: LinkSettings, credentials: Credentials, deadline: Deadline
     ) -> OpenedSession:
         try:
-            return open_session(dialer, settings, deadline, credentials)
+            return open_session(dialer, settings, deadline, credentials, dialled=self._watch)
         finally:
             with self._lock:
                 self._transport = None
@@ -598,34 +625,13 @@ class Connector:
             if self._cancelled:
                 raise NotConnectedError("the connection was closed")
 
-    def watch(self, transport: Transport) -> None:
+    def _watch(self, transport: Transport) -> None:
         """Remember the transport of a handshake, so that `cancel` can end it."""
         with self._lock:
             self._transport = transport
             cancelled = self._cancelled
         if cancelled:
             transport.shutdown()  # the handshake then fails at the end of the stream
-
-
-class _WatchedDialer:
-    """A dialer that hands its transports to the connector, so that it can end the handshake."""
-
-    def __init__(self, dialer: Dialer, connector: Connector) -> None:
-        self._dialer = dialer
-        self._connector = connector
-
-    @property
-    def address(self) -> str:
-        return self._dialer.address
-
-    @property
-    def host(self) -> str:
-        return self._dialer.host
-
-    def dial(self, deadline: Deadline) -> Transport:
-        transport = self._dialer.dial(deadline)
-        self._connector.watch(transport)
-        return transport
 
 
 def in_order(addresses: Sequence[Address], order: Order) -> Sequence[Address]:

@@ -1,23 +1,15 @@
-"""Listeners of a connection, and the dispatchers that run them and its handlers.
+"""Listeners of a connection, their events, and the calls of user code.
 
 | thread | calls | lock |
 |---|---|---|
 | reader | `receipts`, `call_soon` | a dispatcher's queue (leaf) |
 | any, under the link manager's lock | `connected`, `disconnected`, `notify` (must not block) | the same |
 | any caller | `new_dispatcher` | dispatchers (leaf) |
-| any | `Dispatcher.put` (never blocks; flow control bounds the queue) | its queue (leaf) |
-
-| thread | owns | may block on | never |
-|---|---|---|---|
-| `stompy-<connection>-dispatcher` | the order of callbacks | its queue, user code | holds a lock in user code |
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,24 +17,22 @@ from typing import TYPE_CHECKING, cast
 
 from stompy.arguments import is_async
 from stompy.connection.message import Message
+from stompy.connection.routing import Dispatcher, run_logged
+from stompy.connection.subscriptions import Handler, MessageListener
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConfigurationError, HeartbeatTimeoutError, StompError
-from stompy.forks import ChildEnds
 from stompy.frames.frame import Frame
-from stompy.frames.learned import Run, frames_of
+from stompy.frames.heads import Run, frames_of
 from stompy.link.link import Link
-from stompy.locks import Event, Rank, make_condition, make_lock
-from stompy.threads import DaemonThread, must_propagate
+from stompy.locks import Event, Rank, make_lock
 
 if TYPE_CHECKING:
     from stompy.connection.connection import Connection
 
-_LOG = logging.getLogger("stompy.connection")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectionEvent:
-    """What happened to a connection; the argument of most methods of a `Listener`.
+    """An event of a connection; the argument of most methods of a `Listener`.
 
     Attributes:
         connection: to which it happened.
@@ -190,6 +180,22 @@ def check_function(function: object, name: str) -> None:
         )
 
 
+def handler_of(consumer: Handler | MessageListener | None) -> Handler | None:
+    """Return the function to call with messages: the argument, or its `on_message`.
+
+    Raises:
+        ConfigurationError: it is neither a function nor an object that defines `on_message`, or is `async def`.
+    """
+    if consumer is None:
+        return None
+    is_class = isinstance(consumer, type) and hasattr(consumer, "on_message")
+    if is_class or not (callable(consumer) or hears_messages(consumer)):
+        raise ConfigurationError(f"the handler must be a function or an object with on_message, not {consumer!r}")
+    function: Handler = consumer if callable(consumer) else consumer.on_message
+    check_function(function, "the handler")
+    return function
+
+
 def _check_listener(listener: object) -> None:
     """Check the methods of a listener; raises as `check_function` does."""
     if isinstance(listener, type):
@@ -214,7 +220,7 @@ class Callbacks:
         for listener in listeners:
             _check_listener(listener)
         self.listeners = list(listeners)
-        self.message_listeners = list(filter(hears_messages, listeners))
+        self.message_listeners: list[MessageListener] = list(filter(hears_messages, listeners))
         """Those that define `on_message`."""
         self.discarding = False
         """Whether queued messages are dropped, as the connection was closed."""
@@ -270,7 +276,7 @@ class Callbacks:
             self.call_soon(partial(link.flow.removed, 1, frame.headers.size))
 
     def handler_failed(self, message: Message, error: BaseException) -> None:
-        """Report what a handler raised, before its next message if they share a dispatcher."""
+        """Report the exception of a handler, before its next message if they share a dispatcher."""
         event = HandlerErrorEvent(connection=self._source(), message=message, error=error)
         for job in self._calls_of("on_handler_error", event):
             if self.dispatcher.is_current():
@@ -313,7 +319,7 @@ class Callbacks:
     # Closing.
 
     def finish(self, reason: StompError | None) -> None:
-        """Queue `on_closed`, and end the dispatchers after what is queued."""
+        """Queue `on_closed`, and end the dispatchers after the jobs that are queued."""
         last = self._calls_of("on_closed", ClosedEvent(connection=self._source(), reason=reason))
         for dispatcher in self._dispatchers:
             dispatcher.stop(last if dispatcher is self.dispatcher else ())
@@ -331,84 +337,3 @@ class Callbacks:
         """Wait until the dispatchers have ended; return whether they have."""
         ended = [dispatcher.join_until(deadline) for dispatcher in self._dispatchers]
         return all(ended)
-
-
-class Dispatcher(DaemonThread):
-    """Runs jobs in order; exceptions are logged.
-
-    Args:
-        name: of the thread.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._condition = make_condition("dispatcher")
-        self._jobs: deque[Callable[[], None]] = deque()
-        self._stopping = False
-        self._busy = False
-
-    def put(self, job: Callable[[], None]) -> bool:
-        """Queue a job; return `False` after `stop`."""
-        with self._condition:
-            if self._stopping:
-                return False
-            self._jobs.append(job)
-            self._condition.notify()
-            return True
-
-    def stop(self, last: Sequence[Callable[[], None]] = ()) -> None:
-        """End after the jobs that are queued now and those in `last`; accept no more."""
-        with self._condition:
-            if not self._stopping:
-                self._jobs.extend(last)
-            self._stopping = True
-            self._condition.notify_all()
-
-    def wait_idle(self, deadline: Deadline) -> bool:
-        """Wait until nothing is queued or running; return `False` at the deadline.
-
-        Called on the dispatcher itself, it returns immediately.
-        """
-        if self.is_current():
-            return True
-        with self._condition:
-            return self._condition.wait_for(lambda: not self._jobs and not self._busy, deadline.remaining())
-
-    def wait_passed(self, deadline: Deadline) -> bool:
-        """Wait until the jobs that are queued now have run; return `False` at the deadline.
-
-        Called on the dispatcher itself, it returns immediately.
-        """
-        passed = Event()
-        if self.is_current():
-            return True
-        return passed.wait(deadline.remaining()) if self.put(passed.set) else self.wait_idle(deadline)
-
-    def run(self) -> None:
-        """Run jobs until stopped and empty."""
-        while True:
-            with self._condition:
-                self._busy = False
-                if not self._jobs:
-                    self._condition.notify_all()
-                    self._condition.wait_for(lambda: self._jobs or self._stopping)
-                    if not self._jobs:
-                        return
-                job = self._jobs.popleft()
-                self._busy = True
-            run_logged(job)
-            del job  # it may hold the last reference to the connection
-
-
-def run_logged(job: Callable[[], object]) -> BaseException | None:
-    """Run user code; log and return what it raises, including `SystemExit`; see `must_propagate` for the exception."""
-    try:
-        with ChildEnds():
-            job()
-        return None
-    except BaseException as error:
-        if must_propagate(error):
-            raise
-        with contextlib.suppress(BaseException):  # of a handler of logging, which may be why the callback raised
-            _LOG.exception("a callback raised")
-        return error

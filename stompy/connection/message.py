@@ -8,12 +8,13 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from types import SimpleNamespace, TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from stompy.arguments import check_arguments, check_value
-from stompy.connection.codec import (
+from stompy.connection.encoding import (
     Body,
     check_destination,
     check_headers,
@@ -31,7 +32,7 @@ from stompy.frames.encoder import encode_head, encode_lines
 from stompy.frames.frame import Frame, Headers, headers_from_head, show_body, show_text, value_on_the_wire
 from stompy.frames.grammar import Version
 from stompy.link.link import Link
-from stompy.link.receipts import FailedFrames, Receipt, Receipts
+from stompy.link.receipts import FailedFrames, Receipt, Receipts, receipt_line
 from stompy.locks import Rank, make_lock
 from stompy.protocol.ack import ack_headers
 from stompy.world import threading
@@ -39,10 +40,11 @@ from stompy.world import threading
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from stompy.connection.connection import Connection
-    from stompy.connection.subscription import AckMode, Subscription
+    from stompy.connection.subscriptions import ActiveSubscription
 
 _LOG = logging.getLogger("stompy.connection")
+
+AckMode = Literal["handled", "auto", "client", "client-individual"]
 
 DELIVERY_HEADERS = frozenset((
     "ack", "content-length", "content-type", "destination", "message-id", "receipt", "redelivered", "subscription",
@@ -78,13 +80,13 @@ def headers_to_copy(message: Message) -> dict[str, str]:
 
 
 def persistent_option(message: Message, dialect: Dialect) -> bool | None:
-    """Return the option `persistent` for what is sent because of a message; `None` leaves it to the broker."""
+    """Return the option `persistent` for a copy of a message; `None` leaves it to the broker."""
     able = dialect.supports("persistent")
     return True if able and message.headers.get("persistent", "").lower() == "true" else None
 
 
 def options_to_forward(message: Message, dialect: Dialect, options: SendOptions) -> SendOptions:
-    """Return the options with which a message is sent on: its own, but for those in `options`."""
+    """Return the options to send a message on: its own, updated by `options`."""
     check_headers(options.get("headers") or {})
     taken = dialect.headers_of(options).values()
     own = {name: value for name, value in headers_to_copy(message).items() if name not in taken}
@@ -95,10 +97,31 @@ def options_to_forward(message: Message, dialect: Dialect, options: SendOptions)
     return made
 
 
-class Delivery:
-    """What the messages of one subscription on one link share, such as the state of cumulative acknowledgement.
+class MessageSender(Protocol):
+    """Sends replies and copies of messages: the connection, or its recorder in a test."""
 
-    When the link ends, the broker redelivers what is not acknowledged, so the next link has a `Delivery` of its own.
+    @property
+    def dialect(self) -> str:
+        """The name of the broker's dialect."""
+        ...
+
+    def send(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        confirm: bool = False,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> None:
+        """Send a message; see `Connection.send`."""
+        ...
+
+
+class Delivery:
+    """The shared state of the messages of one subscription on one link, such as that of cumulative acknowledgement.
+
+    When the link ends, the broker redelivers unacknowledged messages, so the next link has a `Delivery` of its own.
 
     Attributes:
         link: that delivered the messages.
@@ -114,7 +137,7 @@ class Delivery:
         "ack_mode", "acker", "cumulative", "failed", "link", "source",
     )  # fmt: skip
 
-    def __init__(self, link: Link, acker: Acker, source: Subscription | None) -> None:
+    def __init__(self, link: Link, acker: Acker, source: ActiveSubscription | None) -> None:
         self.link = link
         self.acker = acker
         self.source = source
@@ -139,7 +162,7 @@ class Delivery:
             AckError: the subscription has ended.
         """
         source = self.source
-        if source is not None and source._unsubscribing and not self.link.dialect.ack_after_unsubscribe:
+        if source is not None and source.unsubscribing and not self.link.dialect.ack_after_unsubscribe:
             raise AckError("the subscription of this message has ended; the broker will deliver it again")
 
     def covered(self, order: int) -> str | None:
@@ -209,11 +232,6 @@ class Message:
         return Frame("MESSAGE", self.headers, self._body)
 
     @property
-    def _link(self) -> Link:
-        """The link that delivered it."""
-        return self._delivery.link
-
-    @property
     def ack_mode(self) -> str:
         """The mode of its subscription: `"handled"`, `"auto"`, `"client"` or `"client-individual"`."""
         return self._delivery.ack_mode
@@ -280,85 +298,6 @@ class Message:
         if self._settled is None and self._order:
             return self._delivery.covered(self._order)
         return self._settled
-
-    @property
-    def _unsubscribed(self) -> bool:
-        """Whether its subscription has ended."""
-        source = self._delivery.source
-        return source is not None and source._unsubscribing
-
-    @property
-    def _is_first(self) -> bool:
-        """Whether a cumulative ACK or NACK would settle no other message."""
-        return self._order <= 1 or self._delivery.covered(self._order - 1) is not None
-
-    @property
-    def _failed_before(self) -> Message | None:
-        """The first earlier message that a cumulative ACK or NACK would settle although its handler raised."""
-        failed = self._delivery.failed
-        if not failed:
-            return None
-        return next((each for each in failed if each._order < self._order and each.settled is None), None)
-
-    def _fail(self, *, nack: bool) -> None:
-        """Record that its handler raised; send NACK if requested and if the broker would not drop it."""
-        if self.ack_mode == "auto" or hasattr(self, "_failed"):
-            return
-        self._failed = True
-        if self._order:
-            self._delivery.failed.append(self)
-        if not nack or self.settled is not None:
-            return
-        try:
-            self._delivery.acker.refuse(self)
-        except StompError as error:
-            self._log_unsettled("NACK", error)
-
-    def _handled(self) -> None:
-        """Acknowledge it in mode `handled`, unless its handler raised, or the user has settled it or tried to."""
-        if self.settled is not None or hasattr(self, "_failed") or hasattr(self, "_explicit"):
-            return
-        try:
-            self._delivery.acker.acknowledge(self, "ACK")
-        except StompError as error:
-            if self.settled is None:  # else another thread was faster
-                self._log_unsettled("ACK", error)
-
-    def _log_unsettled(self, command: str, error: StompError) -> None:
-        if not self._link.alive or self._unsubscribed:
-            _LOG.info(
-                "sent no %s for message %.200r, as the broker redelivers it: %s",
-                command,
-                self.message_id,
-                error,
-                extra=log_fields(self),
-            )
-            return
-        _LOG.warning(
-            "sent no %s for message %.200r from %.200r, which stays unacknowledged and counts towards the prefetch: %s",
-            command,
-            self.message_id,
-            self.destination,
-            error,
-            extra=log_fields(self),
-        )
-
-    def _claim(self, command: str | None, claimant: object) -> None:
-        """Record the command that settles the message, and who may undo that."""
-        self._claimant = claimant
-        self._settled = command
-
-    def _unclaim(self, claimant: object) -> None:
-        """Undo a claim of `claimant`, if there is one."""
-        self._explicit = True
-        if self._claimant is claimant:
-            self._claim(None, None)
-
-    def _cover(self) -> None:
-        """Record that earlier messages of a cumulative subscription are settled with this one."""
-        if self._order and self._settled is not None:
-            with self._delivery.acker.claims:
-                self._delivery.cover(self._order, self._settled)
 
     def ack(self, *, confirm: bool = False) -> None:
         """Acknowledge the message; in mode `client`, and all earlier ones of the subscription (STOMP 1.2, ACK).
@@ -449,7 +388,7 @@ class Message:
         timeout: float | Default | None = DEFAULT,
         **options: Unpack[SendOptions],
     ) -> None:
-        """Send its body and headers to another destination, without those of its delivery, such as `message-id`.
+        """Send its body and headers to another destination, without the headers of its delivery, such as `message-id`.
 
         It is not acknowledged by that: `Transaction.forward` and `Transaction.ack` do both or nothing.
 
@@ -466,7 +405,7 @@ class Message:
         options = options_to_forward(self, dialect_named(connection.dialect), options)
         connection.send(destination, self._body, confirm=confirm, timeout=timeout, **options)
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> MessageSender:
         connection = self._delivery.acker.connection()
         if connection is None:
             raise NotConnectedError("the connection was closed")
@@ -488,7 +427,7 @@ class Message:
         if kind is None:
             self.ack()
         else:
-            self._fail(nack=True)
+            self._delivery.acker.raised(self, nack=True)
 
     def __repr__(self) -> str:
         state = f" {self._settled}" if self._settled else ""
@@ -496,9 +435,17 @@ class Message:
         return f"<Message {identity} from {destination} {show_body(self.body)}{state}>"
 
 
-def delivery_of(message: Message) -> Delivery:
-    """Return the link, the acker and the subscription of a message, for other folders of stompy."""
-    return message._delivery
+delivery_of: Callable[[Message], Delivery] = attrgetter("_delivery")
+"""Returns the link, the acker and the subscription of a message, for the rest of stompy.
+
+In C, as it is called for each message.
+"""
+
+
+def release(messages: Iterable[Message]) -> None:
+    """Tell flow control that messages no longer wait for user code."""
+    for message in messages:
+        message._delivery.link.flow.taken(message)
 
 
 class Acker:
@@ -509,7 +456,7 @@ class Acker:
         self.failed = FailedFrames()
         """Counts the frames of the connection that fail after the call that sent them."""
         self.claims = make_lock(Rank.LEAF, "claims")
-        self.connection: Callable[[], Connection | None] = lambda: None
+        self.connection: Callable[[], MessageSender | None] = lambda: None
         """Returns the connection, for what is sent because of a message."""
 
     def acknowledge(
@@ -530,24 +477,25 @@ class Acker:
             requeue: of `Message.nack`.
             shared: without a receipt; see `Delivery.write_shared`.
         """
-        link, unsent = message._link, [message]
+        delivery, unsent = message._delivery, [message]
+        link = delivery.link
 
         def written() -> None:
             unsent.clear()
-            if command == "ACK" or not message._link.dialect.nack_is_individual:
-                message._cover()
+            if command == "ACK" or not link.dialect.nack_is_individual:
+                self.cover(message)
 
         try:
             head = self.claim(message, command, unsent, requeue=requeue)
             if shared:
-                message._delivery.write_shared(head + b"\n\0")
+                delivery.write_shared(head + b"\n\0")
                 written()
                 return None
             handle = link.receipts.make() if receipt else None
-            extra = b"" if handle is None else handle._line
+            extra = b"" if handle is None else receipt_line(handle)
             # Checked again with the write lock: another thread may have ended the subscription since, and some brokers
             # end the session at an ACK that comes after its UNSUBSCRIBE.
-            check = message._delivery.check_subscribed
+            check = delivery.check_subscribed
             link.writer.write(b"%b%b\n\0" % (head, extra), receipt=handle, check=check, on_written=written)
             if handle is not None:
                 self.failed.watch(handle)
@@ -557,6 +505,35 @@ class Acker:
                 self.give_back(message, unsent)
             raise
 
+    def cover(self, message: Message) -> None:
+        """Record that earlier messages of a cumulative subscription are settled with this one."""
+        if message._order and message._settled is not None:
+            with self.claims:
+                message._delivery.cover(message._order, message._settled)
+
+    def handled(self, message: Message) -> None:
+        """Acknowledge in mode `handled`, unless the handler raised, or the user has settled the message or tried to."""
+        if message.settled is not None or hasattr(message, "_failed") or hasattr(message, "_explicit"):
+            return
+        try:
+            self.acknowledge(message, "ACK")
+        except StompError as error:
+            if message.settled is None:  # else another thread was faster
+                _log_unsettled(message, "ACK", error)
+
+    def raised(self, message: Message, *, nack: bool) -> None:
+        """Record that the handler raised; send NACK if requested and if the broker would not drop the message."""
+        if message.ack_mode == "auto" or hasattr(message, "_failed"):
+            return
+        message._failed = True
+        if message._order:
+            message._delivery.failed.append(message)
+        if nack and message.settled is None:
+            try:
+                self.refuse(message)
+            except StompError as error:
+                _log_unsettled(message, "NACK", error)
+
     def refuse(self, message: Message) -> None:
         """Send NACK for a message whose handler failed, unless the broker would drop it or refuse others with it.
 
@@ -564,9 +541,10 @@ class Acker:
             AckError: the message stays unacknowledged, for the reason given.
             StompError: as `acknowledge`.
         """
-        dialect = message._link.dialect
+        dialect = message._delivery.link.dialect
         reason = dialect.why_nack_loses(message.headers.get)
-        if reason is None and not dialect.nack_is_individual and not message._is_first:
+        settles_others = message._order > 1 and message._delivery.covered(message._order - 1) is None
+        if reason is None and settles_others and not dialect.nack_is_individual:
             reason = "in mode 'client' a NACK would also reject earlier unacknowledged messages"
         if reason is not None:
             raise AckError(reason)
@@ -590,17 +568,18 @@ class Acker:
             AckError: the message needs no acknowledgement, already has one, its link has ended, or the frame would also
                 acknowledge a message whose handler raised.
             LocalProtocolError: the version has no NACK.
-            ConfigurationError: the broker would not do what was requested.
+            ConfigurationError: the broker does not support the request.
         """
         if message.ack_mode == "auto":
             raise AckError("a message of an 'auto' subscription needs no ACK: it was consumed when the broker sent it")
-        link = message._link
+        delivery = message._delivery
+        link, source = delivery.link, delivery.source
         if not link.alive:
             raise AckError("the session that delivered this message has ended; the broker will deliver it again")
         head, alone = _ack_head(message, command), False
-        if transaction or command == "NACK" or message._unsubscribed:
+        if transaction or command == "NACK" or (source is not None and source.unsubscribing):
             dialect = link.dialect
-            message._delivery.check_subscribed()
+            delivery.check_subscribed()
             if transaction:
                 dialect.check_transacted(command)
             if command == "NACK":
@@ -610,13 +589,19 @@ class Acker:
         with self.claims:
             if message.settled is not None:
                 raise AckError(f"{message.settled} was already sent for message {message.message_id!r}")
-            failed = None if alone else message._failed_before
+            # In mode `client`: the first earlier message that this frame would settle although its handler raised.
+            failed = None
+            if delivery.failed and not alone:
+                earlier = (each for each in delivery.failed if each._order < message._order)
+                failed = next((each for each in earlier if each.settled is None), None)
             if failed is not None:
                 raise AckError(
                     f"in mode 'client' this {command} would settle message {failed.message_id!r} too, whose handler"
                     " raised: settle that one first, by an ack() or nack() of its own"
                 )
-            message._claim(command, claimant)
+            # The claimant first: a signal in between leaves a message that can still be given back.
+            message._claimant = claimant
+            message._settled = command
         return head
 
     def _warn(self, message: Message, dialect: Dialect, requeue: bool | None) -> None:
@@ -638,12 +623,32 @@ class Acker:
         From then on only the caller knows whether the message was handled, so it is not acknowledged by itself.
         """
         with self.claims:
-            message._unclaim(claimant)
+            message._explicit = True
+            if message._claimant is claimant:
+                message._settled = message._claimant = None
+
+
+def _log_unsettled(message: Message, command: str, error: StompError) -> None:
+    source = message._delivery.source
+    if message.session_ended or (source is not None and source.unsubscribing):
+        level, why = logging.INFO, "as the broker redelivers it"
+    else:
+        level, why = logging.WARNING, "which stays unacknowledged and counts towards the prefetch"
+    _LOG.log(
+        level,
+        "sent no %s for message %.200r from %.200r, %s: %s",
+        command,
+        message.message_id,
+        message.destination,
+        why,
+        error,
+        extra=log_fields(message),
+    )
 
 
 def _ack_head(message: Message, command: str) -> bytes:
     """Return the command of an ACK or NACK and the lines that name a message; raises as `ack_headers` does."""
-    link = message._link
+    link = message._delivery.link
     grammar = link.protocol.grammar
     if link.version is Version.V1_2:
         # Sent back as received, still escaped.
@@ -678,7 +683,7 @@ def detached(
         headers: any others; `message-id` is generated unless it is one of them.
         content_type: as for `Connection.send`.
         ack: the mode of its subscription.
-        sender: whose method `send` gets what `Message.reply` and `Message.forward` send.
+        sender: its method `send` is called by `Message.reply` and `Message.forward`.
 
     Raises:
         LocalProtocolError: as `Connection.send`.
@@ -689,14 +694,14 @@ def detached(
     if kind is not None:
         fields["content-type"] = kind
     link = cast("Link", SimpleNamespace(alive=True))
-    source = cast("Subscription", SimpleNamespace(ack=ack, _unsubscribing=False))
-    return Message(Delivery(link, _DetachedAcker(cast("Connection", sender)), source), Headers(fields), data)
+    source = cast("ActiveSubscription", SimpleNamespace(ack=ack, unsubscribing=False))
+    return Message(Delivery(link, _DetachedAcker(cast("MessageSender", sender)), source), Headers(fields), data)
 
 
 class _DetachedAcker(Acker):
     """Records ACK and NACK in the message."""
 
-    def __init__(self, sender: Connection) -> None:
+    def __init__(self, sender: MessageSender) -> None:
         super().__init__()
         self.connection = lambda: sender
         self._receipts = Receipts("detached-", cast("Link", None))
@@ -715,7 +720,7 @@ class _DetachedAcker(Acker):
         with self.claims:
             if message.settled is not None:
                 raise AckError(f"{message.settled} was already sent for message {message.message_id!r}")
-            message._claim(command, self)
+            message._settled = command
         if not receipt:
             return None
         handle = self._receipts.make()

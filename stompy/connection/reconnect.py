@@ -44,13 +44,6 @@ class ResendLimits:
                 raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
 
 
-def resend_of(value: bool | ResendLimits) -> ResendLimits | None:
-    """Return the limits for `resend_unconfirmed`: `True` is the default limits."""
-    if isinstance(value, ResendLimits):
-        return value
-    return ResendLimits() if value else None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
     """Policy for replacing a lost session; durations in seconds.
@@ -66,7 +59,7 @@ class Reconnect:
             first address first and the others in random order. By default that of a `failover:` address, else
             `"given"`. Each attempt starts over, so with `"given"` and `"priority"` a lost connection returns to the
             first address if it is reachable.
-        resend_unconfirmed: resend what was sent with a receipt and not confirmed, in order and before any new send.
+        resend_unconfirmed: resend the unconfirmed messages with a receipt, in order and before any new send.
             Every copy has the same `stompy-dedupe-id` header (and `_AMQ_DUPL_ID` for Artemis, which drops duplicates).
             `True`, or limits.
     """
@@ -88,7 +81,7 @@ class Outage:
     """Why there is no session; `str` adds the next attempt.
 
     Attributes:
-        text: what failed, with the address.
+        text: the failure, with the address.
         reason: the error.
         since: when the outage began, as of `time.monotonic`.
         attempt: number of the next attempt; 0 if there will be none.

@@ -1,4 +1,4 @@
-"""The resend buffer: sends that are kept until the broker confirms them, and resent on the next link.
+"""Buffers of frames: of frames that are written together, and of frames that are resent until the broker confirms them.
 
 | thread | calls | may block on |
 |---|---|---|
@@ -21,22 +21,172 @@ import itertools
 import logging
 from collections.abc import Callable
 
-from stompy.connection.buffer import FrameBuffer
 from stompy.connection.reconnect import ResendLimits
 from stompy.deadline import Deadline
+from stompy.default import DEFAULT, Default
 from stompy.errors import (
     BrokerError,
     ConnectionLostError,
     LocalProtocolError,
     ReceiptTimeoutError,
+    SessionError,
     StompError,
     UnconfirmedFullError,
 )
 from stompy.frames.encoder import Encoded, encode_head, finish
 from stompy.link.link import Link, for_caller
-from stompy.link.receipts import Receipt
+from stompy.link.receipts import Receipt, is_resendable, receipt_line, reported, resolve, write_before_wait
 from stompy.locks import Rank, make_condition, make_lock
-from stompy.world import os
+from stompy.world import os, threading
+
+_FLUSH_AT = 64 * 1024
+"""Bytes at which a buffer is written."""
+
+
+class FrameBuffer:
+    """Encoded frames that are waiting to be written to one link. One thread at a time.
+
+    Args:
+        link: to write to; the buffer ends with it.
+        owner: returns the `Batch`, or `None` once its block is over, however it ended; for a buffer without a `Batch`,
+            any object.
+    """
+
+    def __init__(self, link: Link, owner: Callable[[], object] = object) -> None:
+        self.link = link
+        self.owner = owner
+        self._data: list[bytes] = []
+        self._receipts: list[Receipt] = []
+        self._size = 0
+        self._thread = threading.get_ident()
+        self.flushed = False
+        """Whether anything was written, or will be resent."""
+        self._failed = False
+
+    @property
+    def replaceable(self) -> bool:
+        """Whether the link has ended and everything in the buffer will be resent on the next one."""
+        return not self.link.alive and not self._failed and self._all_resendable()
+
+    def successor(self, link: Link) -> FrameBuffer:
+        """Return the buffer that takes the place of a replaceable one."""
+        buffer = FrameBuffer(link, self.owner)
+        buffer.flushed = self.flushed or bool(self._data)
+        return buffer
+
+    def add(self, data: Encoded, receipt: Receipt | None = None) -> None:
+        """Add a frame; write the buffer when it is large enough.
+
+        Args:
+            data: the frame.
+            receipt: of the frame.
+
+        Raises:
+            LimitExceededError: too many receipts are pending; nothing was added.
+            NotConnectedError: the connection was closed.
+            ConnectionLostError: the link was lost.
+        """
+        link = self.link
+        if not isinstance(data, bytes):
+            data = b"".join(data)
+        if not link.alive:
+            link.check_open()
+        try:
+            if receipt is not None:
+                link.receipts.register(receipt)
+                write_before_wait(receipt, self._flush_in_own_thread)
+                self._receipts.append(receipt)
+            self._data.append(data)
+        except BaseException:
+            if receipt is not None:
+                link.receipts.forget(receipt)
+                self._receipts = [each for each in self._receipts if each is not receipt]
+            raise
+        self._size += len(data)
+        if self._size >= _FLUSH_AT:
+            try:
+                self._write(DEFAULT)
+            except SessionError:
+                if self.link.alive and not (receipt is not None and is_resendable(receipt)):
+                    self._take_back(data, receipt)
+                raise
+
+    def _take_back(self, data: bytes, receipt: Receipt | None) -> None:
+        """Remove the newest frame, as the error says that it was not sent."""
+        self._data.pop()
+        self._size -= len(data)
+        if receipt is not None:
+            self._receipts.remove(receipt)
+            self.link.receipts.forget(receipt)
+
+    def flush(self, *, timeout: float | Default | None = DEFAULT) -> None:
+        """Write the buffer now, unless all of it will be resent on the next link.
+
+        Raises:
+            SendTimeoutError: another thread was writing for too long. The frames stay in the buffer and may be written
+                later, so the outcome is unknown.
+            ConnectionLostError: as `Writer.write`, or unknown if some frames were written; the others are dropped.
+        """
+        before = self.flushed
+        try:
+            self._write(timeout)
+        except SessionError as error:
+            if before or self._data:
+                error.outcome = "unknown"
+            raise
+
+    def close(self) -> None:
+        """Write the buffer for the last time; raises as `flush`, but drops frames that could not be written in time."""
+        before = self.flushed
+        try:
+            self._write(DEFAULT)
+        except StompError as error:
+            if before and isinstance(error, SessionError):
+                error.outcome = "unknown"
+            self._abandon(error)
+            raise
+
+    def _write(self, timeout: float | Default | None) -> None:
+        """Write the buffer; raises as `Writer.write` does, about all that is in it."""
+        if not self._data:
+            return
+        receipts, all_resendable = self._receipts, self._all_resendable()
+        try:
+            self.link.writer.write(self._data, frames=len(self._data), on_written=self._written, timeout=timeout)
+        except SessionError as error:
+            if self.link.alive:  # another thread was writing for too long: the buffer can still be written
+                raise
+            self._written()
+            if not all_resendable:
+                self._failed = True
+                for receipt in receipts:
+                    if is_resendable(receipt):
+                        error.outcome = "unknown"  # it will be resent
+                    else:
+                        reported(receipt)
+                raise
+        for receipt in receipts:
+            write_before_wait(receipt, None)
+
+    def _written(self) -> None:
+        self._data, self._receipts, self._size, self.flushed = [], [], 0, True
+
+    def _abandon(self, error: StompError) -> None:
+        """Drop the unwritten frames, and resolve their receipts as unknown with `error`."""
+        receipts = self._receipts
+        self._data, self._receipts, self._size = [], [], 0
+        for receipt in receipts:
+            self.link.receipts.forget(receipt)
+            reported(receipt)
+            resolve(receipt, error)
+
+    def _flush_in_own_thread(self, timeout: float | Default | None) -> None:
+        if threading.get_ident() == self._thread:
+            self.flush(timeout=timeout)
+
+    def _all_resendable(self) -> bool:
+        return len(self._receipts) == len(self._data) and all(map(is_resendable, self._receipts))
+
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -75,7 +225,7 @@ class PendingSend:
         self._headers = headers
         self.body = body
         self.content_length = content_length
-        self.size = size_of(headers, body)
+        self.size = len(body) + sum([len(name) + len(value) for name, value in headers.items()])
         self.registered = False
         """Whether a link registered its receipt, so that it will be resent if necessary."""
         self.copies = 0
@@ -91,7 +241,7 @@ class PendingSend:
         self.copies += 1
         headers = {**link.dialect.dedupe_headers(self.identity), **self._headers}
         grammar = link.protocol.grammar
-        head = encode_head("SEND", headers.items(), grammar=grammar) + self.receipt._line
+        head = encode_head("SEND", headers.items(), grammar=grammar) + receipt_line(self.receipt)
         return finish(head, self.body, grammar=grammar, content_length=self.content_length)
 
 
@@ -265,7 +415,7 @@ class ResendBuffer:
         messages may have caused it, each is then sent after the receipt of the previous one.
 
         Raises:
-            ConnectionLostError: the link was lost; what it did not confirm will be resent on the next one.
+            ConnectionLostError: the link was lost; its unconfirmed messages will be resent on the next one.
             ReceiptTimeoutError: a receipt that was waited for did not arrive in time.
         """
         one_by_one = self._last is not None and _names_no_receipt(self._last.end_reason)
@@ -312,7 +462,7 @@ class ResendBuffer:
             return
         send.failures_alone += 1
         if send.failures_alone >= _MAX_FAILURES_ALONE:
-            send.receipt._resolve(self.rejected(send.receipt, reason))
+            resolve(send.receipt, self.rejected(send.receipt, reason))
 
     def _add(self, buffer: FrameBuffer, send: PendingSend) -> None:
         if send.receipt.done():
@@ -323,7 +473,7 @@ class ResendBuffer:
             # Such as in another STOMP version than that of the first copy.
             lost = ConnectionLostError(f"the connection was lost, and the message cannot be resent: {error}")
             lost.__cause__ = error
-            send.receipt._resolve(lost)
+            resolve(send.receipt, lost)
 
     def finish(self, reason: StompError | None) -> None:
         """Resolve all receipts as unknown: there will be no other link."""
@@ -337,12 +487,7 @@ class ResendBuffer:
             unresolved = list(self._pending.values())
             self._changed.notify_all()
         for send in unresolved:
-            send.receipt._resolve(over)
-
-
-def size_of(headers: dict[str, str], body: bytes) -> int:
-    """Return the bytes that a send counts for."""
-    return len(body) + sum([len(name) + len(value) for name, value in headers.items()])
+            resolve(send.receipt, over)
 
 
 def _names_no_receipt(reason: StompError | None) -> bool:

@@ -1,29 +1,42 @@
-"""Sending messages on the current link, or adding them to this thread's batch.
+"""Sending messages on the current link, or adding them to this thread's batch; requests and their replies.
 
 | thread | calls | may block on |
 |---|---|---|
 | any caller | `send`, `flush` | a full resend buffer, a link, the write, receipts: all within one deadline; no lock |
+| any caller | `RequestReply.request` | the same; pending requests (leaf), an event without a lock |
+| reader | `ReplyInbox.offer` | pending requests (leaf) |
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING
 
-from stompy.connection.buffer import FrameBuffer
-from stompy.connection.codec import check_destination, encode_body
 from stompy.connection.config import Config
-from stompy.connection.encoding import SendEncoder, headers_of_send
-from stompy.connection.resend_buffer import PendingSend, ResendBuffer
+from stompy.connection.encoding import SendEncoder, check_destination, check_headers, encode_body, headers_of_send
+from stompy.connection.message import Message, release
+from stompy.connection.resend_buffer import FrameBuffer, PendingSend, ResendBuffer
+from stompy.connection.subscriptions import ActiveSubscription, SubscriptionTable
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SendOptions, check_send_options
-from stompy.errors import ReceiptTimeoutError, SessionError, StompError
+from stompy.errors import (
+    ConcurrencyError,
+    ConfigurationError,
+    NotConnectedError,
+    ReceiptTimeoutError,
+    ReceiveTimeoutError,
+    SessionError,
+    StompError,
+)
 from stompy.link.link import Link
-from stompy.link.receipts import FailedFrames, Receipt
-from stompy.world import threading, time
+from stompy.link.receipts import FailedFrames, Receipt, await_outcome, receipt_line
+from stompy.locks import Event, Rank, make_lock
+from stompy.world import os, threading, time
 
 if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager
@@ -44,19 +57,20 @@ class Sender:
         config: timeouts, default of `content_length`.
         name: of the connection.
         links: current and later links.
-        unconfirmed: resend buffer, or `None`.
+        unconfirmed: resend buffer; empty without a policy to resend.
         failed: counts the frames that fail later.
     """
 
     def __init__(
-        self, config: Config, name: str, links: LinkManager, unconfirmed: ResendBuffer | None, failed: FailedFrames
+        self, config: Config, name: str, links: LinkManager, unconfirmed: ResendBuffer, failed: FailedFrames
     ) -> None:
         self._config = config
         self._failed = failed
         self._name = name
         self._transactions = itertools.count(1)
-        self._links = links
+        self.links = links
         self._unconfirmed = unconfirmed
+        self._resends = config.resend is not None
         self._batches = _Batches()
         self._encoder: SendEncoder | None = None
 
@@ -66,7 +80,7 @@ class Sender:
         """Begin a batch that lasts as long as its owner; return `False` if there is one already."""
         if self._current() is not None:
             return False
-        self._batches.current = FrameBuffer(self._links.live(), weakref.ref(owner))
+        self._batches.current = FrameBuffer(self.links.live(), weakref.ref(owner))
         return True
 
     def close_batch(self) -> None:
@@ -96,15 +110,11 @@ class Sender:
 
     def _batch(self, deadline: Deadline) -> FrameBuffer | None:
         batch = self._current()
-        if batch is not None and self._unconfirmed is not None and batch.replaceable:
-            batch = self._batches.current = batch.successor(self._links.live(deadline.remaining()))
+        if batch is not None and self._resends and batch.replaceable:
+            batch = self._batches.current = batch.successor(self.links.live(deadline.remaining()))
         return batch
 
     # Sending.
-
-    def live_link(self, timeout: float | Default | None = DEFAULT) -> Link:
-        """Return the link to use now; see `LinkManager.live`."""
-        return self._links.live(timeout)
 
     def new_transaction_id(self) -> str:
         """Return a transaction id that is unique in the connection."""
@@ -127,19 +137,19 @@ class Sender:
     ) -> Receipt | None:
         """Send a message, or add it to this thread's batch; see `Connection.send`. Pops the headers."""
         headers = options.pop("headers", None) if options else None
-        if receipt and self._unconfirmed is not None:
-            return self._send_resendable(self._unconfirmed, destination, body, headers, options, timeout)
+        if receipt and self._resends:
+            return self._send_resendable(destination, body, headers, options, timeout)
         batch = self._batches.current
-        if batch is not None and (self._unconfirmed is not None or batch.owner() is None):
+        if batch is not None and (self._resends or batch.owner() is None):
             batch = self._batch(self._deadline(timeout))
-        began, left, link = _monotonic(), timeout, self._links.ready if batch is None else batch.link
+        began, left, link = _monotonic(), timeout, self.links.ready if batch is None else batch.link
         while True:
             encoder = self._encoder
             if encoder is None or encoder.link is not link:
                 # While there is none, the last link determines what can be encoded.
-                encoder = self.encoder(link or self._links.link)
+                encoder = self.encoder(link or self.links.link)
             handle = encoder.link.receipts.make() if receipt else None
-            extra = b"" if handle is None else handle._line
+            extra = b"" if handle is None else receipt_line(handle)
             data = encoder.send(destination, body, headers, options, extra)
             if batch is not None:
                 batch.add(data, handle)
@@ -158,7 +168,7 @@ class Sender:
                     raise
                 if self._remaining(began, timeout) == 0:
                     raise
-            link = self._links.live(self._remaining(began, timeout))
+            link = self.links.live(self._remaining(began, timeout))
             left = self._remaining(began, timeout)
 
     def _deadline(self, timeout: float | Default | None) -> Deadline:
@@ -175,7 +185,7 @@ class Sender:
         late: StompError | None = None
         try:
             for receipt in self._outstanding():
-                receipt._await_outcome(deadline, timeout)
+                await_outcome(receipt, deadline, timeout)
         except ReceiptTimeoutError as error:
             late = error
         # Not only of the receipts waited for: others failed before, and their link may have been replaced.
@@ -183,19 +193,17 @@ class Sender:
         if failed is not None:
             raise failed.with_traceback(None)
         try:
-            self._links.live(deadline.remaining())
+            self.links.live(deadline.remaining())
         except SessionError as error:
             error.outcome = "unknown"  # of what was sent without a receipt
             raise
 
     def _outstanding(self) -> list[Receipt]:
         """Return the pending receipts of the newest link and of the resend buffer."""
-        unconfirmed = [] if self._unconfirmed is None else self._unconfirmed.receipts()
-        return list(dict.fromkeys([*unconfirmed, *self._links.link.receipts.outstanding()]))
+        return list(dict.fromkeys([*self._unconfirmed.receipts(), *self.links.link.receipts.outstanding()]))
 
     def _send_resendable(
         self,
-        unconfirmed: ResendBuffer,
         destination: str,
         body: object,
         headers: Mapping[str, object] | None,
@@ -205,10 +213,11 @@ class Sender:
         check_destination(destination)
         check_send_options(options)
         data, kind = encode_body(body, options.get("content_type"))
-        fields = headers_of_send(self._links.link, destination, kind, headers, options)
+        fields = headers_of_send(self.links.link, destination, kind, headers, options)
         deadline = self._deadline(timeout)
-        link = self._links.live(deadline.remaining())
+        link = self.links.live(deadline.remaining())
         content_length = options.get("content_length")
+        unconfirmed = self._unconfirmed
         pending = unconfirmed.prepare(
             link,
             fields,
@@ -233,7 +242,7 @@ class Sender:
                 if batch is not None:
                     batch.add(pending.frame(batch.link), pending.receipt)
                 else:
-                    link = self._links.live(deadline.remaining())
+                    link = self.links.live(deadline.remaining())
                     link.writer.write(pending.frame(link), receipt=pending.receipt, timeout=deadline.remaining())
             except SessionError as error:
                 # The batch also had frames that cannot be resent: report their loss.
@@ -247,3 +256,162 @@ class Sender:
                     raise
             else:
                 return
+
+
+class Batch:
+    """A `with` block whose sends are written together; returned by `Connection.batch`. For the thread that enters it.
+
+    Args:
+        sender: of the connection.
+    """
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def __enter__(self) -> Batch:
+        if not self._sender.open_batch(self):
+            raise ConcurrencyError("this thread has an open batch on this connection already")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._sender.close_batch()
+        except StompError as failed:
+            if error is None or isinstance(error, Exception):
+                raise
+            # Such as Ctrl-C, which must reach the caller. The receipts have the outcome of the frames.
+            error.__context__ = error.__context__ or failed
+        except BaseException:
+            with contextlib.suppress(StompError):
+                self._sender.close_batch()  # a signal: write what is left
+            raise
+
+
+class _PendingRequest:
+    __slots__ = ("arrived", "error", "reply")
+
+    def __init__(self) -> None:
+        self.arrived = Event()
+        self.reply: Message | None = None
+        self.error: StompError | None = None
+
+
+class ReplyInbox(ActiveSubscription):
+    """The subscription to the connection's temporary queue; the reader resolves requests through it."""
+
+    def __init__(self, subscriptions: SubscriptionTable, *, name: str) -> None:
+        super().__init__(subscriptions, id=name, destination=name, ack="auto")
+        self.has_reader = True
+        self.late = 0
+        """Number of replies that came after their timeout."""
+        self._lock = make_lock(Rank.LEAF, "pending requests")
+        self.pending: dict[str, _PendingRequest] = {}
+        """Requests by correlation id."""
+
+    def expect(self, correlation: str, request: _PendingRequest) -> None:
+        """Register a request before it is sent."""
+        with self._lock:
+            self.pending[correlation] = request
+
+    def offer(self, messages: Sequence[Message]) -> None:
+        """Resolve the requests that these messages answer; drop and count late replies."""
+        release(messages)
+        for message in messages:
+            correlation = message.headers.get("correlation-id")
+            with self._lock:
+                request = self.pending.pop(correlation, None) if correlation is not None else None
+            if request is None:
+                self.late += 1
+                continue
+            request.reply = message
+            request.arrived.set()
+
+    def link_lost(self, reason: StompError) -> bool:
+        """End: a temporary queue exists only in its session."""
+        self.end(reason)
+        return True
+
+    def end(self, reason: StompError | None) -> None:
+        """End, and fail all pending requests."""
+        super().end(reason)
+        with self._lock:
+            unanswered = list(self.pending.values())
+            self.pending.clear()
+        for request in unanswered:
+            request.error = reason or NotConnectedError("the connection was closed before the reply came")
+            request.arrived.set()
+
+
+_OWN_HEADERS = frozenset(("reply-to", "correlation-id"))
+
+
+class RequestReply:
+    """Sends requests and waits for their replies.
+
+    Args:
+        subscriptions: to subscribe to the reply queue.
+        sender: to send the requests.
+    """
+
+    def __init__(self, subscriptions: SubscriptionTable, sender: Sender) -> None:
+        self._subscriptions = subscriptions
+        self._sender = sender
+        self._opening = make_lock(Rank.CALL, "opening the reply inbox")
+        self._inbox: ReplyInbox | None = None
+        self._numbers = itertools.count(1)
+
+    @property
+    def late(self) -> int:
+        """Replies that came after their timeout."""
+        return 0 if self._inbox is None else self._inbox.late
+
+    def request(self, destination: str, body: object, options: SendOptions, *, timeout: float | None) -> Message:
+        """Send a request and return its reply; see `Connection.request`."""
+        check_destination(destination)
+        headers = options.get("headers") or {}
+        check_headers(headers)
+        for name in _OWN_HEADERS.intersection(headers):
+            raise ConfigurationError(f"header {name!r} is set by request, to recognise the reply")
+        deadline = Deadline(timeout)
+        link = self._sender.links.live(deadline.remaining())
+        inbox = self._open_inbox(deadline)
+        correlation = f"{inbox.id.rpartition('/')[2]}-{next(self._numbers)}"
+        request, flow = _PendingRequest(), link.flow
+        try:
+            inbox.expect(correlation, request)
+            own = {"reply-to": inbox.destination, "correlation-id": correlation}
+            self._sender.send(destination, body, {**options, "headers": {**headers, **own}})
+            self._sender.flush_batch(timeout=deadline.remaining())
+            flow.hold(request)
+            request.arrived.wait(deadline.remaining())
+        finally:
+            flow.holders.discard(request)
+            inbox.pending.pop(correlation, None)
+        if request.reply is not None:
+            return request.reply
+        if request.error is not None:
+            raise request.error
+        raise ReceiveTimeoutError(f"no reply from {destination!r} within {timeout:g} s", outcome="unknown")
+
+    def _open_inbox(self, deadline: Deadline) -> ReplyInbox:
+        """Return the reply inbox; subscribe at the first request, with the lock held until the deadline at most."""
+        remaining = deadline.remaining()
+        try:
+            if not self._opening.acquire(timeout=-1 if remaining is None else remaining):
+                raise ReceiveTimeoutError("the reply queue could not be subscribed to in time")
+            if self._inbox is None or self._inbox.closed:
+                dialect = self._subscriptions.links.link.dialect
+                inbox = ReplyInbox(self._subscriptions, name=f"/temp-queue/{os.urandom(8).hex()}")
+                try:
+                    self._subscriptions.add(inbox, timeout=deadline.remaining(), announce=dialect.subscribes_temporary)
+                except ReceiptTimeoutError as error:
+                    raise ReceiveTimeoutError("the reply queue could not be subscribed to in time") from error
+                self._inbox = inbox
+            return self._inbox
+        finally:
+            try:  # noqa: SIM105 - `suppress` is Python code, where a signal may arrive first
+                self._opening.release()
+            except RuntimeError:
+                pass  # it was not acquired

@@ -1,76 +1,27 @@
-"""Subscriptions: their handler or inbox, and how they end.
-
-| who | calls | lock |
-|---|---|---|
-| reader | `_offer`, `_end` | inbox (leaf) |
-| iterating callers | `receive` | inbox (leaf), waits on its condition |
-"""
+"""`Subscription`, which users hold: receiving, loops, and how they end."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
-from weakref import WeakSet
 
 from stompy.arguments import check_value
-from stompy.connection.listeners import Dispatcher, check_function, hears_messages
-from stompy.connection.message import Delivery, Message
+from stompy.connection.message import AckMode, Message
+from stompy.connection.subscriptions import ActiveSubscription, Hand, OnException
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
-from stompy.dialects.options import SubscribeOptions
-from stompy.errors import ConfigurationError, LocalProtocolError, NotConnectedError, ReceiveTimeoutError, StompError
-from stompy.link.link import Link
-from stompy.locks import make_condition
-from stompy.threads import DaemonThread
+from stompy.errors import NotConnectedError, ReceiveTimeoutError, StompError
 from stompy.world import threading
-
-if TYPE_CHECKING:
-    from stompy.connection.message import Acker
-    from stompy.connection.subscriptions import SubscriptionTable
 
 _LOG = logging.getLogger("stompy.connection")
 
-AckMode = Literal["handled", "auto", "client", "client-individual"]
-Handler = Callable[[Message], object]
-
-
-class MessageListener(Protocol):
-    """An object that can be given to `Connection.subscribe` in place of a function."""
-
-    def on_message(self, message: Message, /) -> object:
-        """Called with each message of the subscription."""
-        ...
-
-
-OnException = Literal["nack", "leave"]
-
-_NO_OPTIONS = SubscribeOptions()
-
-_FEW = 10
-"""Messages; a subscription with a larger prefetch does not keep the last ones."""
-
 _NO_DEADLINE = Deadline(None)
-
 
 _MAIN_THREAD_INTERVAL = 1.0
 """Seconds between checks of a loop whether the main thread has ended."""
-
-_LOOP_INTERVAL = 0.02
-"""Seconds between checks whether a loop has ended."""
-
-
-class _Hand:
-    """What a thread has received last from a subscription in mode `handled`, if it is not yet acknowledged."""
-
-    __slots__ = ("__weakref__", "message")
-
-    def __init__(self) -> None:
-        self.message: Message | None = None
 
 
 class Subscription:
@@ -87,210 +38,23 @@ class Subscription:
         on_exception: what to do with a message whose handler raised; see `Connection.subscribe`.
     """
 
-    def __init__(
-        self,
-        subscriptions: SubscriptionTable,
-        *,
-        id: str,
-        destination: str,
-        ack: AckMode,
-        handler: Handler | None,
-        headers: dict[str, str],
-        dispatcher: Dispatcher | None = None,
-        options: SubscribeOptions = _NO_OPTIONS,
-        acks_all: bool = False,
-        on_exception: OnException = "nack",
-    ) -> None:
-        self.id = id
-        self.destination = destination
-        self.ack: AckMode = ack
-        self._headers = headers
-        self._handler = handler
-        self._dispatcher = dispatcher
-        self._options = options
-        self._acks_all = acks_all
-        self.on_exception: OnException = on_exception
-        self._subscriptions = subscriptions
-        self._condition = make_condition("inbox")
-        self._inbox: deque[Message] = deque()
-        self._loops: dict[object, int] = {}
-        self._own = threading.local()
-        """The hand of the current thread. It ends with the thread, whose identifier may be used again."""
-        self._hands: WeakSet[_Hand] = WeakSet()
-        """Those of all threads; guarded by the inbox's lock."""
-        self._receiver: int | None = None
-        """The thread that called `receive` last."""
-        self._closed = False
-        self._counted = True
-        self._announced = True
-        """Whether SUBSCRIBE was sent: some brokers create reply queues by themselves."""
-        self._unsubscribing = False
-        """Whether `remove` was called; guarded by the lock of the subscriptions."""
-        self._draining = False
-        """Whether new messages are dropped, so that the broker redelivers them after the link ended."""
-        self._direct = handler is not None and dispatcher is None
-        """Whether all messages go to the connection's dispatcher."""
-        self._has_reader = False
-        """Whether somebody has begun to receive; from then on messages go to the inbox, whoever else listens."""
-        self._on_arrival: Callable[[], object] | None = None
-        """Called after messages were added to the inbox, and at the end; must not block. Used by `stompy.spark`."""
+    def __init__(self, active: ActiveSubscription) -> None:
+        self.id = active.id
+        self.destination = active.destination
+        self.ack: AckMode = active.ack
+        self.on_exception: OnException = active.on_exception
+        self._active = active
         self._warned = False
-        self._reason: StompError | None = None
-        self._delivery: Delivery | None = None
-        few = options.prefetch is not None and options.prefetch <= _FEW and ack != "auto"
-        self._recent: deque[Message] | None = deque(maxlen=options.prefetch) if few else None
-        """As many of the last messages as the broker sends before an ACK, to explain why no other comes."""
-
-    # For the reader and the connection.
-
-    def _is_end_marker(self, message: Message) -> bool:
-        """Return whether a message is an end marker, not a message."""
-        return False
-
-    def _delivery_on(self, link: Link, acker: Acker) -> Delivery:
-        """Return the delivery for `link`, the newest; on the reader."""
-        delivery = self._delivery
-        if delivery is None or delivery.link is not link:
-            delivery = self._delivery = Delivery(link, acker, self)
-        return delivery
-
-    def _offer(self, messages: Sequence[Message]) -> None:
-        """Add messages to the inbox."""
-        with self._condition:
-            self._inbox.extend(messages)
-            self._condition.notify(len(messages))
-            counted = self._counted
-        if not counted:
-            _release(messages)
-        self._notify_arrival()
-
-    def _is_unread(self) -> bool:
-        """Whether nobody receives, and nothing waits in the inbox that would have to come first."""
-        return not (self._has_reader or self._inbox)
-
-    def _take_unread(self) -> list[Message]:
-        """Remove and return what is in the inbox, unless somebody receives from it."""
-        with self._condition:
-            if self._has_reader:
-                return []
-            taken = list(self._inbox)
-            self._inbox.clear()
-            self._condition.notify_all()
-            return taken
-
-    def _link_lost(self, reason: StompError) -> bool:
-        """Drop what the broker will redeliver after the link was lost; return whether the subscription has ended."""
-        self._drop_unacknowledged()
-        return False
-
-    def _end(self, reason: StompError | None) -> None:
-        """Accept no more messages; what is queued can still be received, unless the broker will redeliver it."""
-        with self._condition:
-            if not self._closed:
-                self._closed, self._reason = True, reason
-            # What is left in the inbox may never be received, so it must not pause reading.
-            uncounted = list(self._inbox) if reason is None else []
-            self._counted = self._counted and reason is not None
-            self._condition.notify_all()
-        _release(uncounted)
-        if reason is not None:
-            self._drop_unacknowledged()
-        if self._dispatcher is not None:
-            self._dispatcher.stop()
-        self._notify_arrival()
-
-    def _notify_arrival(self) -> None:
-        if self._on_arrival is not None:
-            self._on_arrival()
-
-    def _drain(self) -> None:
-        """Accept no more messages if they need ACK.
-
-        The subscription stays open at the broker, which would otherwise reject those ACKs.
-        """
-        if self.ack != "auto":
-            self._draining, self._direct = True, False
-            self._end(None)
-
-    def _drop_unacknowledged(self) -> None:
-        if self.ack == "auto":
-            return
-        with self._condition:
-            dropped = list(self._inbox)
-            self._inbox.clear()
-        _release(dropped)
-
-    def _subscribe_headers(self) -> dict[str, str]:
-        """Return the headers of the SUBSCRIBE frame."""
-        # Brokers know this mode in STOMP 1.0 too, which does not define it.
-        ack = "client-individual" if self.ack == "handled" else self.ack
-        return {**self._headers, "id": self.id, "destination": self.destination, "ack": ack}
-
-    def _wait_read(self, deadline: Deadline) -> bool:
-        """Wait until other threads have handled what was received and their loops have ended; `False` at the deadline.
-
-        What nobody else takes is not waited for: what this thread receives itself, or nobody ever did.
-        """
-        own = threading.get_ident()
-        with self._condition:
-            while (
-                any(loop != own for loop in list(self._loops.values()))
-                or (self._inbox and self._read_elsewhere(own))
-                or self._held_elsewhere()
-            ):
-                if deadline.expired:
-                    return False
-                # Polled, as the end of an abandoned generator or of a thread notifies no condition.
-                self._condition.wait(deadline.sooner(_LOOP_INTERVAL).remaining())
-            return True
-
-    def _read_elsewhere(self, own: int) -> bool:
-        """Whether the last thread that called `receive` is another one, and still runs."""
-        return self._receiver not in (None, own) and any(
-            thread.ident == self._receiver for thread in threading.enumerate()
-        )
-
-    def _held_elsewhere(self) -> bool:
-        """Whether another thread, which still runs, has received a message and not asked for the next one."""
-        own = getattr(self._own, "hand", None)
-        held = [hand.message for hand in self._hands if hand is not own]
-        return any(message is not None and message.settled is None and message._link.alive for message in held)
-
-    # Mode `handled`, for what is received. Each thread has its own message in hand. It is acknowledged when the thread
-    # asks for the next one, or when the block of the connection ends without an exception.
-    #
-    # A loop that is left by an exception has not handled its last message, even if the exception is caught outside the
-    # loop and the thread goes on: that message is redelivered after the session.
-
-    def _hold(self, message: Message) -> _Hand:
-        """Note what this thread has received."""
-        hand: _Hand | None = getattr(self._own, "hand", None)
-        if hand is None:
-            hand = self._own.hand = _Hand()
-            with self._condition:
-                self._hands.add(hand)
-        hand.message = message
-        return hand
-
-    def _acknowledge_held(self) -> None:
-        """Acknowledge what this thread has received, as it asks for the next message, or ends the block."""
-        hand: _Hand | None = getattr(self._own, "hand", None)
-        if hand is not None and hand.message is not None:
-            hand.message._handled()
-            # Last, as a signal may interrupt: a message that is settled is not acknowledged again.
-            hand.message = None
-
-    # For users.
 
     @property
     def closed(self) -> bool:
         """Whether the subscription has ended, so that no more messages arrive."""
-        return self._closed
+        return self._active.closed
 
     @property
     def queued(self) -> int:
         """Number of messages that wait to be received."""
-        return len(self._inbox)
+        return len(self._active.inbox)
 
     def receive(self, *, timeout: float | Default | None = DEFAULT) -> Message:
         """Return the next message.
@@ -304,16 +68,17 @@ class Subscription:
             ConnectionLostError: the connection was lost.
             LocalProtocolError: the subscription has a handler, or the listeners of the connection get its messages.
         """
-        seconds = given(timeout, self._subscriptions.receive_timeout)
-        self._receiver = threading.get_ident()
+        active = self._active
+        seconds = given(timeout, active.table.receive_timeout)
+        active.receiver = threading.get_ident()
         handled = self.ack == "handled"
         if handled:
-            self._acknowledge_held()
-        message = self._next(Deadline(seconds))
+            active.acknowledge_held()
+        message = active.take(Deadline(seconds))
         if message is None:
             raise NotConnectedError(f"subscription {self.id!r} is closed")
         if handled:
-            self._hold(message)
+            active.hold(message)
         return message
 
     def __iter__(self) -> Iterator[Message]:
@@ -322,20 +87,20 @@ class Subscription:
         Raises:
             ConnectionLostError: the connection was lost.
         """
-        loop = object()
+        active, loop = self._active, object()
         handled = self.ack == "handled"
         message: Message | None = None
-        hand: _Hand | None = None
+        hand: Hand | None = None
         try:
-            self._loops[loop] = threading.get_ident()
+            active.loops[loop] = threading.get_ident()
             while True:
                 if handled:
-                    self._acknowledge_held()
-                message = self._next(_NO_DEADLINE) if self._inbox else self._next_of_loop()
+                    active.acknowledge_held()
+                message = active.take(_NO_DEADLINE) if active.inbox else self._next_of_loop()
                 if message is None:
                     return
                 if handled:
-                    hand = self._hold(message)
+                    hand = active.hold(message)
                 yield message
         except GeneratorExit as closing:
             # The hand is that of the thread of the loop, which the garbage collector may not run this in.
@@ -344,14 +109,14 @@ class Subscription:
             raise
         finally:
             # Without the lock, as the garbage collector may run this in a thread that holds it.
-            self._loops.pop(loop, None)
+            active.loops.pop(loop, None)
 
     def _next_of_loop(self) -> Message | None:
         """Return the next message; warn once if this thread alone keeps the program running."""
         thread = threading.current_thread()
         while not (self._warned or thread.daemon or thread is threading.main_thread()):
             with contextlib.suppress(ReceiveTimeoutError):
-                return self._next(Deadline(_MAIN_THREAD_INTERVAL))
+                return self._active.take(Deadline(_MAIN_THREAD_INTERVAL))
             if not threading.main_thread().is_alive():
                 self._warned = True
                 _LOG.warning(
@@ -360,80 +125,12 @@ class Subscription:
                     self.destination,
                     thread.name,
                 )
-        return self._next(Deadline(None))
-
-    def _next(self, deadline: Deadline) -> Message | None:
-        if not self._has_reader:
-            self._become_reader()
-        self._subscriptions.links.check_process()
-        taken: Message | None = None
-        try:
-            with self._condition:
-                if not self._inbox and not self._await_message(deadline):
-                    return None
-                taken = self._inbox[0]
-                try:
-                    self._inbox.popleft()
-                    if not self._inbox:
-                        self._condition.notify_all()
-                except BaseException:
-                    self._restore(taken)
-                    taken = None
-                    raise
-            taken._link.flow.taken(taken)
-            if self._recent is not None:
-                self._recent.append(taken)
-            return taken
-        except BaseException:
-            if taken is not None:
-                self._put_back(taken)
-            raise
-
-    def _become_reader(self) -> None:
-        """Let whoever receives be the consumer, unless there is another one."""
-        if self._handler is not None:
-            raise LocalProtocolError("cannot receive from a subscription that has a handler: subscribe without one")
-        with self._condition:
-            if self._subscriptions.listened_to():
-                raise LocalProtocolError(
-                    f"cannot receive from {self.destination!r}: a listener of the connection defines on_message and"
-                    " gets its messages; receive on a connection without such a listener"
-                )
-            self._has_reader = True
-
-    def _await_message(self, deadline: Deadline) -> bool:
-        """Wait for a message, with the lock held; return `False` if the subscription was closed by us."""
-        if not self._condition.wait_for(lambda: self._inbox or self._closed, deadline.remaining()):
-            raise ReceiveTimeoutError(f"no message from {self.destination!r} in time" + self._why_none())
-        if not self._inbox and self._reason is not None:
-            raise self._reason.with_traceback(None)
-        return bool(self._inbox)
-
-    def _why_none(self) -> str:
-        """Return what keeps the broker from sending more, if that is known."""
-        recent, most = self._recent or (), self._options.prefetch
-        unsettled = sum(message.settled is None and not message.session_ended for message in recent)
-        if not unsettled or unsettled != most:
-            return ""
-        return f": {unsettled} unacknowledged, prefetch={most}; acknowledge them to get more"
-
-    def _restore(self, message: Message) -> None:
-        if not self._inbox or self._inbox[0] is not message:
-            self._inbox.appendleft(message)
-            self._condition.notify_all()
-
-    def _put_back(self, message: Message) -> None:
-        """Put a message back for the next caller, after a signal interrupted this one."""
-        if self._counted and not message._counted:
-            message._link.flow.added(1, message.size)
-            message._counted = True
-        with self._condition:
-            self._restore(message)
+        return self._active.take(_NO_DEADLINE)
 
     def close(self, *, timeout: float | Default | None = DEFAULT, drain: bool = False) -> None:
         """End the subscription; messages that were received before can still be read. Idempotent.
 
-        Except in mode `auto`, brokers then redeliver what was not acknowledged, and reject an ACK for it: the handler
+        Except in mode `auto`, brokers then redeliver unacknowledged messages, and reject an ACK for them: the handler
         gets no more messages, also if it calls this itself. `drain=True` waits for them first. A durable subscription
         is kept by the broker; `unsubscribe` deletes it.
 
@@ -448,7 +145,7 @@ class Subscription:
         """
         check_seconds(given(timeout, None))
         check_value("drain", drain, bool)
-        self._subscriptions.close(self, timeout=timeout, drain=drain)
+        self._active.table.close(self._active, timeout=timeout, drain=drain)
 
     def unsubscribe(self, *, delete: bool, timeout: float | Default | None = DEFAULT) -> None:
         """End the subscription as `close` does, and delete it at the broker if it is durable.
@@ -462,7 +159,7 @@ class Subscription:
         """
         check_seconds(given(timeout, None))
         check_value("delete", delete, bool)
-        self._subscriptions.remove(self, timeout=timeout, delete=delete)
+        self._active.table.remove(self._active, timeout=timeout, delete=delete)
 
     def __enter__(self) -> Subscription:
         return self
@@ -472,86 +169,19 @@ class Subscription:
     ) -> None:
         try:
             if kind is None:
-                self._acknowledge_held()
+                self._active.acknowledge_held()
             self.close(drain=kind is None)
         except StompError:
             if kind is None:
                 raise
 
     def __repr__(self) -> str:
-        state = " closed" if self._closed else ""
-        return f"<Subscription {self.destination!r} id={self.id} {self.ack} queued={self.queued}{state}>"
+        return repr(self._active)
 
 
-class QueueBrowser(Subscription):
-    """A subscription that reads a queue without consuming it; made by `Connection.browse`."""
-
-    def __init__(self, subscriptions: SubscriptionTable, **arguments: Any) -> None:
-        super().__init__(subscriptions, **arguments)
-        self._has_reader = True
-
-    def messages(self, timeout: float | None) -> Iterator[Message]:
-        """Subscribe, and yield the messages; raises as `Connection.browse` does.
-
-        Args:
-            timeout: seconds for each message.
-        """
-        try:
-            self._subscriptions.add(self, timeout=DEFAULT)
-        except BaseException:
-            self._subscriptions.withdraw(self)
-            raise
-        try:
-            while (message := self._next(Deadline(timeout))) is not None:
-                yield message
-        finally:
-            if not self._closed:
-                # From a new thread, as the garbage collector may run this in one that holds any of our locks.
-                with contextlib.suppress(StompError):  # no thread can be started
-                    DaemonThread(f"stompy-browser-{self.id}", self._close_quietly).start()
-
-    def _is_end_marker(self, message: Message) -> bool:
-        """Return whether it is ActiveMQ's end marker, which is not a message."""
-        return message.headers.get("browser") == "end"
-
-    def _link_lost(self, reason: StompError) -> bool:
-        """End: on the next link it would start over."""
-        self._end(reason)
-        return True
-
-    def _next(self, deadline: Deadline) -> Message | None:
-        message = super()._next(deadline)
-        if message is None:
-            # The reader, which found the end marker, never writes, so the broker still has the subscription.
-            with contextlib.suppress(StompError):
-                self.close(timeout=deadline.remaining())
-        return message
-
-    def _close_quietly(self) -> None:
-        with contextlib.suppress(StompError):
-            self.close()
-
-
-def _release(messages: Sequence[Message]) -> None:
-    """Update flow control: the messages no longer wait for user code."""
-    for message in messages:
-        message._link.flow.taken(message)
-
-
-def handler_of(consumer: Handler | MessageListener | None) -> Handler | None:
-    """Return the function to call with messages: the argument, or its `on_message`.
-
-    Raises:
-        ConfigurationError: it is neither a function nor an object that defines `on_message`, or is `async def`.
-    """
-    if consumer is None:
-        return None
-    is_class = isinstance(consumer, type) and hasattr(consumer, "on_message")
-    if is_class or not (callable(consumer) or hears_messages(consumer)):
-        raise ConfigurationError(f"the handler must be a function or an object with on_message, not {consumer!r}")
-    function: Handler = consumer if callable(consumer) else consumer.on_message
-    check_function(function, "the handler")
-    return function
+def call_on_arrival(subscription: Subscription, function: Callable[[], object]) -> None:
+    """Call a function, which must not block, after messages were added to an inbox and at its end; on the reader."""
+    subscription._active.on_arrival = function
 
 
 # Whether a loop over a generator was left by `break` or by an exception.
@@ -565,7 +195,7 @@ def handler_of(consumer: Handler | MessageListener | None) -> Handler | None:
 
 
 def _left_by_exception(closing: GeneratorExit) -> bool:
-    """Return whether an exception leaves the loop; called by a generator with what closes it."""
+    """Return whether an exception leaves the loop; called by a generator with its `GeneratorExit`."""
     # A context means that `close` was called while an exception was handled, such as by `contextlib.closing`.
     return closing.__context__ is not None or _references() > _AFTER_BREAK
 

@@ -1,9 +1,9 @@
-"""The subscriptions of a connection: restoring them on each link, and routing messages to them, handlers and listeners.
+"""The subscriptions of a connection: where their messages wait, and how they are restored on each link.
 
 | thread | calls | lock |
 |---|---|---|
-| reader | `Router.messages` | an inbox or a dispatcher queue (leaves) |
-| dispatchers | `Router._deliver`, user code | none |
+| reader | `ActiveSubscription.offer`, `end` | inbox (leaf) |
+| callers that receive | `ActiveSubscription.take` | inbox (leaf), waits on its condition |
 | any caller | `SubscriptionTable` | subscriptions |
 
 | rank | lock | guards | held over I/O? |
@@ -11,8 +11,8 @@
 | 2 | subscriptions | id to subscription, the link that confirmed each, the newest link | no |
 
 Three threads may add, remove and replay a subscription at once, on different links. Each checks the state under the
-lock: `add` starts over if the next link was replayed without it, `replay` undoes what is being removed, and `remove`
-uses the link that `replay` recorded.
+lock: `add` starts over if the next link was replayed without it, `replay` undoes a subscription that is being removed,
+and `remove` uses the link that `replay` recorded.
 """
 
 from __future__ import annotations
@@ -20,35 +20,440 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from weakref import WeakSet
 
-from stompy.connection.listeners import Callbacks, Dispatcher, Listener, run_logged
-from stompy.connection.message import Acker, Delivery, Message, log_fields
-from stompy.connection.subscription import Subscription
+from stompy.connection.message import AckMode, Delivery, Message, delivery_of, release
 from stompy.deadline import Deadline
-from stompy.default import Default, given
-from stompy.errors import ConfigurationError, ConnectionLostError, LocalProtocolError, StompError
-from stompy.forks import Owner
-from stompy.frames.frame import Headers, headers_from_head
-from stompy.frames.learned import Row
+from stompy.default import DEFAULT, Default, given
+from stompy.dialects.options import SubscribeOptions
+from stompy.errors import ConfigurationError, ConnectionLostError, LocalProtocolError, ReceiveTimeoutError, StompError
 from stompy.link.link import Link
-from stompy.locks import Rank, make_lock
-from stompy.threads import must_propagate
+from stompy.locks import Rank, make_condition, make_lock
+from stompy.threads import DaemonThread
+from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.connection.config import Config
-    from stompy.connection.link_manager import LinkManager
+    from stompy.connection.message import Acker
+    from stompy.connection.routing import Dispatcher
 
 _LOG = logging.getLogger("stompy.connection")
-_COUNT_BATCH = 16
-"""Messages after which flow control is updated, as each update takes a lock."""
-_MAX_KEYS = 10_000
-"""Cached values of `subscription`; a broker may encode one value in several ways."""
-_MAX_KEY_BYTES = 255
-"""Longer values are not cached; those of 1.0 may be padded."""
+
+Handler = Callable[[Message], object]
+
+
+class MessageListener(Protocol):
+    """An object that can be given to `Connection.subscribe` in place of a function."""
+
+    def on_message(self, message: Message, /) -> object:
+        """Called with each message of the subscription."""
+        ...
+
+
+OnException = Literal["nack", "leave"]
+
+_NO_OPTIONS = SubscribeOptions()
+
+_FEW = 10
+"""Messages; a subscription with a larger prefetch does not keep the last ones."""
+
+_LOOP_INTERVAL = 0.02
+"""Seconds between checks whether a loop has ended."""
+
+
+class Sessions(Protocol):
+    """The links of a connection, as its subscriptions need them; the link manager."""
+
+    @property
+    def link(self) -> Link:
+        """The newest published link, alive or not."""
+        ...
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is the copy in a forked child."""
+        ...
+
+    def check_process(self) -> None:
+        """Check that this is not a forked child."""
+        ...
+
+    def live(self, timeout: float | Default | None = DEFAULT) -> Link:
+        """Return the link to use now; if it has ended, wait for the next one."""
+        ...
+
+
+class UserCode(Protocol):
+    """The listeners and dispatchers of a connection, as its subscriptions and the router need them."""
+
+    message_listeners: list[MessageListener]
+    discarding: bool
+    dispatcher: Dispatcher
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Run a callback on the dispatcher."""
+        ...
+
+    def handler_failed(self, message: Message, error: BaseException) -> None:
+        """Report the exception of a handler."""
+        ...
+
+
+class Hand:
+    """The last message that a thread has received in mode `handled`, if it is not yet acknowledged."""
+
+    __slots__ = ("__weakref__", "message")
+
+    def __init__(self) -> None:
+        self.message: Message | None = None
+
+
+class ActiveSubscription:
+    """A subscription, as the connection knows it: the headers of its SUBSCRIBE, its consumer, its inbox and its end.
+
+    It has one consumer: its handler; without one the listeners of the connection that define `on_message`; else
+    the callers of `take`, which are the callers of the `Subscription` that the user holds.
+
+    Args:
+        table: of the connection.
+        id: the `id` header.
+        destination: as given.
+        ack: the acknowledgement mode.
+        handler: called with each message, or `None`.
+        headers: of SUBSCRIBE, but for `id`, `destination` and `ack`.
+        dispatcher: of the handler alone; `None` is that of the connection.
+        options: as given.
+        acks_all: whether an ACK also acknowledges messages of other subscriptions.
+        on_exception: whether to refuse a message whose handler raised.
+    """
+
+    def __init__(
+        self,
+        table: SubscriptionTable,
+        *,
+        id: str,
+        destination: str,
+        ack: AckMode,
+        handler: Handler | None = None,
+        headers: Mapping[str, str] | None = None,
+        dispatcher: Dispatcher | None = None,
+        options: SubscribeOptions = _NO_OPTIONS,
+        acks_all: bool = False,
+        on_exception: OnException = "nack",
+    ) -> None:
+        self.id = id
+        self.destination = destination
+        self.ack: AckMode = ack
+        self.handler = handler
+        self.dispatcher = dispatcher
+        self.options = options
+        self.acks_all = acks_all
+        self.on_exception: OnException = on_exception
+        self._headers = headers or {}
+        self.table = table
+        # The table's, guarded by its lock.
+        self.announced = True
+        """Whether SUBSCRIBE was sent: some brokers create reply queues by themselves."""
+        self.confirmed: Link | None = None
+        """The link that confirmed it last."""
+        self.unsubscribing = False
+        """Whether `SubscriptionTable.remove` was called."""
+        # The router's.
+        self.direct = handler is not None and dispatcher is None
+        """Whether all messages go to the connection's dispatcher."""
+        self.draining = False
+        """Whether new messages are dropped, so that the broker redelivers them after the link ended."""
+        self.has_reader = False
+        """Whether somebody has begun to receive; from then on messages go to the inbox, whoever else listens."""
+        self._delivery: Delivery | None = None
+        # The inbox's.
+        self._condition = make_condition("inbox")
+        self.inbox: deque[Message] = deque()
+        """Messages that wait to be received."""
+        self.closed = False
+        """Whether it has ended, so that no more messages arrive."""
+        self._counted = True
+        self._reason: StompError | None = None
+        self.on_arrival: Callable[[], object] | None = None
+        """Called after messages were added to the inbox, and at the end; must not block."""
+        few = options.prefetch is not None and options.prefetch <= _FEW and ack != "auto"
+        self._recent: deque[Message] | None = deque(maxlen=options.prefetch) if few else None
+        """As many of the last messages as the broker sends before an ACK, to explain why no other comes."""
+        # Those of the threads that receive.
+        self.loops: dict[object, int] = {}
+        """The threads of the loops over it."""
+        self.receiver: int | None = None
+        """The thread that called `receive` last."""
+        self._own = threading.local()
+        """The hand of the current thread. It ends with the thread, whose identifier may be used again."""
+        self._hands: WeakSet[Hand] = WeakSet()
+        """Those of all threads; guarded by the inbox's lock."""
+
+    @property
+    def subscribe_headers(self) -> dict[str, str]:
+        """The headers of the SUBSCRIBE frame."""
+        # Brokers know this mode in STOMP 1.0 too, which does not define it.
+        ack = "client-individual" if self.ack == "handled" else self.ack
+        return {**self._headers, "id": self.id, "destination": self.destination, "ack": ack}
+
+    # Arrival and end; on the reader, or while the connection is closed.
+
+    def is_end_marker(self, message: Message) -> bool:
+        """Return whether a message is an end marker, not a message."""
+        return False
+
+    def delivery_on(self, link: Link, acker: Acker) -> Delivery:
+        """Return the delivery for `link`, the newest; on the reader."""
+        delivery = self._delivery
+        if delivery is None or delivery.link is not link:
+            delivery = self._delivery = Delivery(link, acker, self)
+        return delivery
+
+    def offer(self, messages: Sequence[Message]) -> None:
+        """Add messages to the inbox."""
+        with self._condition:
+            self.inbox.extend(messages)
+            self._condition.notify(len(messages))
+            counted = self._counted
+        if not counted:
+            release(messages)
+        self._notify_arrival()
+
+    def take_unread(self) -> list[Message]:
+        """Remove and return the messages of the inbox, unless a thread receives from it."""
+        with self._condition:
+            if self.has_reader:
+                return []
+            taken = list(self.inbox)
+            self.inbox.clear()
+            self._condition.notify_all()
+            return taken
+
+    def link_lost(self, reason: StompError) -> bool:
+        """Drop the messages that the broker will redeliver, as the link was lost; return whether it has ended."""
+        self._drop_unacknowledged()
+        return False
+
+    def drain(self) -> None:
+        """Accept no more messages if they need ACK.
+
+        The subscription stays open at the broker, which would otherwise reject their ACKs.
+        """
+        if self.ack != "auto":
+            self.draining, self.direct = True, False
+            self.end(None)
+
+    def end(self, reason: StompError | None) -> None:
+        """Accept no more messages; queued messages can still be received, unless the broker will redeliver them."""
+        with self._condition:
+            if not self.closed:
+                self.closed, self._reason = True, reason
+            # What is left in the inbox may never be received, so it must not pause reading.
+            uncounted = list(self.inbox) if reason is None else []
+            self._counted = self._counted and reason is not None
+            self._condition.notify_all()
+        release(uncounted)
+        if reason is not None:
+            self._drop_unacknowledged()
+        if self.dispatcher is not None:
+            self.dispatcher.stop()
+        self._notify_arrival()
+
+    def _notify_arrival(self) -> None:
+        if self.on_arrival is not None:
+            self.on_arrival()
+
+    def _drop_unacknowledged(self) -> None:
+        if self.ack == "auto":
+            return
+        with self._condition:
+            dropped = list(self.inbox)
+            self.inbox.clear()
+        release(dropped)
+
+    # Receiving; any caller.
+
+    def take(self, deadline: Deadline) -> Message | None:
+        """Return the next message; `None` if the subscription was closed by us, and nothing is left.
+
+        Raises:
+            ReceiveTimeoutError: no message in time.
+            LocalProtocolError: the messages have another consumer.
+            StompError: why the subscription has ended.
+        """
+        if not self.has_reader:
+            self._become_reader()
+        self.table.links.check_process()
+        taken: Message | None = None
+        # A signal may raise between any two steps. Until the caller has the message, it is put back: by the inner block
+        # while the lock is held, else by the outer one.
+        try:
+            with self._condition:
+                if not self.inbox and not self._await_message(deadline):
+                    return None
+                taken = self.inbox[0]
+                try:
+                    self.inbox.popleft()
+                    if not self.inbox:
+                        self._condition.notify_all()
+                except BaseException:
+                    self._restore(taken)
+                    taken = None
+                    raise
+            delivery_of(taken).link.flow.taken(taken)
+            if self._recent is not None:
+                self._recent.append(taken)
+            return taken
+        except BaseException:
+            if taken is not None:
+                self.put_back(taken)
+            raise
+
+    def put_back(self, message: Message) -> None:
+        """Put a message back for the next caller, after a signal interrupted this one."""
+        if self._counted:
+            delivery_of(message).link.flow.put_back(message)
+        with self._condition:
+            self._restore(message)
+
+    def _restore(self, message: Message) -> None:
+        if not self.inbox or self.inbox[0] is not message:
+            self.inbox.appendleft(message)
+            self._condition.notify_all()
+
+    def _become_reader(self) -> None:
+        """Make the threads that receive the consumer, unless there is another consumer."""
+        if self.handler is not None:
+            raise LocalProtocolError("cannot receive from a subscription that has a handler: subscribe without one")
+        with self._condition:
+            if self.table.listened_to:
+                raise LocalProtocolError(
+                    f"cannot receive from {self.destination!r}: a listener of the connection defines on_message and"
+                    " gets its messages; receive on a connection without such a listener"
+                )
+            self.has_reader = True
+
+    def _await_message(self, deadline: Deadline) -> bool:
+        """Wait for a message, with the lock held; return `False` if the subscription was closed by us."""
+        if not self._condition.wait_for(lambda: self.inbox or self.closed, deadline.remaining()):
+            raise ReceiveTimeoutError(f"no message from {self.destination!r} in time" + self._why_none())
+        if not self.inbox and self._reason is not None:
+            raise self._reason.with_traceback(None)
+        return bool(self.inbox)
+
+    def _why_none(self) -> str:
+        """Return why the broker sends no more, if the reason is known."""
+        recent, most = self._recent or (), self.options.prefetch
+        unsettled = sum(message.settled is None and not message.session_ended for message in recent)
+        if not unsettled or unsettled != most:
+            return ""
+        return f": {unsettled} unacknowledged, prefetch={most}; acknowledge them to get more"
+
+    # Mode `handled`, for what is received. Each thread has its own message in hand. It is acknowledged when the thread
+    # asks for the next one, or when the block of the connection ends without an exception.
+    #
+    # A loop that is left by an exception has not handled its last message, even if the exception is caught outside the
+    # loop and the thread goes on: that message is redelivered after the session.
+
+    def hold(self, message: Message) -> Hand:
+        """Note the message that this thread has received."""
+        hand: Hand | None = getattr(self._own, "hand", None)
+        if hand is None:
+            hand = self._own.hand = Hand()
+            with self._condition:
+                self._hands.add(hand)
+        hand.message = message
+        return hand
+
+    def acknowledge_held(self) -> None:
+        """Acknowledge the message in hand, as this thread asks for the next one, or ends the block."""
+        hand: Hand | None = getattr(self._own, "hand", None)
+        if hand is not None and hand.message is not None:
+            delivery_of(hand.message).acker.handled(hand.message)
+            # Last, as a signal may interrupt: a message that is settled is not acknowledged again.
+            hand.message = None
+
+    def wait_read(self, deadline: Deadline) -> bool:
+        """Wait until other threads have handled their messages and ended their loops; return `False` at the deadline.
+
+        Messages that only this thread receives, or that no thread has ever received, are not waited for.
+        """
+        own = threading.get_ident()
+        with self._condition:
+            while (
+                any(loop != own for loop in list(self.loops.values()))
+                or (self.inbox and self._read_elsewhere(own))
+                or self._held_elsewhere()
+            ):
+                if deadline.expired:
+                    return False
+                # Polled, as the end of an abandoned generator or of a thread notifies no condition.
+                self._condition.wait(deadline.sooner(_LOOP_INTERVAL).remaining())
+            return True
+
+    def _read_elsewhere(self, own: int) -> bool:
+        """Whether the last thread that called `receive` is another one, and still runs."""
+        return self.receiver not in (None, own) and any(
+            thread.ident == self.receiver for thread in threading.enumerate()
+        )
+
+    def _held_elsewhere(self) -> bool:
+        """Whether another thread, which still runs, has received a message and not asked for the next one."""
+        own = getattr(self._own, "hand", None)
+        held = [hand.message for hand in self._hands if hand is not own]
+        return any(message is not None and message.settled is None and not message.session_ended for message in held)
+
+    def __repr__(self) -> str:
+        state = " closed" if self.closed else ""
+        return f"<Subscription {self.destination!r} id={self.id} {self.ack} queued={len(self.inbox)}{state}>"
+
+
+class QueueBrowser(ActiveSubscription):
+    """A subscription that reads a queue without consuming it, for `Connection.browse`."""
+
+    def __init__(self, table: SubscriptionTable, **arguments: Any) -> None:
+        super().__init__(table, ack="auto", **arguments)
+        self.has_reader = True
+
+    def messages(self, timeout: float | None) -> Iterator[Message]:
+        """Subscribe, and yield the messages; raises as `Connection.browse` does.
+
+        Args:
+            timeout: seconds for each message.
+        """
+        try:
+            self.table.add(self, timeout=DEFAULT)
+            while (message := self._next(Deadline(timeout))) is not None:
+                yield message
+        finally:
+            if not self.closed:
+                # From a new thread, as the garbage collector may run this in one that holds any of our locks.
+                with contextlib.suppress(StompError):  # no thread can be started
+                    DaemonThread(f"stompy-browser-{self.id}", self._close_quietly).start()
+
+    def is_end_marker(self, message: Message) -> bool:
+        """Return whether it is ActiveMQ's end marker, which is not a message."""
+        return message.headers.get("browser") == "end"
+
+    def link_lost(self, reason: StompError) -> bool:
+        """End: on the next link it would start over."""
+        self.end(reason)
+        return True
+
+    def _next(self, deadline: Deadline) -> Message | None:
+        message = self.take(deadline)
+        if message is None:
+            # The reader, which found the end marker, never writes, so the broker still has the subscription.
+            with contextlib.suppress(StompError):
+                self.table.remove(self, timeout=deadline.remaining())
+        return message
+
+    def _close_quietly(self) -> None:
+        with contextlib.suppress(StompError):
+            self.table.remove(self, timeout=DEFAULT)
 
 
 class SubscriptionTable:
@@ -56,49 +461,49 @@ class SubscriptionTable:
 
     Args:
         config: timeouts, client id.
-        callbacks: the listeners of the connection.
+        user_code: the listeners of the connection.
     """
 
-    links: LinkManager
+    links: Sessions
     """Set by the link manager."""
 
-    def __init__(self, config: Config, callbacks: Callbacks) -> None:
+    def __init__(self, config: Config, user_code: UserCode) -> None:
         self._config = config
-        self._callbacks = callbacks
+        self._user_code = user_code
         self.receive_timeout = config.timeouts.receipt
         """Default timeout of `Subscription.receive`, in seconds."""
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
-        self._subscriptions: dict[str, Subscription] = {}
-        self._confirmed: dict[str, Link] = {}
+        self._subscriptions: dict[str, ActiveSubscription] = {}
         self._newest: Link | None = None
         self._ids = itertools.count(1)
         self.changes = 0
         """Incremented when a subscription is added or removed, to invalidate caches."""
 
+    @property
     def listened_to(self) -> bool:
-        """Return whether a listener of the connection hears messages."""
-        return bool(self._callbacks.message_listeners)
+        """Whether a listener of the connection hears messages."""
+        return bool(self._user_code.message_listeners)
 
     def new_id(self) -> str:
         """Return an id that is not in use."""
         return next(identity for identity in map(str, self._ids) if identity not in self._subscriptions)
 
-    def all(self) -> list[Subscription]:
+    def all(self) -> list[ActiveSubscription]:
         """Return the active subscriptions."""
         with self._lock:
             return list(self._subscriptions.values())
 
-    def find(self, identity: str | None, destination: str | None) -> Subscription | None:
+    def find(self, identity: str | None, destination: str | None) -> ActiveSubscription | None:
         """Return the subscription that a message names; a 1.0 broker may send its destination only."""
         if identity is not None:
             return self._subscriptions.get(identity)
         return next((each for each in self.all() if each.destination == destination), None)
 
-    def add(self, subscription: Subscription, *, timeout: float | Default | None, announce: bool = True) -> None:
+    def add(self, subscription: ActiveSubscription, *, timeout: float | Default | None, announce: bool = True) -> None:
         """Register a subscription, then send SUBSCRIBE and wait for its receipt; on the next link if one is lost.
 
         Args:
-            subscription: registered first, as its messages may arrive before the receipt.
+            subscription: registered first, as its messages may arrive before the receipt; ended if this raises.
             timeout: seconds in total; by default the receipt timeout.
             announce: whether to send SUBSCRIBE.
         """
@@ -109,22 +514,30 @@ class SubscriptionTable:
                 _check_cumulative_acks(subscription, self._subscriptions.values())
                 self._subscriptions[subscription.id] = subscription
                 self.changes += 1
-            subscription._announced = announce
-            if not announce:
-                return
-            self._subscribe(subscription, Deadline(given(timeout, self.receive_timeout)))
+            subscription.announced = announce
+            if announce:
+                self._subscribe(subscription, Deadline(given(timeout, self.receive_timeout)))
         except BaseException:
-            self.forget(subscription)
-            subscription._end(None)
+            self.withdraw(subscription)
             raise
 
-    def _subscribe(self, subscription: Subscription, deadline: Deadline) -> None:
+    def withdraw(self, subscription: ActiveSubscription) -> None:
+        """End a subscription whose `add` failed, or was interrupted after the broker had confirmed."""
+        link = subscription.confirmed
+        if self.forget(subscription) and link is not None:
+            self._send_unsubscribe(link, subscription)
+        subscription.end(None)
+
+    def _subscribe(self, subscription: ActiveSubscription, deadline: Deadline) -> None:
         link = self.links.live(deadline.remaining())
         while True:
             try:
                 self._send_subscribe(subscription, link, deadline.remaining())
-                if self._note_confirmed(subscription, link):
-                    return
+                with self._lock:
+                    # Unless the next link was replayed meanwhile, without this subscription.
+                    if self._newest in (None, link):
+                        subscription.confirmed = link
+                        return
             except ConnectionLostError as error:
                 if link.alive or deadline.expired:
                     raise
@@ -136,13 +549,11 @@ class SubscriptionTable:
             except StompError:
                 raise lost from None
 
-    def _send_subscribe(self, subscription: Subscription, link: Link, timeout: float | None) -> None:
-        sent: list[Link] = []
+    def _send_subscribe(self, subscription: ActiveSubscription, link: Link, timeout: float | None) -> None:
+        receipt, sent = link.receipts.make(), list[Link]()
         try:
-            receipt = link.writer.request(
-                "SUBSCRIBE", subscription._subscribe_headers(), receipt=True, on_written=lambda: sent.append(link)
-            )
-            assert receipt is not None
+            headers = subscription.subscribe_headers
+            link.writer.request("SUBSCRIBE", headers, receipt=receipt, on_written=lambda: sent.append(link))
             receipt.result(timeout)
         except BaseException:
             # Only if it was sent: UNSUBSCRIBE for an unknown id is an error.
@@ -150,15 +561,9 @@ class SubscriptionTable:
                 self._send_unsubscribe(link, subscription)
             raise
 
-    def _note_confirmed(self, subscription: Subscription, link: Link) -> bool:
-        """Record the link that confirmed a subscription; return `False` if the next link was replayed without it."""
-        with self._lock:
-            if self._newest not in (None, link):
-                return False
-            self._confirmed[subscription.id] = link
-            return True
-
-    def remove(self, subscription: Subscription, *, timeout: float | Default | None, delete: bool = False) -> None:
+    def remove(
+        self, subscription: ActiveSubscription, *, timeout: float | Default | None, delete: bool = False
+    ) -> None:
         """End a subscription, with UNSUBSCRIBE if its link is alive.
 
         Args:
@@ -171,38 +576,33 @@ class SubscriptionTable:
         """
         link = self.links.link
         frames = link.dialect.unsubscribe_headers(
-            subscription.id, subscription._options, delete=delete, client_id=self._config.client, version=link.version
+            subscription.id, subscription.options, delete=delete, client_id=self._config.client, version=link.version
         )
         with self._lock:
             # Only one of several callers, as a second UNSUBSCRIBE is an error.
-            if not self._contains(subscription) or subscription._unsubscribing:
+            if not self._contains(subscription) or subscription.unsubscribing:
                 return
-            subscription._unsubscribing = True
-            link = self._confirmed.get(subscription.id, link)
+            subscription.unsubscribing = True
+            link = subscription.confirmed or link
         try:
-            for headers in frames if link.alive and subscription._announced else ():
-                receipt = link.writer.request("UNSUBSCRIBE", headers, receipt=True)
-                assert receipt is not None
+            for headers in frames if link.alive and subscription.announced else ():
+                receipt = link.receipts.make()
+                link.writer.request("UNSUBSCRIBE", headers, receipt=receipt)
                 receipt.result(timeout)
         finally:
             # Only now, as messages may arrive until the receipt.
             if self.forget(subscription):
-                subscription._end(None)
+                subscription.end(None)
 
-    def acknowledge_held(self) -> None:
-        """Acknowledge what the current thread has received in mode `handled`: its block has ended."""
-        for subscription in self.all():
-            subscription._acknowledge_held()
-
-    def close(self, subscription: Subscription, *, timeout: float | Default | None, drain: bool) -> None:
+    def close(self, subscription: ActiveSubscription, *, timeout: float | Default | None, drain: bool) -> None:
         """End a subscription, after its messages were handled if `drain` is true; see `Subscription.close`."""
         deadline = Deadline(given(timeout, self.receive_timeout))
         if drain and not self.links.forked:  # in a child, nobody handles what its parent received
-            subscription._drain()
+            subscription.drain()
             if subscription.ack == "auto":
                 self.remove(subscription, timeout=deadline.remaining())
-            dispatcher = subscription._dispatcher or self._callbacks.dispatcher
-            if not (subscription._wait_read(deadline) and dispatcher.wait_passed(deadline)):
+            dispatcher = subscription.dispatcher or self._user_code.dispatcher
+            if not (subscription.wait_read(deadline) and dispatcher.wait_passed(deadline)):
                 _LOG.warning("%r is closed before all received messages were handled", subscription)
         self.remove(subscription, timeout=deadline.remaining())
 
@@ -210,312 +610,58 @@ class SubscriptionTable:
         """Restore the confirmed subscriptions on a new link, before it is published."""
         with self._lock:
             self._newest = link
-            active = [
-                each for each in self._subscriptions.values() if each.id in self._confirmed and not each._unsubscribing
-            ]
-        receipts = [link.writer.request("SUBSCRIBE", each._subscribe_headers(), receipt=True) for each in active]
+            active = [each for each in self._subscriptions.values() if each.confirmed and not each.unsubscribing]
+        receipts = [link.receipts.make() for _ in active]
+        for subscription, receipt in zip(active, receipts, strict=True):
+            link.writer.request("SUBSCRIBE", subscription.subscribe_headers, receipt=receipt)
         for receipt in receipts:
-            assert receipt is not None
             receipt.result()
         for subscription in active:
-            if not self._note_replayed(subscription, link):
+            with self._lock:
+                removed = subscription.unsubscribing or not self._contains(subscription)
+                if not removed:
+                    subscription.confirmed = link
+            if removed:
                 self._send_unsubscribe(link, subscription)
-
-    def _note_replayed(self, subscription: Subscription, link: Link) -> bool:
-        """Record that a subscription is on a new link; return `False` if it is being removed."""
-        with self._lock:
-            active = self._contains(subscription) and not subscription._unsubscribing
-            if active:
-                self._confirmed[subscription.id] = link
-            return active
 
     def link_lost(self, reason: StompError | None) -> None:
         """Called when a session has ended; `reason` is `None` if we closed it."""
         for subscription in self.all():
-            if reason is not None and subscription._link_lost(reason):
+            if reason is not None and subscription.link_lost(reason):
                 self.forget(subscription)
 
     def finish(self, reason: StompError | None) -> None:
         """End all subscriptions: there will be no other session."""
         for subscription in self.all():
-            subscription._end(reason)
+            subscription.end(reason)
 
-    def forget(self, subscription: Subscription) -> bool:
+    def forget(self, subscription: ActiveSubscription) -> bool:
         """Remove a subscription without UNSUBSCRIBE; return whether it was known."""
         with self._lock:
             if not self._contains(subscription):
                 return False
             del self._subscriptions[subscription.id]
             self.changes += 1
-            self._confirmed.pop(subscription.id, None)
+            subscription.confirmed = None
             return True
 
-    def withdraw(self, subscription: Subscription) -> None:
-        """End a subscription whose `add` was interrupted."""
-        with self._lock:
-            link = self._confirmed.get(subscription.id) if self._contains(subscription) else None
-        self.forget(subscription)
-        if link is not None:
-            self._send_unsubscribe(link, subscription)
-        subscription._end(None)
-
-    def _contains(self, subscription: Subscription) -> bool:
+    def _contains(self, subscription: ActiveSubscription) -> bool:
         return self._subscriptions.get(subscription.id) is subscription
 
-    def _send_unsubscribe(self, link: Link, subscription: Subscription) -> None:
+    def _send_unsubscribe(self, link: Link, subscription: ActiveSubscription) -> None:
         """Send UNSUBSCRIBE for a subscription that the broker may have, without a receipt."""
         with contextlib.suppress(StompError):
             # With the usual timeout, as a shorter one could end a link whose TCP window is full.
             link.writer.request("UNSUBSCRIBE", {"id": subscription.id})
 
 
-def _check_cumulative_acks(new: Subscription, others: Iterable[Subscription]) -> None:
+def _check_cumulative_acks(new: ActiveSubscription, others: Iterable[ActiveSubscription]) -> None:
     """Check that no ACK for one subscription also acknowledges messages of another."""
     if new.ack == "auto":
         return
     for other in others:
-        if other.ack != "auto" and (new._acks_all or other._acks_all):
+        if other.ack != "auto" and (new.acks_all or other.acks_all):
             raise ConfigurationError(
                 "with this broker, an ACK in mode 'client' acknowledges messages of all subscriptions of a connection,"
                 f" so {new.destination!r} and {other.destination!r} need 'client-individual' or separate connections"
             )
-
-
-class _DeliveryCache:
-    """The deliveries of a link by the raw value of `subscription`, until the subscriptions change."""
-
-    __slots__ = ("by_key", "changes", "link", "unrouted")
-
-    def __init__(self, link: Link, changes: int, acker: Acker) -> None:
-        self.link = link
-        self.changes = changes
-        self.by_key: dict[bytes, Delivery] = {}
-        self.unrouted: Delivery = Delivery(link, acker, None)
-
-
-class Router:
-    """Routes the MESSAGE frames of a connection.
-
-    Args:
-        subscriptions: of the connection.
-        callbacks: listeners and dispatchers.
-        acker: for the messages.
-    """
-
-    def __init__(self, subscriptions: SubscriptionTable, callbacks: Callbacks, acker: Acker) -> None:
-        self._subscriptions = subscriptions
-        self._callbacks = callbacks
-        self._acker = acker
-        self.unrouted = 0
-        """Number of messages for no known subscription."""
-        self._warn_unrouted_at = 1
-        self._cache: _DeliveryCache | None = None
-        self._running: dict[Dispatcher | None, Delivery] = {}
-        """What each dispatcher delivers now; `None` is the connection's."""
-        self._owner = Owner("connection")
-
-    def messages(self, link: Link, rows: Sequence[Row]) -> None:
-        """Route the messages of one read; on the reader."""
-        cache, changes = self._cache, self._subscriptions.changes
-        # The reader of the previous link may still run: each works on the cache that it has got.
-        if cache is None or cache.link is not link or cache.changes != changes:
-            cache = self._cache = _DeliveryCache(link, changes, self._acker)
-        by_key = cache.by_key
-        messages: list[Message] = []
-        separate: defaultdict[Delivery, list[Message]] = defaultdict(list)
-        for headers, key, body in rows:
-            delivery = by_key.get(key) or self._find(cache, headers, key)
-            message = Message(delivery, headers, body)
-            messages.append(message)
-            if delivery.source is None or not delivery.source._direct:
-                separate[delivery].append(message)
-        listeners = self._callbacks.message_listeners
-        excluded = [
-            message
-            for delivery, batch in separate.items()
-            for message in self._route_separately(delivery, batch, listeners)
-        ]
-        if listeners:
-            messages = [message for message in messages if message not in excluded] if excluded else messages
-        elif separate:
-            messages = [message for message in messages if message._delivery not in separate]
-        self._hand_over(link, messages, listeners, None)
-
-    def _find(self, cache: _DeliveryCache, headers: bytes | Headers, key: bytes) -> Delivery:
-        """Return the delivery that a message belongs to."""
-        if isinstance(headers, bytes):
-            headers = headers_from_head(headers, cache.link.protocol.grammar, "MESSAGE")
-        identity = headers.get("subscription")
-        destination = headers.get("destination") if identity is None else None
-        subscription = self._subscriptions.find(identity, destination)
-        if subscription is None:
-            return cache.unrouted
-        delivery = subscription._delivery_on(cache.link, self._acker)
-        if 0 < len(key) <= _MAX_KEY_BYTES and len(cache.by_key) < _MAX_KEYS:
-            cache.by_key[key] = delivery
-        return delivery
-
-    def _route_separately(
-        self, delivery: Delivery, messages: list[Message], listeners: list[Listener]
-    ) -> list[Message]:
-        """Route messages that have no handler on the dispatcher; return those that listeners must not get."""
-        subscription = delivery.source
-        if subscription is None:
-            self._count_unrouted(messages)
-            return []
-        if subscription._draining:
-            return messages
-        marker = messages[-1:] if subscription._is_end_marker(messages[-1]) else []
-        queued = messages[:-1] if marker else messages
-        if subscription._dispatcher is not None:
-            self._hand_over(delivery.link, queued, [], subscription._dispatcher)
-        elif queued and not (listeners and subscription._is_unread()):
-            delivery.link.flow.added(len(queued), sum([message.size for message in queued]))
-            for message in queued:
-                message._counted = True
-            subscription._offer(queued)
-            if self._callbacks.message_listeners:
-                self.pass_on(subscription)
-            if not subscription._has_reader:
-                return messages  # for listeners by `pass_on` only, not a second time
-        if marker:
-            subscription._end(None)
-        return marker
-
-    # A listener may be added when messages wait in an inbox already. Nothing is lost, left there or overtaken, as
-    #
-    # - whoever adds one does so first, and then calls `listener_added`; the reader first puts messages into an inbox,
-    #   and then looks whether there is a listener. So one of them at least calls `pass_on`.
-    # - the reader gives messages to listeners directly only if the inbox is empty. What was in it was taken by a job on
-    #   the dispatcher, where the job for these messages follows.
-
-    def listener_added(self) -> None:
-        """Let the listeners have what waits for somebody who receives, if nobody ever did."""
-        for subscription in self._subscriptions.all():
-            self.pass_on(subscription)
-
-    def pass_on(self, subscription: Subscription) -> None:
-        """Queue a call of the listeners with what is in an inbox that nobody reads."""
-        if subscription._handler is None and not subscription._has_reader:
-            self._callbacks.call_soon(partial(self._pass_on, subscription))
-
-    def _pass_on(self, subscription: Subscription) -> None:
-        listeners = self._callbacks.message_listeners
-        for message in subscription._take_unread() if listeners else ():
-            link = message._link
-            # One by one, so that reading stays paused while too many wait.
-            link.flow.taken(message)
-            link.flow.added(1, message.size)
-            self._deliver(link, [message], listeners, None)
-
-    def _count_unrouted(self, messages: list[Message]) -> None:
-        # Logged when the count has doubled, so that a broker cannot fill a disk with log lines.
-        if self.unrouted + len(messages) >= self._warn_unrouted_at:
-            _LOG.warning(
-                "%d message(s) for no known subscription so far, the latest: %r",
-                self.unrouted + len(messages),
-                messages[0].frame,
-            )
-            self._warn_unrouted_at = 2 * (self.unrouted + len(messages))
-        self.unrouted += len(messages)
-
-    def _hand_over(
-        self,
-        link: Link,
-        messages: list[Message],
-        listeners: list[Listener],
-        own: Dispatcher | None,
-    ) -> None:
-        """Queue messages for user code as one job; if the dispatcher has ended, run it here."""
-        if not messages:
-            return
-        link.flow.added(len(messages), sum([message.size for message in messages]))
-        job = partial(self._deliver, link, messages, listeners, own)
-        if not (own or self._callbacks.dispatcher).put(job):
-            run_logged(job)
-
-    def stalled(self, link: Link, seconds: float) -> None:
-        """Warn that reading has been paused for `seconds`, and say whose messages wait; on the reader."""
-        inboxes = [each for each in self._subscriptions.all() if each.queued]
-        waiting = link.flow.waiting_messages
-        if 2 * sum(each.queued for each in inboxes) >= waiting:
-            reason = f"nobody has received from {_names(inboxes)}: iterate over it, give it a handler, or unsubscribe"
-        else:
-            running = {each.source for each in self._running.copy().values() if each.source is not None}
-            reason = f"the handler or listener for {_names(running)} is busy: let it return sooner, or set prefetch"
-        _LOG.warning(
-            "reading from %s has been paused for %g s, as %d received messages wait; %s",
-            link.address,
-            seconds,
-            waiting,
-            reason,
-            extra={"stompy_address": link.address},
-        )
-
-    def _deliver(
-        self,
-        link: Link,
-        messages: list[Message],
-        listeners: list[Listener],
-        own: Dispatcher | None,
-    ) -> None:
-        """Call user code with messages; on a dispatcher."""
-        callbacks, flow, running = self._callbacks, link.flow, self._running
-        done = size = 0
-        try:
-            for message in messages:
-                running[own] = delivery = message._delivery
-                source = delivery.source
-                try:
-                    # Not if the broker will redeliver it.
-                    if not callbacks.discarding and (
-                        delivery.ack_mode == "auto"
-                        or (
-                            link.alive
-                            and (source is None or not source._unsubscribing or link.dialect.ack_after_unsubscribe)
-                        )
-                    ):
-                        failure: BaseException | None = None
-                        for listener in listeners:
-                            failure = run_logged(partial(listener.on_message, message)) or failure
-                        if source is not None:
-                            handler = source._handler
-                            if handler is not None:
-                                if source._dispatcher is not own:
-                                    continue
-                                handler(message)
-                            elif failure is not None:  # of the listeners, which are the consumer
-                                self._failed(message, failure)
-                                continue
-                            if delivery.ack_mode == "handled":
-                                message._handled()
-                except BaseException as error:
-                    if must_propagate(error) or self._owner.forked:
-                        raise
-                    _LOG.exception(
-                        "the handler of %.200r raised for message %.200r",
-                        message.destination,
-                        message.message_id,
-                        extra=log_fields(message),
-                    )
-                    self._failed(message, error)
-                finally:
-                    done += 1
-                    size += message.size
-                # In batches, but immediately while reading is paused.
-                if done == _COUNT_BATCH or flow.paused:
-                    flow.removed(done, size)
-                    done = size = 0
-        finally:
-            running.pop(own, None)
-            flow.removed(done, size)
-
-    def _failed(self, message: Message, error: BaseException) -> None:
-        """Called when the consumer of a message raised."""
-        source = message._delivery.source
-        message._fail(nack=source is not None and source.on_exception == "nack")
-        self._callbacks.handler_failed(message, error)
-
-
-def _names(subscriptions: Iterable[Subscription]) -> str:
-    return ", ".join(sorted(f"{each.destination!r} (subscription {each.id})" for each in subscriptions))

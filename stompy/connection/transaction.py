@@ -6,9 +6,9 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from stompy.connection.buffer import FrameBuffer
-from stompy.connection.codec import Body
+from stompy.connection.encoding import Body
 from stompy.connection.message import Acker, Message, options_to_forward
+from stompy.connection.resend_buffer import FrameBuffer
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SendOptions
@@ -23,7 +23,7 @@ from stompy.errors import (
 )
 from stompy.frames.encoder import Encoded, encode
 from stompy.link.link import for_caller
-from stompy.link.receipts import Receipt
+from stompy.link.receipts import Receipt, commit_left, receipt_line
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,7 +45,7 @@ class Transaction:
         self.id = sender.new_transaction_id()
         self._line = b"transaction:%b\n" % self.id.encode("ascii")
         self._acker = acker
-        self._link = sender.live_link()
+        self._link = sender.links.live()
         self._dialect = self._link.dialect
         self._each = self._dialect.transacted_receipts != "later"
         """Whether each frame needs a receipt of its own."""
@@ -103,8 +103,8 @@ class Transaction:
         """
         self._check_room()
         headers = options.pop("headers", None) if options else None
-        receipt = self._receipt() if self._each else None
-        line = self._line if receipt is None else self._line + receipt._line
+        receipt = self._link.receipts.make(deferred=True) if self._each else None
+        line = self._line if receipt is None else self._line + receipt_line(receipt)
         data = self._encoder.send(destination, body, headers, options, line)
         if receipt is None:
             self._buffer.add(data)
@@ -139,8 +139,8 @@ class Transaction:
             head = self._acker.claim(message, command, self, transaction=True)
             if self._dialect.atomic_commit:
                 if self._each:
-                    receipt = self._receipt()
-                    self._add(b"%b%b%b\n\0" % (head, self._line, receipt._line), receipt)
+                    receipt = self._link.receipts.make(deferred=True)
+                    self._add(b"%b%b%b\n\0" % (head, self._line, receipt_line(receipt)), receipt)
                     return
                 self._buffer.add(b"%b%b\n\0" % (head, self._line))
             else:
@@ -150,11 +150,6 @@ class Transaction:
             self._acked.remove(message)
             self._acker.give_back(message, self)
             raise
-
-    def _receipt(self) -> Receipt:
-        receipt = self._link.receipts.make()
-        receipt._deferred = True
-        return receipt
 
     def _add(self, data: Encoded, receipt: Receipt) -> None:
         self._receipts.append(receipt)  # first, so that one that a signal interrupts is forgotten with the others
@@ -194,9 +189,9 @@ class Transaction:
             raise
         done = self._unknown
         try:
-            request = self._link.writer.request
-            committed = request("COMMIT", {"transaction": self.id}, receipt=True, on_written=self._committed)
-            assert committed is not None
+            committed = self._link.receipts.make()
+            fields = {"transaction": self.id}
+            self._link.writer.request("COMMIT", fields, receipt=committed, on_written=self._committed)
             for receipt in (committed, *self._receipts):
                 receipt.result(deadline.remaining())
             if self._second:
@@ -219,10 +214,10 @@ class Transaction:
                 raise for_caller(error, "unknown", text) from error
             raise ConnectionLostError(text) from error
         for message in self._acked:
-            message._cover()
+            self._acker.cover(message)
 
     def _write_all(self) -> list[Receipt]:
-        """Write what is in the buffer; return the receipts that say that the broker has taken it."""
+        """Write the buffer; return the receipts by which the broker confirms that it has taken the frames."""
         link, buffer = self._link, self._buffer
         receipts = self._receipts
         if self._frames and self._dialect.transacted_receipts != "at once":
@@ -237,7 +232,7 @@ class Transaction:
                 buffer.add(self._frame_of_second("BEGIN"))
                 for each in others:
                     buffer.add(each + b"\n\0")
-                buffer.add(b"%b%b\n\0" % (last, check._line), check)
+                buffer.add(b"%b%b\n\0" % (last, receipt_line(check)), check)
             else:
                 buffer.add(self._frame_of_second("BEGIN", check), check)
                 buffer.add(self._frame_of_second("ABORT"))
@@ -258,13 +253,8 @@ class Transaction:
         self._link.writer.write(self._frame_of_second("ABORT"))
 
     @property
-    def _written(self) -> bool:
-        """Whether the broker may have received any of its frames."""
-        return self._buffer.flushed
-
-    @property
     def _unknown(self) -> str:
-        """What may have happened when COMMIT was not confirmed."""
+        """The possible effects of a COMMIT that was not confirmed."""
         if not self._dialect.atomic_commit:
             return "some or all of its messages may be stored, and none of its acknowledgements took effect"
         if self._dialect.transacted_receipts == "after commit":
@@ -273,8 +263,7 @@ class Transaction:
 
     def _committed(self) -> None:
         self._end = "committed"
-        for receipt in self._receipts:
-            receipt._deferred = False
+        commit_left(self._receipts)
 
     def _abort_quietly(self) -> None:
         with contextlib.suppress(StompError):
@@ -319,3 +308,8 @@ class Transaction:
 
     def __repr__(self) -> str:
         return f"<Transaction {self.id!r} {self._end or 'open'}>"
+
+
+def was_written(transaction: Transaction) -> bool:
+    """Return whether the broker may have received any frame of a transaction."""
+    return transaction._buffer.flushed

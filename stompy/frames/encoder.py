@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from stompy.errors import LocalProtocolError
 from stompy.frames.escaping import escape
-from stompy.frames.frame import Frame
 from stompy.frames.grammar import BODY_COMMANDS, CLIENT_COMMANDS, RAW_COMMANDS, SERVER_COMMANDS, Grammar, Version
 
 HEARTBEAT = b"\n"
@@ -105,11 +104,6 @@ def encode_lines(command: str, headers: Iterable[tuple[str, str]], *, grammar: G
         reason = error.reason
     # Without the error itself as context: it holds the text of all headers.
     raise LocalProtocolError(f"a header of the {command} frame is not valid Unicode: {reason}")
-
-
-def encode_frame(frame: Frame, grammar: Grammar, *, content_length: bool = True) -> bytes:
-    """Return the bytes of `frame`; see `encode`."""
-    return encode(frame.command, frame.headers.pairs, frame.body, grammar=grammar, content_length=content_length)
 
 
 def _simple_lines(pairs: list[tuple[str, str]], command: str, grammar: Grammar) -> str | None:

@@ -9,7 +9,6 @@ import re
 from typing import TYPE_CHECKING
 
 from stompy.errors import FrameTooLargeError, RemoteProtocolError
-from stompy.frames.checks import HeadChecker, checked_length, show
 from stompy.frames.frame import Frame, Headers, headers_from_wire
 from stompy.frames.grammar import (
     BODY_COMMANDS,
@@ -19,7 +18,7 @@ from stompy.frames.grammar import (
     FrameLimits,
     body_limit,
 )
-from stompy.frames.learned import LearnedHeads, Run, frames_of
+from stompy.frames.heads import HeadChecker, LearnedHeads, Run, checked_length, frames_of, show
 
 if TYPE_CHECKING:
     from stompy.frames.grammar import Grammar

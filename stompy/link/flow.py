@@ -1,6 +1,6 @@
 """Flow control: back-pressure from a slow consumer to the broker.
 
-| who | may do | lock |
+| thread | may do | lock |
 |---|---|---|
 | reader | `added`, `wait_while_paused` | flow (leaf), waits on its condition |
 | dispatcher, iterating callers | `removed` | flow (leaf) |
@@ -12,6 +12,7 @@ While reading is paused, the TCP window fills and the broker stops sending; sile
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from stompy.locks import make_condition
@@ -31,7 +32,7 @@ class Counted(Protocol):
 
 
 class FlowControl:
-    """Counts what waits for user code and pauses reading from the high-water mark down to half of it.
+    """Counts the messages that wait for user code, and pauses reading from the high-water mark down to half of it.
 
     Args:
         limits: when to pause.
@@ -42,8 +43,10 @@ class FlowControl:
         self._limits = limits
         self._timer = timer
         self._condition = make_condition("flow")
-        self._messages = 0
-        self._size = 0
+        self.waiting_messages = 0
+        """Messages that wait for user code, and receipts that wait for listeners."""
+        self.waiting_bytes = 0
+        """Bytes of their headers and bodies."""
         self.holders: set[object] = set()
         """Callers that keep reading enabled; see `hold`."""
         self._above_limit = False
@@ -54,54 +57,56 @@ class FlowControl:
         """How often the reader had to wait."""
 
     @property
-    def waiting_messages(self) -> int:
-        """Messages in the inbox."""
-        return self._messages
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes of the headers and bodies of the messages in the inbox."""
-        return self._size
-
-    @property
     def _weight(self) -> int:
-        return self._size + self._messages * self._limits.inbox_overhead
+        return self.waiting_bytes + self.waiting_messages * self._limits.inbox_overhead
 
     def added(self, messages: int, size: int) -> None:
         """Count messages that now wait for user code."""
         with self._condition:
-            self._messages += messages
-            self._size += size
-            if self._messages >= self._limits.max_inbox_messages or self._weight >= self._limits.max_inbox_bytes:
+            self.waiting_messages += messages
+            self.waiting_bytes += size
+            if self.waiting_messages >= self._limits.max_inbox_messages or self._weight >= self._limits.max_inbox_bytes:
                 self._above_limit = True
 
     def removed(self, messages: int, size: int) -> None:
         """Stop counting messages that user code has taken or that were dropped."""
         with self._condition:
-            self._messages -= messages
-            self._size -= size
+            self.waiting_messages -= messages
+            self.waiting_bytes -= size
             if self._above_limit or self.paused:
                 self._resume_if_low()
+
+    def queued(self, messages: Sequence[Counted]) -> None:
+        """Count messages in an inbox, each until it is `taken`."""
+        self.added(len(messages), sum([message.size for message in messages]))
+        for message in messages:
+            message._counted = True
+
+    def put_back(self, message: Counted) -> None:
+        """Count a message again, after a signal interrupted the caller that took it."""
+        if not message._counted:
+            self.queued([message])
 
     def taken(self, message: Counted) -> None:
         """Stop counting one message; a second call for it is ignored."""
         with self._condition:
             if not message._counted:
                 return
-            previous = self._messages, self._size
+            previous = self.waiting_messages, self.waiting_bytes
             try:
                 message._counted = False
-                self._messages -= 1
-                self._size -= message.size
+                self.waiting_messages -= 1
+                self.waiting_bytes -= message.size
                 if self._above_limit or self.paused:
                     self._resume_if_low()
             except BaseException:
                 # A signal: restore the counters, so that the next attempt counts it down and wakes the reader.
-                message._counted, (self._messages, self._size) = True, previous
+                message._counted, (self.waiting_messages, self.waiting_bytes) = True, previous
                 raise
 
     def _resume_if_low(self) -> None:
-        if self._messages * 2 <= self._limits.max_inbox_messages and self._weight * 2 <= self._limits.max_inbox_bytes:
+        limits = self._limits
+        if self.waiting_messages * 2 <= limits.max_inbox_messages and self._weight * 2 <= limits.max_inbox_bytes:
             self._above_limit = False
         # Also if it stays above the mark, but has a holder and fell below the hard limit.
         if self.paused and not self._blocked():

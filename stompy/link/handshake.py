@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from stompy.deadline import Deadline
@@ -60,9 +60,21 @@ class OpenedSession:
 
 
 def open_session(
-    dialer: Dialer, settings: LinkSettings, deadline: Deadline, credentials: Credentials = _NO_CREDENTIALS
+    dialer: Dialer,
+    settings: LinkSettings,
+    deadline: Deadline,
+    credentials: Credentials = _NO_CREDENTIALS,
+    *,
+    dialled: Callable[[Transport], object] | None = None,
 ) -> OpenedSession:
     """Dial and open a session.
+
+    Args:
+        dialer: of the broker.
+        settings: of the session.
+        deadline: for all of it.
+        credentials: for CONNECT.
+        dialled: called with the open transport, whose `shutdown` ends the handshake.
 
     Raises:
         ConnectError: the broker is unreachable, or the stream ended before CONNECTED.
@@ -73,55 +85,70 @@ def open_session(
         LocalProtocolError: CONNECT cannot be encoded, such as a line end in the login; nothing was sent.
     """
     host = settings.vhost if settings.vhost is not None else dialer.host
-    protocol = _protocol(settings)
-    request = _connect_frame(protocol, host, settings, credentials)
+    protocol, request = _first_frame(settings, host, credentials)
     transport = dialer.dial(deadline)
     try:
+        if dialled is not None:
+            dialled(transport)
         agreed = version_of(transport)
         if agreed is not None and settings.versions != (agreed,):
             settings = replace(settings, versions=(agreed,))
-            protocol = _protocol(settings)
-            request = _connect_frame(protocol, host, settings, credentials)
+            protocol, request = _first_frame(settings, host, credentials)
         handshake = _Handshake(transport, protocol, settings, dialer.address)
-        _send(transport, request, handshake, deadline)
+        handshake.send(request, deadline)
         _LOG.debug("> CONNECT to %s", dialer.address)
         frames = handshake.first_frames(deadline)
-    except ConnectError:
+    except BaseException as error:
         transport.close()
-        raise
-    except (StompTimeoutError, SendTimeoutError) as error:
-        transport.close()
-        raise ConnectTimeoutError("the broker did not answer CONNECT in time", address=dialer.address) from error
-    except (ConnectionLostError, ProtocolError) as error:
-        transport.close()
-        raise ConnectError(f"before CONNECTED: {error}", address=dialer.address) from error
-    except BaseException:
-        transport.close()
+        if isinstance(error, ConnectError):
+            raise
+        if isinstance(error, (StompTimeoutError, SendTimeoutError)):
+            raise ConnectTimeoutError("the broker did not answer CONNECT in time", address=dialer.address) from error
+        if isinstance(error, (ConnectionLostError, ProtocolError)):
+            raise ConnectError(f"before CONNECTED: {error}", address=dialer.address) from error
         raise
     _LOG.debug("< %r", frames[0])
     return OpenedSession(transport, protocol, frames[0], frames[1:], dialer.address)
 
 
-def _protocol(settings: LinkSettings) -> ClientProtocol:
-    return ClientProtocol(
+def _first_frame(settings: LinkSettings, host: str, credentials: Credentials) -> tuple[ClientProtocol, Secret[bytes]]:
+    """Return a new protocol object, and its CONNECT frame."""
+    limits, login, passcode = settings.limits, credentials.login, credentials.passcode
+    protocol = ClientProtocol(
         versions=settings.versions,
         heartbeat=HeartbeatOffer.from_seconds(*settings.heartbeat),
-        leniency=given(settings.limits.leniency, Leniency.NONE),
-        leniency_for=leniency_of if settings.limits.leniency is DEFAULT else None,
-        limits=settings.limits,
-        max_subscriptions=settings.limits.max_subscriptions,
-        max_transactions=settings.limits.max_transactions,
+        leniency=given(limits.leniency, Leniency.NONE),
+        leniency_for=leniency_of if limits.leniency is DEFAULT else None,
+        limits=limits,
+        max_subscriptions=limits.max_subscriptions,
+        max_transactions=limits.max_transactions,
     )
+    request = without_traceback(
+        lambda: Secret(protocol.connect(host=host, login=login, passcode=revealed(passcode), headers=settings.headers))
+    )
+    return protocol, request
 
 
 @dataclass(frozen=True, slots=True)
 class _Handshake:
-    """Reads the answer to CONNECT."""
+    """Sends CONNECT and reads the answer."""
 
     transport: Transport
     protocol: ClientProtocol
     settings: LinkSettings
     address: str
+
+    def send(self, request: Secret[bytes], deadline: Deadline) -> None:
+        """Write CONNECT; raise the broker's reason if it closes the stream meanwhile."""
+        try:
+            without_traceback(lambda: self.transport.sendall(request.reveal(), deadline))
+        except SendTimeoutError:
+            raise
+        except ConnectionLostError:
+            # A peer that rejects us sends the reason, then closes (TLS 1.3: the client certificate).
+            with contextlib.suppress(StompTimeoutError, ConnectionLostError, ProtocolError):
+                self.first_frames(deadline.sooner(_REASON_TIMEOUT))
+            raise
 
     def first_frames(self, deadline: Deadline) -> list[Frame]:
         """Return CONNECTED and the frames that came with it."""
@@ -140,10 +167,7 @@ class _Handshake:
             if frames and frames[0].command == "ERROR":
                 raise _refused(frames[0], self.settings.versions, self.address)
             if isinstance(protocol.error, VersionMismatchError):
-                error = protocol.error
-                raise VersionMismatchError(
-                    str(error), offered=error.offered, supported=error.supported, address=self.address
-                )
+                raise _at(self.address, protocol.error)
             if frames:
                 return frames  # CONNECTED; the link reports what is wrong after it
             if protocol.error is not None:
@@ -161,35 +185,13 @@ class _Handshake:
             )
 
 
-def _send(transport: Transport, request: Secret[bytes], handshake: _Handshake, deadline: Deadline) -> None:
-    try:
-        _write(transport, request, deadline)
-    except SendTimeoutError:
-        raise
-    except ConnectionLostError:
-        # A peer that rejects us sends the reason, then closes (TLS 1.3: the client certificate).
-        with contextlib.suppress(StompTimeoutError, ConnectionLostError, ProtocolError):
-            handshake.first_frames(deadline.sooner(_REASON_TIMEOUT))
-        raise
-
-
-def _connect_frame(
-    protocol: ClientProtocol, host: str, settings: LinkSettings, credentials: Credentials
-) -> Secret[bytes]:
-    login, passcode = credentials.login, credentials.passcode
-    return without_traceback(
-        lambda: Secret(protocol.connect(host=host, login=login, passcode=revealed(passcode), headers=settings.headers))
-    )
-
-
-def _write(transport: Transport, request: Secret[bytes], deadline: Deadline) -> None:
-    without_traceback(lambda: transport.sendall(request.reveal(), deadline))
-
-
 def _refused(frame: Frame, versions: Sequence[Version], address: str) -> ConnectError:
     message, mismatch = explain_refusal(frame, versions)
     if mismatch is not None:
-        return VersionMismatchError(
-            str(mismatch), offered=mismatch.offered, supported=mismatch.supported, address=address
-        )
+        return _at(address, mismatch)
     return ConnectRefusedError(f"the broker refused the connection: {message}", frame=frame, address=address)
+
+
+def _at(address: str, error: VersionMismatchError) -> VersionMismatchError:
+    """Return the error with the address, which the protocol object does not know."""
+    return VersionMismatchError(str(error), offered=error.offered, supported=error.supported, address=address)

@@ -1,10 +1,10 @@
-"""One session with a broker: its parts, and how it ends.
+"""One session with a broker: its parts, its heartbeats, and how it ends; and a link whose owner writes every frame.
 
 | thread | does here | may block on |
 |---|---|---|
 | any caller | `disconnect`, `writer` | see `writer.py` |
 | reader | ends the link | see `reader.py` |
-| heartbeat | `fail` | see `heartbeat.py` |
+| heartbeat | `Writer.beat`, `fail` | its event; it only *tries* the write lock, and never waits for a writer |
 
 | rank | lock | guards |
 |---|---|---|
@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
+from typing import Protocol
 
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import GENERIC
@@ -24,7 +25,9 @@ from stompy.dialects.dialect import Dialect
 from stompy.errors import (
     BrokerError,
     ConcurrencyError,
+    ConnectError,
     ConnectionLostError,
+    HeartbeatTimeoutError,
     NotConnectedError,
     Outcome,
     ReceiptTimeoutError,
@@ -34,7 +37,6 @@ from stompy.errors import (
 from stompy.frames.frame import Frame
 from stompy.link.flow import FlowControl
 from stompy.link.handshake import OpenedSession
-from stompy.link.heartbeat import HeartbeatThread
 from stompy.link.reader import LinkOwner, Reader
 from stompy.link.receipts import Receipts
 from stompy.link.settings import LinkSettings
@@ -42,8 +44,10 @@ from stompy.link.writer import Writer
 from stompy.locks import Event, Rank, make_lock
 from stompy.protocol.client import error_message
 from stompy.protocol.heartbeat import HeartbeatTimer
-from stompy.protocol.state import State
-from stompy.world import time
+from stompy.protocol.unchecked import UncheckedClient
+from stompy.threads import DaemonThread
+from stompy.transport.base import Transport
+from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.link")
 
@@ -52,6 +56,9 @@ _REASON_TIMEOUT = 1.0
 
 _CLOSED_WITHIN = 5.0
 """Seconds that `disconnect` waits for the broker to close a WebSocket."""
+
+_BEAT_AGAIN = 0.05
+"""Seconds until the next attempt if a heartbeat was due while another thread was writing."""
 
 
 class Link:
@@ -93,7 +100,8 @@ class Link:
         """Set when the reader has cleaned up."""
         self.protocol_lock = make_lock(Rank.PROTOCOL, "protocol")
         self._end_lock = make_lock(Rank.LEAF, "end")
-        self._end: StompError | None = None
+        self.end_reason: StompError | None = None
+        """Why the link ended; set once."""
         self._closing = False
         self._expected_end = False
         self.alive = True
@@ -123,12 +131,12 @@ class Link:
 
     def check_open(self) -> None:
         """Raise the reason if the link can send no more frames."""
-        if self._closing and not isinstance(self._end, ConcurrencyError):
+        if self._closing and not isinstance(self.end_reason, ConcurrencyError):
             raise NotConnectedError("the connection is closed; stompy.connect() opens another")
-        if isinstance(self._end, ConcurrencyError):
-            raise self._end.with_traceback(None)
-        if self._end is not None:
-            raise for_caller(self._end, "not-sent")
+        if isinstance(self.end_reason, ConcurrencyError):
+            raise self.end_reason.with_traceback(None)
+        if self.end_reason is not None:
+            raise for_caller(self.end_reason, "not-sent")
 
     def write_failed(self, error: ConnectionLostError) -> StompError:
         """End the link after a failed write and return the error to raise; called without locks."""
@@ -143,19 +151,14 @@ class Link:
         # As the reason of the end it reaches callers with other frames, which may have arrived.
         outcome, error.outcome = error.outcome, "unknown"
         self.fail(error)
-        return for_caller(self._end or error, outcome)
-
-    @property
-    def end_reason(self) -> StompError | None:
-        """Why the link ended, or `None`."""
-        return self._end
+        return for_caller(self.end_reason or error, outcome)
 
     def fail(self, reason: StompError) -> None:
         """End the link from any thread; only the first reason counts. The reader cleans up."""
         with self._end_lock:
-            first = self._end is None
+            first = self.end_reason is None
             if first:
-                self._end = reason
+                self.end_reason = reason
                 self.alive = False
                 # Decided here: closing a link that is already lost must not hide why. An ERROR that answers
                 # DISCONNECT is about an earlier frame, and is reported too.
@@ -197,8 +200,8 @@ class Link:
             for receipt in self.receipts.outstanding():
                 with contextlib.suppress(StompError):
                     receipt.result(others.remaining())
-            confirmation = self.writer.request("DISCONNECT", {}, receipt=True, timeout=deadline.remaining())
-            assert confirmation is not None
+            confirmation = self.receipts.make()
+            self.writer.request("DISCONNECT", {}, receipt=confirmation, timeout=deadline.remaining())
             confirmation.result(deadline.remaining())
             if getattr(self.transport, "peer_closes", False):
                 self.expect_end()
@@ -209,7 +212,7 @@ class Link:
 
     def after_fork(self, reason: ConcurrencyError) -> None:
         """End this copy of the link in a forked child, without touching the parent's stream."""
-        self._end, self.alive = reason, False
+        self.end_reason, self.alive = reason, False
         self.receipts.fail_all(reason)
 
     def expect_end(self) -> None:
@@ -235,7 +238,7 @@ class Link:
 
     def clean_up(self) -> None:
         """Release everything; the last thing that the reader does."""
-        reason = self._end or ConnectionLostError(f"{self.address} closed the connection")
+        reason = self.end_reason or ConnectionLostError(f"{self.address} closed the connection")
         self.fail(reason)
         with self.protocol_lock:
             self.protocol.end()
@@ -250,17 +253,56 @@ class Link:
             # Last: a waiting caller may stop the dispatcher, which the owner still needs.
             self.ended.set()
 
-    @property
-    def state(self) -> State:
-        """State of the session."""
-        return self.protocol.state
-
     def __repr__(self) -> str:
         return f"<Link {self.name} to {self.address} {'alive' if self.alive else 'ended'}>"
 
 
+class HeartbeatThread(DaemonThread):
+    """Sends heartbeats while we are idle, and ends a link whose peer is silent (STOMP 1.2, Heart-beating).
+
+    Only started if heartbeats were negotiated.
+    """
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(f"stompy-{link.name}-heartbeat")
+        self._link = link
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Ask the thread to end; does not wait."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Send and check heartbeats when they are due, until stopped."""
+        try:
+            self._beat()
+        except MemoryError as error:
+            self._link.fail_for_memory(error)
+
+    def _beat(self) -> None:
+        link = self._link
+        pause = 0.0
+        while True:
+            if self._stop.wait(pause):
+                return
+            now = time.monotonic()
+            if link.flow.peer_dead(now):
+                self._declare_dead(now)
+                return
+            done = not link.timer.beat_due(now) or link.beat()
+            due = link.timer.next_check(time.monotonic())
+            assert due is not None
+            pause = due if done else max(due, _BEAT_AGAIN)
+            if link.flow.paused:
+                pause = max(pause, _BEAT_AGAIN)
+
+    def _declare_dead(self, now: float) -> None:
+        silent = now - self._link.timer.last_heard
+        self._link.fail(HeartbeatTimeoutError(f"received nothing from {self._link.address} for {silent:.1f} s"))
+
+
 def for_caller(reason: StompError, outcome: Outcome, message: str | None = None) -> StompError:
-    """Return a copy of the reason, with the outcome of one caller's frames, and what to say of it."""
+    """Return a copy of the reason, with the outcome of one caller's frames, and a message of its own."""
     copy: StompError
     text = str(reason) if message is None else message
     if isinstance(reason, BrokerError):
@@ -273,3 +315,92 @@ def for_caller(reason: StompError, outcome: Outcome, message: str | None = None)
         copy = NotConnectedError(text)
     copy.__cause__ = reason
     return copy
+
+
+class RawOwner(LinkOwner, Protocol):
+    """Callbacks of a raw link; they must not block."""
+
+    def control(self, link: RawLink, frame: Frame) -> None:
+        """Called with each CONNECTED and ERROR frame; on the reader. Neither ends the link."""
+        ...
+
+    def heartbeat(self, *, sent: bool) -> None:
+        """Called when a heartbeat arrived, on the reader, or was sent, on the heartbeat thread."""
+        ...
+
+
+class RawLink(Link):
+    """A link from the dialled transport on, before CONNECT: its owner writes and receives every frame.
+
+    The heartbeat thread starts with CONNECTED, on the reader.
+
+    Args:
+        transport: open.
+        protocol: of the session.
+        settings: timeouts and limits.
+        owner: called with everything that happens.
+        name: prefix of thread names.
+        address: of the broker, for error messages.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        protocol: UncheckedClient,
+        settings: LinkSettings,
+        owner: RawOwner,
+        *,
+        name: str,
+        address: str,
+    ) -> None:
+        self._raw, self._raw_owner, self._tolerance = protocol, owner, settings.timeouts.heartbeat_tolerance
+        super().__init__(
+            OpenedSession(transport, protocol, Frame("CONNECTED"), [], address), settings, owner, name=name
+        )
+
+    def _new_reader(self, early: Sequence[Frame]) -> Reader:
+        return _RawReader(self, self._raw, self._raw_owner)
+
+    def control(self, frame: Frame) -> None:
+        """Pass on a frame; after CONNECTED, start the heartbeats."""
+        if frame.command == "CONNECTED":
+            self.connected = frame
+            self.timer.start(self._raw.heartbeats, time.monotonic(), self._tolerance)
+            if self._heartbeat is None and self.timer.next_check(time.monotonic()) is not None:
+                self._heartbeat = HeartbeatThread(self)
+                try:
+                    self._heartbeat.start()
+                except ConnectError as error:
+                    self.fail(error)
+        self._raw_owner.control(self, frame)
+
+    def beat(self) -> bool:
+        """Send a heartbeat, and report it."""
+        sent = super().beat()
+        if sent:
+            self._raw_owner.heartbeat(sent=True)
+        return sent
+
+
+class _RawReader(Reader):
+    """A reader that reads the handshake too, and reports heartbeats."""
+
+    def __init__(self, link: RawLink, protocol: UncheckedClient, owner: RawOwner) -> None:
+        super().__init__(link, ())
+        self._protocol = protocol
+        self._owner = owner
+
+    def _process(self, data: bytes, now: float) -> None:
+        parser = self._protocol.parser
+        line_ends, before = parser.line_ends, self._link.frames_in
+        if self._protocol.negotiated:
+            super()._process(data, now)
+        else:
+            frames = -1
+            while frames != self._link.frames_in:  # the parser pauses after each frame
+                frames = self._link.frames_in
+                super()._process(data, now)
+                data = b""
+        # The line ends of a read with frames may belong to them.
+        if parser.line_ends > line_ends and self._link.frames_in == before:
+            self._owner.heartbeat(sent=False)

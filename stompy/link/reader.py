@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from stompy.errors import ConnectionLostError, LimitExceededError, StompError
 from stompy.frames.frame import Frame
-from stompy.frames.learned import Row, Run, frames_of
+from stompy.frames.heads import Row, Run, frames_of
 from stompy.protocol.heartbeat import HeartbeatRateLimit
 from stompy.threads import DaemonThread
 from stompy.world import time
@@ -67,6 +67,7 @@ class Reader(DaemonThread):
         self._link = link
         self._early = early
         self._rate_limit = HeartbeatRateLimit(link.max_eol_rate, time.monotonic())
+        self._line_ends = 0
 
     def run(self) -> None:
         """Read until the stream ends, the broker sends ERROR or breaks the protocol, or a thread ends the link."""
@@ -84,7 +85,7 @@ class Reader(DaemonThread):
                 if not data:
                     break
                 now = time.monotonic()
-                link.timer.heard(now)
+                link.timer.last_heard = now
                 link.bytes_in += len(data)
                 self._process(data, now)
         except StompError as error:
@@ -103,6 +104,9 @@ class Reader(DaemonThread):
                 accepted = link.protocol.accept(frames)
             self._route(accepted)
         self._check_violation()
+        if parser.line_ends == self._line_ends:
+            return  # the limit counts nothing else
+        self._line_ends = parser.line_ends
         try:
             self._rate_limit.check(parser.line_ends, frames=_count(frames), now=now)
         except LimitExceededError as flood:

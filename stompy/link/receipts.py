@@ -1,6 +1,6 @@
 """Receipts: the broker's confirmations.
 
-| who | calls | lock |
+| thread | calls | lock |
 |---|---|---|
 | senders | `Receipts.register`, before the bytes are written | receipts (leaf) |
 | reader | `confirm`, `reject`, `fail_all` | receipts (leaf) |
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
@@ -26,14 +26,12 @@ from typing import TYPE_CHECKING, Protocol
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import LimitExceededError, ReceiptTimeoutError, StompError
+from stompy.link.settings import MAX_RECEIPTS
 from stompy.locks import Event, Rank, make_lock
 from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.link.link import Link
-
-MAX_RECEIPTS = 100_000
-"""Limit of pending receipts on one link, so that a broker that never confirms cannot exhaust memory."""
 
 
 class ResendStore(Protocol):
@@ -79,7 +77,6 @@ class Receipt(Future[None]):
         "_event",
         "_failed",
         "_is_future",
-        "_line",
         "_link",
         "_lock",
         "_resolved",
@@ -97,8 +94,6 @@ class Receipt(Future[None]):
         # `Future.__init__` does not run: what it makes costs more than all the rest, and most receipts are never waited
         # for but by `result`. `_FutureState` makes it at its first use.
         self.id = receipt_id
-        self._line = b"receipt:%b\n" % receipt_id.encode("ascii")
-        """The header line that requests it."""
         self._link = link
         self._lock = lock
         self._store = store
@@ -127,7 +122,7 @@ class Receipt(Future[None]):
         return not self._resolved
 
     def cancel(self) -> bool:
-        """Return `False`: what was sent cannot be taken back."""
+        """Return `False`: a frame that was sent cannot be taken back."""
         return False
 
     def cancelled(self) -> bool:
@@ -151,7 +146,7 @@ class Receipt(Future[None]):
         if not self._resolved or timeout is not DEFAULT:
             self._await(timeout)
         if self._error is not None:
-            self._report()
+            reported(self)
             raise self._error.with_traceback(None)
 
     def exception(self, timeout: float | Default | None = DEFAULT) -> StompError | None:
@@ -166,7 +161,7 @@ class Receipt(Future[None]):
         if not self._resolved or timeout is not DEFAULT:
             self._await(timeout)
         if self._error is not None:
-            self._report()
+            reported(self)
         return self._error
 
     def _await(self, timeout: float | Default | None) -> None:
@@ -178,33 +173,7 @@ class Receipt(Future[None]):
         deadline = Deadline(seconds)
         if self._before_wait is not None:
             self._before_wait(deadline.remaining())
-        self._await_outcome(deadline, seconds)
-
-    def _await_outcome(self, deadline: Deadline, seconds: float | None) -> None:
-        """Wait until the outcome is known.
-
-        Raises:
-            ReceiptTimeoutError: no answer by the deadline, which was `seconds` from the call.
-        """
-        while True:
-            with self._lock:
-                if self._resolved:
-                    return
-                if self._event is None:
-                    self._event = Event()
-                event, flow = self._event, self._link.flow
-            holder = object()
-            try:
-                flow.hold(holder)
-                arrived = event.wait(deadline.remaining())
-            finally:
-                flow.holders.discard(holder)
-            if self.done():
-                return
-            if not arrived:
-                hint = "; the inbox is at its hard limit, so the receipt may be unread" if flow.paused else ""
-                raise ReceiptTimeoutError(f"no receipt {self.id!r} within {seconds:g} s{hint}", receipt_id=self.id)
-            # It moved to another link, whose flow control is the one to hold now.
+        await_outcome(self, deadline, seconds)
 
     def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
         """Call `callback(receipt)` on the dispatcher thread when the outcome is known, or soon if it already is."""
@@ -228,7 +197,7 @@ class Receipt(Future[None]):
             with contextlib.suppress(StompError):
                 before_wait(self._link.receipt_timeout)
         with self._lock:
-            self._is_future = True  # first: from here on `_resolve` sets the result of the future
+            self._is_future = True  # first: from here on `resolve` sets the result of the future
             if not vars(self).keys() >= _FUTURE_STATE:
                 made: Future[None] = Future()
                 if self._resolved:
@@ -238,19 +207,14 @@ class Receipt(Future[None]):
         self._hold(link)
 
     def _hold(self, link: Link) -> None:
-        """Keep reading enabled for those that wait for the future, until it is resolved."""
+        """Keep reading enabled for the threads that wait for the future, until it is resolved."""
         if not self._resolved:
             link.flow.hold(self)
-            if self.done():  # meanwhile: `_resolve`, which sets it first, may have looked too early
+            if self.done():  # meanwhile: `resolve`, which sets it first, may have looked too early
                 link.flow.holders.discard(self)
 
-    @property
-    def _resendable(self) -> bool:
-        """Whether the frame is sent again if its link ends before confirming it."""
-        return self._store is not None
-
     def _move(self, link: Link) -> None:
-        """Move to another link, and those that wait with it. Called without the lock."""
+        """Move to another link, with the threads that wait. Called without the lock."""
         with self._lock:
             self._link = link
             event, self._event = self._event, None
@@ -260,36 +224,89 @@ class Receipt(Future[None]):
         if is_future:
             self._hold(link)
 
-    def _resolve(self, error: StompError | None) -> None:
-        """Set the outcome, once. Called without the lock, by the link, the store or a batch."""
-        with self._lock:
-            if self._resolved:
-                return
-            self._error = error
-            self._resolved = True
-            callbacks, event, is_future = self._callbacks, self._event, self._is_future
-            self._callbacks = None
-        if event is not None:
-            event.set()
-        if is_future:
-            self._link.flow.holders.discard(self)
-            _set(self, error)
-        for callback in callbacks or ():
-            self._call_soon(callback)
-        account = self._account
-        if error is not None and self._failed is not None and isinstance(account, _Account):
-            self._failed.add(self, account, error)
-        if self._store is not None:
-            self._store.resolved(self)
-
-    def _report(self) -> None:
-        """Record that a call raises the error of the frame, so that `flush` does not raise it again."""
-        if self._failed is not None:
-            self._failed.reported(self)
-
     def __repr__(self) -> str:
         state = "pending" if not self._resolved else "confirmed" if self._error is None else type(self._error).__name__
         return f"<Receipt {self.id!r} {state}>"
+
+
+# For the parts of a connection; functions, so that users do not take them for methods of a receipt.
+
+
+def receipt_line(receipt: Receipt) -> bytes:
+    """Return the header line that requests a receipt."""
+    return b"receipt:%b\n" % receipt.id.encode("ascii")
+
+
+def is_resendable(receipt: Receipt) -> bool:
+    """Return whether the frame of a receipt is sent again if its link ends before confirming it."""
+    return receipt._store is not None
+
+
+def write_before_wait(receipt: Receipt, write: Callable[[float | None], object] | None) -> None:
+    """Call `write` with the seconds of each wait for a receipt, whose frame is still in a batch; `None` ends this."""
+    receipt._before_wait = write
+
+
+def commit_left(receipts: Iterable[Receipt]) -> None:
+    """Let others wait for the receipts of a transaction: its COMMIT has left."""
+    for receipt in receipts:
+        receipt._deferred = False
+
+
+def reported(receipt: Receipt) -> None:
+    """Record that a call raises the error of the frame, so that `flush` does not raise it again."""
+    if receipt._failed is not None:
+        receipt._failed.reported(receipt)
+
+
+def await_outcome(receipt: Receipt, deadline: Deadline, seconds: float | None) -> None:
+    """Wait until the outcome is known, without writing this thread's batch first.
+
+    Raises:
+        ReceiptTimeoutError: no answer by the deadline, which was `seconds` from the call.
+    """
+    while True:
+        with receipt._lock:
+            if receipt._resolved:
+                return
+            if receipt._event is None:
+                receipt._event = Event()
+            event, flow = receipt._event, receipt._link.flow
+        holder = object()
+        try:
+            flow.hold(holder)
+            arrived = event.wait(deadline.remaining())
+        finally:
+            flow.holders.discard(holder)
+        if receipt.done():
+            return
+        if not arrived:
+            hint = "; the inbox is at its hard limit, so the receipt may be unread" if flow.paused else ""
+            raise ReceiptTimeoutError(f"no receipt {receipt.id!r} within {seconds:g} s{hint}", receipt_id=receipt.id)
+        # It moved to another link, whose flow control is the one to hold now.
+
+
+def resolve(receipt: Receipt, error: StompError | None) -> None:
+    """Set the outcome, once. Called without the lock, by the link, the store or a batch."""
+    with receipt._lock:
+        if receipt._resolved:
+            return
+        receipt._error = error
+        receipt._resolved = True
+        callbacks, event, is_future = receipt._callbacks, receipt._event, receipt._is_future
+        receipt._callbacks = None
+    if event is not None:
+        event.set()
+    if is_future:
+        receipt._link.flow.holders.discard(receipt)
+        _set(receipt, error)
+    for callback in callbacks or ():
+        receipt._call_soon(callback)
+    account = receipt._account
+    if error is not None and receipt._failed is not None and isinstance(account, _Account):
+        receipt._failed.add(receipt, account, error)
+    if receipt._store is not None:
+        receipt._store.resolved(receipt)
 
 
 class _FutureState:
@@ -360,7 +377,7 @@ class FailedFrames:
         account = receipt._account = self._own.account
         receipt._failed = self
         error = receipt._error
-        if error is not None:  # already; `_resolve`, which sets it first, may have looked too early
+        if error is not None:  # already; `resolve`, which sets it first, may have looked too early
             self.add(receipt, account, error)
 
     def add(self, receipt: Receipt, account: _Account, error: StompError) -> None:
@@ -415,9 +432,11 @@ class Receipts:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def make(self) -> Receipt:
-        """Return a receipt that is not registered yet."""
-        return Receipt(f"{self._prefix}{next(self._numbers)}", self._link, self._lock)
+    def make(self, *, deferred: bool = False) -> Receipt:
+        """Return a receipt that is not registered yet; a deferred one is not outstanding before `commit_left`."""
+        receipt = Receipt(f"{self._prefix}{next(self._numbers)}", self._link, self._lock)
+        receipt._deferred = deferred
+        return receipt
 
     def register(self, receipt: Receipt, *, always: bool = False) -> None:
         """Register the receipt of a frame before it is written.
@@ -454,7 +473,7 @@ class Receipts:
         receipt = self._pending.pop(receipt_id, None)
         if receipt is None:
             return False
-        receipt._resolve(None)
+        resolve(receipt, None)
         return True
 
     def reject(self, receipt_id: str, error: StompError) -> None:
@@ -462,7 +481,7 @@ class Receipts:
         receipt = self._pending.pop(receipt_id, None)
         if receipt is not None:
             store = receipt._store
-            receipt._resolve(error if store is None else store.rejected(receipt, error))
+            resolve(receipt, error if store is None else store.rejected(receipt, error))
 
     def fail_all(self, error: StompError) -> None:
         """Resolve all but those to resend as unknown, and accept no more: the link has ended."""
@@ -472,7 +491,7 @@ class Receipts:
             self._pending.clear()
         for receipt in left:
             if receipt._store is None or not receipt._store.will_resend(receipt):
-                receipt._resolve(error)
+                resolve(receipt, error)
 
     def outstanding(self) -> list[Receipt]:
         """Return the pending receipts, but for those of transactions whose COMMIT has not left yet."""

@@ -11,13 +11,15 @@ from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import NEGOTIABLE, FrameLimits, Leniency, Version
-from stompy.link.receipts import MAX_RECEIPTS
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.secret import Secret
 
 DEFAULT_HEARTBEAT = (10.0, 10.0)
 """Seconds between heartbeats: those we can send, those we want to receive."""
+
+MAX_RECEIPTS = 100_000
+"""Pending receipts of one link, at most by default, so that a broker that never confirms cannot exhaust memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Timeouts:
             name, no answer) are retried meanwhile. 0 makes one attempt, `None` has no limit. By default 0, for a
             `Worker` `None`.
         send: for writing one frame, and for the next session if there is none.
-        receipt: default for what the broker confirms, and for messages and replies.
+        receipt: default for confirmations of the broker, messages and replies.
         close: default of `close`, in all; by default 10, for a `Worker` 20, which running tasks get to finish.
         heartbeat_tolerance: negotiated heartbeat intervals without a byte after which the broker counts as dead.
 
@@ -71,7 +73,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits(FrameLimits):
-    """What a connection takes of its broker, and keeps.
+    """Limits of the frames that a connection accepts, and of the messages, receipts and ids that it keeps.
 
     The `max_inbox_...` limit the messages that wait for user code. At the first or the second of them reading from the
     broker pauses, which is logged after five seconds, and it resumes at half of both. They are soft: one read has many
@@ -133,7 +135,7 @@ class LinkSettings:
         versions: offered to the broker.
         heartbeat: intervals in seconds that we can send and want to receive, 0 for none.
         timeouts: how long operations may take.
-        limits: what is taken of the broker, and kept.
+        limits: sizes and counts that are accepted and kept.
         headers: added to CONNECT.
 
     Raises:

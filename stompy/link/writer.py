@@ -100,6 +100,8 @@ class Writer:
             LimitExceededError: too many receipts are pending; nothing was written.
         """
         lock, link = self._lock, self._link
+        # The lock is reentrant, as all are that a signal handler may meet. A handler that interrupts a write of its own
+        # thread would get it, and put its frame into the middle of the other one.
         if lock._is_owned():
             raise ConcurrencyError("a signal handler cannot send while it interrupts a send of the same connection")
         if _LOG.isEnabledFor(logging.DEBUG) and not callable(data):
@@ -109,17 +111,24 @@ class Writer:
         budget: Budget = self._send_timeout if timeout is DEFAULT else timeout
         begun = False
         try:
+            # Inside the block, as a signal may raise when the lock was acquired, but before the call has returned.
             if not lock.acquire(False):
                 budget = self._await_lock(deadline_of(budget))
+            # The link may have ended while this thread waited for the lock.
             if self._incomplete or not link.alive:
                 self._check_usable()
             if check is not None:
                 check()
+            # Before any byte is out: the RECEIPT may arrive before this call returns.
             if receipt is not None:
                 link.receipts.register(receipt)
+            # A frame that changes the session is encoded here, with the lock held, so that frames leave in the order in
+            # which the session has recorded them.
             encoded = data() if callable(data) else data
             if isinstance(encoded, tuple) and self._send_messages is not None:
                 encoded = b"".join(encoded)
+            # From here on bytes may be out. The mark outlasts this call: if a signal raises here, and a second one in
+            # the handling of the first, the next writer finds the mark and ends the link.
             begun = self._incomplete = True
             if isinstance(encoded, bytes):
                 self._transport.sendall(encoded, budget)
@@ -130,23 +139,31 @@ class Writer:
                 self._send_parts(encoded, deadline_of(budget))
             self.frames += frames
             link.timer.last_sent = _monotonic()
+            # Before the mark is removed: a caller that learns by `on_written` that its frame is out either learns it,
+            # or finds the link ended.
             if on_written is not None:
                 on_written()
             self._incomplete = False
             return
         except BaseException as error:
-            if not begun and receipt is not None:
-                link.receipts.forget(receipt)
-            if begun and not isinstance(error, ConnectionLostError):
-                link.fail(ConnectionLostError(_INTERRUPTED))  # such as by Ctrl-C
-            if not begun or not isinstance(error, ConnectionLostError):
+            if not begun:
+                # No byte is out: the link goes on, and the broker will send no RECEIPT.
+                if receipt is not None:
+                    link.receipts.forget(receipt)
+                raise
+            if not isinstance(error, ConnectionLostError):
+                # Such as Ctrl-C. Perhaps a part of the frame is out, and the broker would read the next frame as the
+                # rest of it. The receipt stays registered: the end of the link resolves it as unknown.
+                link.fail(ConnectionLostError(_INTERRUPTED))
                 raise
             failure = error
         finally:
+            # One call into C, which no signal can interrupt.
             try:  # noqa: SIM105 - `suppress` is Python code, where a signal may arrive first
                 lock.release()
             except RuntimeError:
                 pass  # it was not acquired
+        # Without the lock, as this waits for the reader, which may find the broker's reason; no other writer has to.
         raise link.write_failed(failure)
 
     def request(
@@ -154,28 +171,25 @@ class Writer:
         command: str,
         headers: Mapping[str, str],
         *,
-        receipt: bool = False,
+        receipt: Receipt | None = None,
         on_written: Callable[[], None] | None = None,
         timeout: float | Default | None = DEFAULT,
-    ) -> Receipt | None:
-        """Send a frame that may change the session; return its receipt if one was requested.
-
-        Raises, and calls `on_written`, as `write` does.
+    ) -> None:
+        """Send a frame that may change the session; arguments and errors are also those of `write`.
 
         Raises:
             LocalProtocolError: the session does not allow the frame, or it cannot be encoded; nothing was written.
             LimitExceededError: too many receipts, subscriptions or transactions; nothing was written.
         """
         link = self._link
-        handle = link.receipts.make() if receipt else None
-        if handle is not None:
-            headers = {**headers, "receipt": handle.id}
+        if receipt is not None:
+            headers = {**headers, "receipt": receipt.id}
         if _LOG.isEnabledFor(logging.DEBUG):
             _LOG.debug("> %r", Frame(command, dict(headers)))
 
         def encoded() -> bytes:
-            if handle is not None:
-                link.receipts.register(handle, always=command == "DISCONNECT")
+            if receipt is not None:
+                link.receipts.register(receipt, always=command == "DISCONNECT")
             data = self.encode(command, headers)
             if command == "DISCONNECT":
                 link.expect_end()
@@ -184,13 +198,12 @@ class Writer:
         try:
             self.write(encoded, on_written=on_written, timeout=timeout)
         except BaseException as error:
-            if handle is not None:
-                link.receipts.forget(handle)
+            if receipt is not None:
+                link.receipts.forget(receipt)
             if not isinstance(error, StompError):
                 # A signal: we may have recorded a subscription or transaction that the broker does not know.
                 link.fail(ConnectionLostError(f"the write of a {command} frame was interrupted"))
             raise
-        return handle
 
     def encode(self, command: str, headers: Mapping[str, str]) -> bytes:
         """Check a frame against the session, record it there and return its bytes; raises as `request` does."""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from stompy.arguments import check_arguments
 from stompy.backoff import DEFAULT_BACKOFF, Backoff, check_attempts
-from stompy.connection.codec import Body, check_destination, encode_body, user_headers
 from stompy.connection.connecting import ConnectOptions, config_of, connect
 from stompy.connection.connection import Connection
+from stompy.connection.encoding import Body, check_destination, encode_body, user_headers
 from stompy.connection.listeners import Listener
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, check_names, given

@@ -18,32 +18,29 @@ from stompy.frames.grammar import (
     DEFAULT_LIMITS,
     NEGOTIABLE,
     FrameLimits,
-    Grammar,
     Leniency,
     Version,
     grammar_of,
-    handshake_grammar,
 )
-from stompy.frames.learned import Run, frames_of
-from stompy.frames.parser import Parser
+from stompy.frames.heads import Run, frames_of
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
-from stompy.protocol.rules import accept_version, checked_versions, parse_accept_version
+from stompy.protocol.rules import accept_version, parse_accept_version
 from stompy.protocol.state import (
     EVENTS,
     MAX_SUBSCRIPTIONS,
     MAX_TRANSACTIONS,
+    TRANSITIONS,
     Event,
-    SessionIds,
+    ProtocolSide,
     State,
     next_state,
-    state_after_end,
 )
 
 _RESERVED_HEADERS = frozenset(("accept-version", "heart-beat", "receipt"))
 
 
-class ClientProtocol:
+class ClientProtocol(ProtocolSide):
     """Check and encode the frames that the client sends, and check the frames that it receives.
 
     `connect` and `send` return the bytes to send. Received bytes go to `parser`, and the frames that it returns to
@@ -76,18 +73,10 @@ class ClientProtocol:
         max_transactions: int = MAX_TRANSACTIONS,
         crlf: bool = False,
     ) -> None:
-        self._versions = checked_versions(versions)
-        self._draft = self._versions == (Version.DRAFT,)
+        super().__init__(versions, leniency, limits)
         self._offer = heartbeat or HeartbeatOffer()
-        self._leniency = leniency
         self._leniency_for = leniency_for or (lambda _: Leniency.NONE)
         self._crlf = crlf
-        self.state = State.NEW
-        self.version: Version | None = None
-        """The negotiated version; `None` before CONNECTED."""
-        self.heartbeats = Heartbeats()
-        """The negotiated heartbeat intervals."""
-        self._ids = SessionIds()
         self._max_subscriptions = max_subscriptions
         self.max_transactions = max_transactions
         """The maximum number of open transactions."""
@@ -95,8 +84,6 @@ class ClientProtocol:
         self.session: str | None = None
         self.error: ProtocolError | VersionMismatchError | None = None
         """The first protocol error, which ended the session; set by `accept`."""
-        self.grammar: Grammar = grammar_of(Version.DRAFT) if self._draft else handshake_grammar(leniency)
-        self.parser = Parser(self.grammar, limits, single=True)
 
     def connect(
         self,
@@ -174,7 +161,7 @@ class ClientProtocol:
             # Some brokers delete a durable subscription on an UNSUBSCRIBE without a SUBSCRIBE.
             wrong = self._ids.violation(command, headers.get)
         if wrong is not None:
-            raise LocalProtocolError(wrong.message)
+            raise LocalProtocolError(str(wrong))
         self._ids.check_limits(
             command, max_subscriptions=self._max_subscriptions, max_transactions=self.max_transactions
         )
@@ -223,7 +210,8 @@ class ClientProtocol:
 
     def _accepts(self, run: Run) -> bool:
         """Return whether all frames of a run are allowed and keep the state; if `False`, check each frame."""
-        if self.version is None or next_state(self.state, run.command) is not self.state:
+        # The table itself, as this is done for each read.
+        if self.version is None or TRANSITIONS[self.state].get(EVENTS[run.command]) is not self.state:
             return False
         return run.names.issuperset(rules.REQUIRED[self.version].get(run.command, ()))
 
@@ -239,7 +227,7 @@ class ClientProtocol:
         elif self.version is not None:
             wrong = rules.violation(command, frame.headers.get, self.version)
             if wrong is not None:
-                raise RemoteProtocolError(wrong.message)
+                raise wrong
         self.state = state
 
     def _connected(self, frame: Frame) -> None:
@@ -250,7 +238,7 @@ class ClientProtocol:
         header = frame.headers.get
         wrong = rules.violation("CONNECTED", header, version) or rules.body_violation(frame, grammar)
         if wrong is not None:
-            raise RemoteProtocolError(wrong.message)
+            raise wrong
         if version.has_heartbeats:
             self.heartbeats = Heartbeats.agree(self._offer, HeartbeatOffer.parse(header("heart-beat")))
         self.version = version
@@ -273,10 +261,6 @@ class ClientProtocol:
         raise RemoteProtocolError(
             f"the broker chose version {rules.shown(value)}, offered were {offered} (Protocol Negotiation)"
         )
-
-    def end(self) -> None:
-        """Record the end of the stream."""
-        self.state = state_after_end(self.state)
 
 
 def explain_refusal(frame: Frame, offered: Sequence[Version]) -> tuple[str, VersionMismatchError | None]:

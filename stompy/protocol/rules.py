@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from stompy.errors import LocalProtocolError, RemoteProtocolError
 from stompy.frames.frame import Frame
@@ -44,20 +43,8 @@ class Fault(enum.Enum):
     DECLARED_OTHERWISE = enum.auto()
 
 
-class Violation(NamedTuple):
-    """A rule that a frame violates.
-
-    Attributes:
-        fault: which rule.
-        message: the error message.
-    """
-
-    fault: Fault
-    message: str
-
-
 class FaultyFrame(RemoteProtocolError):
-    """The peer sent a frame that violates a rule.
+    """A frame that violates a rule: raised for one of the peer, and the reason to refuse one of our own.
 
     Attributes:
         fault: which rule.
@@ -119,8 +106,8 @@ def commands_of(version: Version, *, client: bool) -> frozenset[str]:
     return CLIENT_COMMANDS if version.has_heartbeats else _1_0_COMMANDS
 
 
-def violation(command: str, header: Lookup, version: Version) -> Violation | None:
-    """Return what is wrong with the headers of a frame, or `None` if they are valid.
+def violation(command: str, header: Lookup, version: Version) -> FaultyFrame | None:
+    """Return the violation in the headers of a frame, or `None` if they are valid.
 
     Args:
         command: one of `commands_of`.
@@ -130,32 +117,32 @@ def violation(command: str, header: Lookup, version: Version) -> Violation | Non
     for name in REQUIRED[version].get(command, ()):
         if header(name) is None:
             message = f"a {command} frame needs a {name!r} header in STOMP {version} ({command})"
-            return Violation(_MISSING.get(name, Fault.NO_OTHER_HEADER), message)
+            return FaultyFrame(_MISSING.get(name, Fault.NO_OTHER_HEADER), message)
     if command == "SUBSCRIBE":
         return _ack_mode_violation(header("ack"))
     if command == "UNSUBSCRIBE" and header("id") is None and header("destination") is None:
         message = f"an UNSUBSCRIBE frame needs a 'destination' or 'id' header in STOMP {version} (UNSUBSCRIBE)"
-        return Violation(Fault.NO_ID, message)
+        return FaultyFrame(Fault.NO_ID, message)
     return None
 
 
-def _ack_mode_violation(mode: str | None) -> Violation | None:
+def _ack_mode_violation(mode: str | None) -> FaultyFrame | None:
     # 1.0 defines only two modes, but real brokers accept all three in every version.
     if mode is None or mode in ACK_MODES:
         return None
     message = f"unknown ack mode {shown(mode)}, not one of {', '.join(ACK_MODES)} (SUBSCRIBE ack Header)"
-    return Violation(Fault.UNKNOWN_ACK_MODE, message)
+    return FaultyFrame(Fault.UNKNOWN_ACK_MODE, message)
 
 
-def body_violation(frame: Frame, grammar: Grammar) -> Violation | None:
-    """Return what is wrong with the body of a CONNECT or CONNECTED, or `None` after dropping the body.
+def body_violation(frame: Frame, grammar: Grammar) -> FaultyFrame | None:
+    """Return the violation in the body of a CONNECT or CONNECTED, or `None` after dropping the body.
 
     The parser cannot check it, as the version that decides whether to drop it is only known from the frame itself.
     """
     if not frame.body:
         return None
     if grammar.unexpected_body == "refuse":
-        return Violation(Fault.INVALID_BODY, f"a {frame.command} frame must not have a body (Body)")
+        return FaultyFrame(Fault.INVALID_BODY, f"a {frame.command} frame must not have a body (Body)")
     frame.body = b""
     return None
 

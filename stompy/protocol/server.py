@@ -16,13 +16,11 @@ from stompy.frames.grammar import (
     Leniency,
     Version,
     grammar_of,
-    handshake_grammar,
 )
-from stompy.frames.parser import Parser
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
-from stompy.protocol.rules import Fault, FaultyFrame, accept_version, checked_versions, highest_common
-from stompy.protocol.state import EVENTS, Event, SessionIds, State, next_state, state_after_end
+from stompy.protocol.rules import Fault, FaultyFrame, accept_version, highest_common
+from stompy.protocol.state import EVENTS, Event, ProtocolSide, State, next_state
 
 _SERVER_VALUE = re.compile(r"[^ /:\\\x00-\x1f]+(/[^ :\\\x00-\x1f]+)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -30,7 +28,7 @@ _UNSAFE = re.compile(r"[:\\\x00-\x1f\x7f]")
 _UNSAFE_IN_1_0 = re.compile(r"[\\\x00-\x1f\x7f]")
 
 
-class ServerProtocol:
+class ServerProtocol(ProtocolSide):
     """Check the frames that the client sends, and check and encode those of the broker.
 
     It holds the protocol state of a session: the version, and the ids of subscriptions and open transactions.
@@ -63,22 +61,16 @@ class ServerProtocol:
         tolerates: Callable[[Frame, RemoteProtocolError], bool] = lambda frame, error: False,
         offered: Callable[[str | None], Sequence[Version]] = rules.parse_accept_version,
     ) -> None:
-        self._versions = checked_versions(versions)
-        self._draft = self._versions == (Version.DRAFT,)
+        super().__init__(versions, leniency, limits)
         self._preferred: Version | None = None
         self._offer = heartbeat if isinstance(heartbeat, HeartbeatOffer) else HeartbeatOffer()
         self._answer = heartbeat if callable(heartbeat) else None
         if server is not None and not _SERVER_VALUE.fullmatch(server):
             raise LocalProtocolError(f"server must be name/version, not {rules.shown(server)} (CONNECTED Frame)")
         self._server = server
-        self._leniency = leniency
         self._require_host = require_host
         self._tolerates = tolerates
         self._offered = offered
-        self.state = State.NEW
-        self.version: Version | None = None
-        self.heartbeats = Heartbeats()
-        self._ids = SessionIds()
         self.subscriptions = self._ids.subscriptions
         """The ack mode of each active subscription, by its key; see `state.subscription_key`."""
         self.transactions = self._ids.transactions
@@ -87,8 +79,6 @@ class ServerProtocol:
         """The first protocol error, which ended the session; set by `accept`."""
         self.offender: Frame | None = None
         """The frame that caused `error`; `None` if the parser found the error."""
-        self.grammar: Grammar = grammar_of(Version.DRAFT) if self._draft else handshake_grammar(leniency)
-        self.parser = Parser(self.grammar, limits, single=True)
 
     def receive(self, data: bytes) -> list[Frame]:
         """Return the frames that `data` completes and that are allowed now; check `error` afterwards.
@@ -153,7 +143,7 @@ class ServerProtocol:
             header = frame.headers.get
             wrong = rules.violation(command, header, version) or self._ids.violation(command, header)
             if wrong is not None:
-                raise FaultyFrame(*wrong)
+                raise wrong
             self._ids.record(command, header)
         self.state = state
 
@@ -166,9 +156,9 @@ class ServerProtocol:
         wrong = wrong or rules.body_violation(frame, grammar_of(version, self._leniency))
         if wrong is None and self._require_host and version.has_heartbeats and header("host") is None:
             message = f"a {frame.command} frame needs a 'host' header in STOMP {version} (CONNECT or STOMP Frame)"
-            wrong = rules.Violation(Fault.NO_OTHER_HEADER, message)
+            wrong = FaultyFrame(Fault.NO_OTHER_HEADER, message)
         if wrong is not None:
-            raise FaultyFrame(*wrong)
+            raise wrong
         if version.has_heartbeats or self._answer is not None:
             asked = HeartbeatOffer.parse(header("heart-beat"))
             if self._answer is not None:
@@ -243,9 +233,9 @@ class ServerProtocol:
         wrong = rules.violation(command, headers.get, self.version)
         if wrong is None and command == "MESSAGE" and self._lacks_ack(headers):
             message = "a MESSAGE that has to be acknowledged needs an 'ack' header in STOMP 1.2 (MESSAGE)"
-            wrong = rules.Violation(Fault.NO_OTHER_HEADER, message)
+            wrong = FaultyFrame(Fault.NO_OTHER_HEADER, message)
         if wrong is not None:
-            raise LocalProtocolError(wrong.message)
+            raise LocalProtocolError(str(wrong))
         return encode(command, headers.items(), body, grammar=self.grammar)
 
     def _lacks_ack(self, headers: Mapping[str, str]) -> bool:
@@ -294,6 +284,6 @@ class ServerProtocol:
 
     def end(self) -> None:
         """Record the end of the stream, and release the state of the session."""
-        self.state = state_after_end(self.state)
+        super().end()
         self._ids.clear()
         self.parser.drop()

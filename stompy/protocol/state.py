@@ -8,9 +8,13 @@ Source: STOMP 1.2, Connecting, DISCONNECT, ERROR.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 from stompy.errors import LimitExceededError
-from stompy.protocol.rules import Fault, Lookup, Violation, shown
+from stompy.frames.grammar import FrameLimits, Grammar, Leniency, Version, grammar_of, handshake_grammar
+from stompy.frames.parser import Parser
+from stompy.protocol.heartbeat import Heartbeats
+from stompy.protocol.rules import Fault, FaultyFrame, Lookup, checked_versions, shown
 
 
 class State(enum.Enum):
@@ -115,7 +119,7 @@ class SessionIds:
         self.subscriptions.clear()
         self.transactions.clear()
 
-    def violation(self, command: str, header: Lookup) -> Violation | None:
+    def violation(self, command: str, header: Lookup) -> FaultyFrame | None:
         """Return what is wrong with an id that is already in use or unknown, or `None`.
 
         Args:
@@ -126,19 +130,21 @@ class SessionIds:
             key = subscription_key(header)
             if key in self.subscriptions:
                 message = f"there is already a subscription {_name(key)} (SUBSCRIBE id Header)"
-                return Violation(Fault.SUBSCRIPTION_EXISTS, message)
+                return FaultyFrame(Fault.SUBSCRIPTION_EXISTS, message)
             return None
         if command == "UNSUBSCRIBE":
             key = subscription_key(header)
             if key not in self.subscriptions:
-                return Violation(Fault.UNKNOWN_SUBSCRIPTION, f"there is no subscription {_name(key)} (UNSUBSCRIBE)")
+                return FaultyFrame(Fault.UNKNOWN_SUBSCRIPTION, f"there is no subscription {_name(key)} (UNSUBSCRIBE)")
             return None
         transaction = header("transaction")
         if transaction is None:
             return None
         if command == "BEGIN":
             if transaction in self.transactions:
-                return Violation(Fault.TRANSACTION_EXISTS, f"transaction {shown(transaction)} is already open (BEGIN)")
+                return FaultyFrame(
+                    Fault.TRANSACTION_EXISTS, f"transaction {shown(transaction)} is already open (BEGIN)"
+                )
         elif command in _TRANSACTED and transaction not in self.transactions:
             return unknown_transaction(transaction, command)
         return None
@@ -168,10 +174,40 @@ class SessionIds:
             self.transactions.discard(header("transaction") or "")
 
 
-def unknown_transaction(name: str, command: str) -> Violation:
+def unknown_transaction(name: str, command: str) -> FaultyFrame:
     """Return that there is no open transaction of a name."""
-    return Violation(Fault.UNKNOWN_TRANSACTION, f"there is no open transaction {shown(name)} ({command})")
+    return FaultyFrame(Fault.UNKNOWN_TRANSACTION, f"there is no open transaction {shown(name)} ({command})")
 
 
 def _name(key: str) -> str:
     return f"{'on ' if key[0] == '@' else ''}{shown(key[1:])}"
+
+
+class ProtocolSide:
+    """The common part of client and broker: the state, version and grammar of a session, the ids in use, the parser.
+
+    Args:
+        versions: of this side; `(Version.DRAFT,)` means the 1.0-draft.
+        leniency: deviations of the peer to tolerate.
+        limits: limits of a frame of the peer.
+
+    Raises:
+        LocalProtocolError: `versions` is empty, or holds the 1.0-draft and others.
+    """
+
+    def __init__(self, versions: Sequence[Version], leniency: Leniency, limits: FrameLimits) -> None:
+        self._versions = checked_versions(versions)
+        self._draft = self._versions == (Version.DRAFT,)
+        self._leniency = leniency
+        self._ids = SessionIds()
+        self.state = State.NEW
+        self.version: Version | None = None
+        """The negotiated version; `None` before CONNECTED."""
+        self.heartbeats = Heartbeats()
+        """The negotiated heartbeat intervals."""
+        self.grammar: Grammar = grammar_of(Version.DRAFT) if self._draft else handshake_grammar(leniency)
+        self.parser = Parser(self.grammar, limits, single=True)
+
+    def end(self) -> None:
+        """Record the end of the stream."""
+        self.state = state_after_end(self.state)

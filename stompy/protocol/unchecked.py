@@ -9,7 +9,7 @@ from stompy.errors import ProtocolError
 from stompy.frames.encoder import Encoded, encode_head, finish
 from stompy.frames.frame import Frame, Pairs, trimmed
 from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version, grammar_of
-from stompy.frames.learned import Run
+from stompy.frames.heads import Run
 from stompy.protocol.client import ClientProtocol
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
 from stompy.protocol.rules import parse_accept_version

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from stompy.connection.codec import Body
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
+from stompy.connection.encoding import Body
 from stompy.connection.listeners import Listener
 from stompy.connection.message import Acker, Message
 from stompy.connection.sending import Sender
-from stompy.connection.subscription import Handler, MessageListener, Subscription
+from stompy.connection.subscriptions import ActiveSubscription, Handler, MessageListener
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default
@@ -120,19 +120,19 @@ class _TracedAcker(Acker):
             return super().acknowledge(message, command, receipt=receipt, requeue=requeue, shared=shared)
 
 
-class _TracedSubscription(Subscription):
+class _TracedSubscription(ActiveSubscription):
     def __init__(self, recorder: Recorder, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._recorder = recorder
 
-    def _next(self, deadline: Deadline) -> Message | None:
+    def take(self, deadline: Deadline) -> Message | None:
         began = time.perf_counter()
-        message = super()._next(deadline)
+        message = super().take(deadline)
         if message is not None:
             try:
                 self._recorder.received(message, time.perf_counter() - began)
             except BaseException:  # a signal
-                self._put_back(message)
+                self.put_back(message)
                 raise
         return message
 

@@ -7,9 +7,8 @@ from types import TracebackType
 
 from stompy.arguments import check_arguments
 from stompy.broker.broker import Broker
-from stompy.connection.codec import Body
-from stompy.connection.message import Message, detached
-from stompy.connection.subscription import AckMode
+from stompy.connection.encoding import Body
+from stompy.connection.message import AckMode, Message, detached
 from stompy.deadline import Deadline
 from stompy.errors import StompTimeoutError
 from stompy.worker.failure import DUE, retry_queues

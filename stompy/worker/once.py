@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from stompy.connection.codec import Body, check_destination, encode_body, user_headers
+from stompy.connection.encoding import Body, check_destination, encode_body, user_headers
 from stompy.connection.message import detached
 from stompy.default import DEFAULT, Default
 from stompy.dialects.brokers import check_given_once

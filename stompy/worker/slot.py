@@ -18,7 +18,7 @@ from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from stompy.connection.message import Message, delivery_of
-from stompy.connection.transaction import Transaction
+from stompy.connection.transaction import Transaction, was_written
 from stompy.errors import AckError, BrokerError, NotConnectedError, SessionError, StompError, is_passing
 from stompy.forks import ChildEnds
 from stompy.locks import Rank, make_condition, make_lock
@@ -473,7 +473,7 @@ class Slot(DaemonThread):
         elif settling and isinstance(error, StompError) and (is_passing(error) or isinstance(error, _REFUSED)):
             # If nothing of it was written, the session has ended by something else: that of another message, unless
             # the task has sent it outside of its transaction.
-            self._unsettled(job, error, doubt=job.transaction is not None and not job.transaction._written)
+            self._unsettled(job, error, doubt=job.transaction is not None and not was_written(job.transaction))
         else:
             return self._fail(job, error)
         return None

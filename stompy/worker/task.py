@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, c
 
 from stompy.arguments import check_arguments, check_value, is_async
 from stompy.backoff import Backoff, check_attempts
-from stompy.connection.codec import Body
 from stompy.connection.connection import Connection
+from stompy.connection.encoding import Body
 from stompy.connection.message import Message, persistent_option
 from stompy.connection.transaction import Transaction
 from stompy.deadline import check_seconds

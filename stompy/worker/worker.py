@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stompy.arguments import check_arguments, check_options
-from stompy.connection.codec import Body
 from stompy.connection.connecting import DEFAULT_URL, ConnectOptions, config_of
+from stompy.connection.encoding import Body
 from stompy.connection.reconnect import Reconnect
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default, check_names, given

@@ -17,7 +17,7 @@ from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import Settings
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version, grammar_of
-from stompy.frames.learned import Run
+from stompy.frames.heads import Run
 from tests.broker.conftest import Serve, Served, a_session_state
 
 MANY = 200

@@ -9,9 +9,9 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.buffer import FrameBuffer
+from stompy.connection.resend_buffer import FrameBuffer
 from stompy.errors import ConnectionLostError, LimitExceededError, NotConnectedError
-from stompy.link.receipts import Receipt
+from stompy.link.receipts import Receipt, receipt_line
 from tests.connection.conftest import Serving, Talking
 from tests.support.peer import until
 from tests.support.receipts import outcome_of
@@ -22,7 +22,7 @@ FRAME = b"SEND\ndestination:/q\n\nx\0"
 
 def add_asking(buffer: FrameBuffer) -> Receipt:
     receipt = buffer.link.receipts.make()
-    buffer.add(b"SEND\ndestination:/q\n%b\nx\0" % receipt._line, receipt)
+    buffer.add(b"SEND\ndestination:/q\n%b\nx\0" % receipt_line(receipt), receipt)
     return receipt
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.subscription import AckMode
+from stompy.connection.message import AckMode
 from tests.connection.conftest import Acting, Recorder, Serving, Sessions
 from tests.support.peer import WITHIN
 from tests.transport.conftest import Calling

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stompy.connection.codec import (
+from stompy.connection.encoding import (
     OWN_HEADERS,
     charset_of,
     decode_json,

@@ -13,7 +13,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.subscription import AckMode
+from stompy.connection.message import AckMode
 from tests.connection.conftest import Recorder, Serving, Talking
 from tests.support.peer import WITHIN, until
 from tests.support.receipts import outcome_of

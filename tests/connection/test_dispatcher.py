@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import stompy
-from stompy.connection.listeners import Dispatcher, run_logged
+from stompy.connection.routing import Dispatcher, run_logged
 from stompy.deadline import Deadline
 from tests.connection.conftest import Acting, Recorder, Serving, Talking
 from tests.support.peer import WITHIN, until

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.connection.codec import check_destination, encode_body
-from stompy.connection.encoding import SendEncoder, headers_of_send, headers_of_subscribe
+from stompy.connection.encoding import (
+    SendEncoder,
+    check_destination,
+    encode_body,
+    headers_of_send,
+    headers_of_subscribe,
+)
 from stompy.dialects.brokers import ACTIVEMQ, ARTEMIS, EMBEDDED, GENERIC, RABBITMQ
 from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SubscribeOptions, check_send_options

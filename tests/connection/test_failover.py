@@ -19,7 +19,7 @@ def test_a_failover_address_is_told_from_others() -> None:
 def test_without_options_it_randomizes_and_never_gives_up() -> None:
     parsed = parse_failover(TWO)
     assert parsed.urls == "stomp://a:1,stomp://b:2"
-    assert parsed.randomize
+    assert parsed.order == "random"
     assert parsed.policy == Reconnect(backoff=Backoff(first=0.01))
 
 

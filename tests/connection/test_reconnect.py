@@ -11,7 +11,8 @@ import pytest
 
 import stompy
 from stompy.backoff import Backoff
-from stompy.connection.reconnect import Reconnect, ResendLimits, first_wait, reconnect_of, resend_of, retry
+from stompy.connection.config import Config, addresses_of
+from stompy.connection.reconnect import Reconnect, ResendLimits, first_wait, reconnect_of, retry
 from stompy.default import DEFAULT
 from stompy.errors import ConfigurationError, ConnectError, StompError
 from stompy.locks import Event
@@ -144,7 +145,10 @@ def test_a_bound_is_a_whole_number_of_one_or_more(wrong: dict[str, Any]) -> None
 
 def test_true_is_the_usual_bounds_and_false_is_none() -> None:
     own = ResendLimits(max_messages=2)
-    assert (resend_of(True), resend_of(False), resend_of(own)) == (ResendLimits(), None, own)
+    for wanted, limits in ((True, ResendLimits()), (False, None), (own, own)):
+        policy = Reconnect(resend_unconfirmed=wanted)
+        assert Config(addresses=addresses_of("stomp://localhost"), reconnect=policy).resend == limits
+    assert Config(addresses=addresses_of("stomp://localhost")).resend is None
 
 
 def test_bounds_travel_to_another_process() -> None:

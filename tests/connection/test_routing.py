@@ -10,7 +10,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.subscription import AckMode
+from stompy.connection.message import AckMode
 from tests.connection.conftest import (
     ACTIVEMQ,
     ARTEMIS,

@@ -9,8 +9,8 @@ import pytest
 from stompy.connection.config import Config, addresses_of
 from stompy.connection.link_manager import LinkManager
 from stompy.connection.listeners import Callbacks
-from stompy.connection.subscription import AckMode, Subscription
-from stompy.connection.subscriptions import SubscriptionTable
+from stompy.connection.message import AckMode
+from stompy.connection.subscriptions import ActiveSubscription, SubscriptionTable
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConfigurationError, ConnectionLostError, LocalProtocolError, ReceiptTimeoutError
 from stompy.link.link import Link
@@ -44,8 +44,8 @@ def over(subscriptions: SubscriptionTable, *links: Link) -> SubscriptionTable:
     return subscriptions
 
 
-def subscription(identity: str, destination: str = "/queue/a") -> Subscription:
-    return Subscription(NOBODY, id=identity, destination=destination, ack="auto", handler=None, headers={})
+def subscription(identity: str, destination: str = "/queue/a") -> ActiveSubscription:
+    return ActiveSubscription(NOBODY, id=identity, destination=destination, ack="auto")
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def subscriptions() -> SubscriptionTable:
     return SubscriptionTable(Config(addresses=addresses_of("stomp://localhost")), Callbacks("test", ()))
 
 
-def add(subscriptions: SubscriptionTable, linked: Linked, one: Subscription, calling: Calling) -> None:
+def add(subscriptions: SubscriptionTable, linked: Linked, one: ActiveSubscription, calling: Calling) -> None:
     """Register a subscription while the broker confirms."""
     call = calling(lambda: over(subscriptions, linked.link).add(one, timeout=None))
     linked.peer.expect_and_confirm("SUBSCRIBE")

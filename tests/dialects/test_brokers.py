@@ -144,7 +144,7 @@ def test_the_client_id_is_sent_and_names_durable_subscriptions(talking: Talking)
     talk = talking(server="RabbitMQ/4", client_id="me")
     assert talk.request.headers["client-id"] == "me"
     subscription = talk.subscribe("/topic/a", durable="d")
-    assert subscription._subscribe_headers()["x-queue-name"] == "me.d"
+    assert subscription._active.subscribe_headers["x-queue-name"] == "me.d"
 
 
 NO_SUCH_HOST = Frame("ERROR", {"message": "Bad CONNECT"}, b"Virtual host 'localhost' access denied")

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from stompy.errors import FrameTooLargeError, RemoteProtocolError
-from stompy.frames.checks import HeadChecker, checked_length, show
 from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits
+from stompy.frames.heads import HeadChecker, checked_length, show
 from tests.frames.case import ALL, DRAFT, FINAL, HANDSHAKE, MODERN, V1_0, V1_1, V1_2
 from tests.support.codec import grammar
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.frames.checks import HeadChecker
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency, Version, grammar_of
-from stompy.frames.learned import LearnedHeads, Run, frames_of
+from stompy.frames.heads import HeadChecker, LearnedHeads, Run, frames_of
 from stompy.frames.parser import Parser
 from tests.frames.case import FINAL, V1_0, V1_1, V1_2, Case
 from tests.frames.test_parser import EVERY_CASE

@@ -34,7 +34,7 @@ def test_a_fault_of_our_own_is_noticed(check: object, monkeypatch: pytest.Monkey
     def fail(*arguments: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("stompy.connection.subscriptions.Router.messages", fail)
+    monkeypatch.setattr("stompy.connection.routing.Router.messages", fail)
     monkeypatch.setattr("stompy.broker.commands.Commands.process", fail)
     monkeypatch.setattr(logging, "raiseExceptions", False)
     assert callable(check)

@@ -23,6 +23,7 @@ from stompy.connection.connection import Connection
 from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.connection.message import Message
 from stompy.connection.subscription import Subscription
+from stompy.connection.subscriptions import ActiveSubscription
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError, StompError
 from stompy.frames.frame import Frame
@@ -173,21 +174,18 @@ def _converse(
         if properly:
             raise
         return
-    handled = Subscription(
-        conn._subscriptions, id="1", destination="/queue/a", ack="client", handler=look_at, headers={}, dispatcher=None
-    )
-    taken = Subscription(
-        conn._subscriptions, id="2", destination="/queue/b", ack="auto", handler=None, headers={}, dispatcher=None
-    )
+    table = conn._subscriptions
+    handled = ActiveSubscription(table, id="1", destination="/queue/a", ack="client", handler=look_at)
+    taken = ActiveSubscription(table, id="2", destination="/queue/b", ack="auto")
     for subscription in (handled, taken):
         with contextlib.suppress(StompError):
-            conn._subscriptions.add(subscription, timeout=0, announce=False)
+            table.add(subscription, timeout=0, announce=False)
     if properly:
         with contextlib.suppress(StompError):
             _say(theirs, data)
         theirs.shutdown_write()
     with contextlib.suppress(StompError):
-        for message in taken:
+        for message in Subscription(taken):
             look_at(message)
     assert conn._links.link.ended.wait(WITHIN)
     conn.close(timeout=WITHIN)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.subscription import Subscription
+from stompy.connection.subscriptions import ActiveSubscription
 from stompy.deadline import Budget, Deadline
 from stompy.frames.frame import Headers
 from stompy.frames.grammar import Version
@@ -174,11 +174,9 @@ def test_an_ack_names_what_the_broker_sent_and_nothing_more(
     taps: Taps, token: str, subscription: str, nack: bool
 ) -> None:
     conn = taps.conn
-    source = Subscription(
-        conn._subscriptions, id="1", destination="/q", ack="client-individual", handler=None, headers={}
-    )
+    source = ActiveSubscription(conn._subscriptions, id="1", destination="/q", ack="client-individual")
     headers = Headers({"ack": token, "message-id": token, "subscription": subscription})
-    message = stompy.Message(source._delivery_on(conn._links.link, conn._acker), headers, b"")
+    message = stompy.Message(source.delivery_on(conn._links.link, conn._acker), headers, b"")
     for out in said(taps, message.nack if nack else message.ack, "ACK", "NACK"):
         values = {"id": token, "message-id": token, "subscription": subscription}
         check_headers(out, read_back(taps, values), set())

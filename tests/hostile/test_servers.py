@@ -12,6 +12,7 @@ import pytest
 
 import stompy
 from stompy.connection.subscription import Subscription
+from stompy.connection.subscriptions import ActiveSubscription
 from tests.hostile.script import WITHIN, Actor, Step, bounded
 from tests.hostile.servers import ATTACKS, Attack
 from tests.support.grouped import grouped
@@ -36,10 +37,9 @@ class Victim:
     def __init__(self, conn: stompy.Connection, attack: Attack) -> None:
         self._conn = conn
         self._attack = attack
-        self._subscription = Subscription(
-            conn._subscriptions, id="1", destination="/queue/a", ack="auto", handler=None, headers={}, dispatcher=None
-        )
-        conn._subscriptions.add(self._subscription, timeout=0, announce=False)
+        self._active = ActiveSubscription(conn._subscriptions, id="1", destination="/queue/a", ack="auto")
+        self._subscription = Subscription(self._active)
+        conn._subscriptions.add(self._active, timeout=0, announce=False)
 
     def act(self) -> None:
         getattr(self, self._attack.act)()
@@ -74,7 +74,7 @@ class Victim:
         self._conn.subscribe("/queue/b")
 
     def request(self) -> None:
-        self._conn._subscriptions.forget(self._subscription)
+        self._conn._subscriptions.forget(self._active)
         self._conn.request("/queue/a", "x", timeout=0.3)
 
     def transaction(self) -> None:

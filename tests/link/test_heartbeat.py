@@ -159,12 +159,12 @@ def test_any_byte_shows_that_the_peer_is_alive(linking: Linking, data: bytes) ->
 
 def test_silence_is_noticed_while_a_send_is_stuck(linking: Linking, calling: Calling) -> None:
     linked = linking(capacity=1_000, heartbeat=(FAST, FAST))
-    receipt = linked.link.writer.request("SEND", {"destination": "/q"}, receipt=True)
+    receipt = linked.link.receipts.make()
+    linked.link.writer.request("SEND", {"destination": "/q"}, receipt=receipt)
     sending = calling(lambda: send(linked.link, b"x" * 10_000))
     assert isinstance(linked.owner.await_end(), HeartbeatTimeoutError)
     with pytest.raises(ConnectionLostError):
         sending.result()
-    assert receipt is not None
     assert isinstance(receipt.exception(0), HeartbeatTimeoutError)
 
 

@@ -9,8 +9,7 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, StompError
 from stompy.frames.frame import Frame
-from stompy.link.link import Link
-from stompy.link.raw import RawLink
+from stompy.link.link import Link, RawLink
 from stompy.link.settings import LinkSettings
 from stompy.protocol.unchecked import UncheckedClient
 from stompy.transport.base import Transport

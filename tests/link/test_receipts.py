@@ -21,7 +21,7 @@ from stompy.errors import (
 from stompy.frames.frame import Frame
 from stompy.link.flow import FlowControl
 from stompy.link.link import Link
-from stompy.link.receipts import Receipt, Receipts
+from stompy.link.receipts import Receipt, Receipts, write_before_wait
 from stompy.link.settings import Limits
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from tests.support.peer import until
@@ -363,9 +363,9 @@ def test_a_frame_in_a_batch_is_written_before_a_wait_among_futures(receipts: Rec
         receipts.fail_all(ConnectionLostError("gone"))
         raise ConnectionLostError("gone")
 
-    written._before_wait = lambda timeout: receipts.confirm(written.id)
+    write_before_wait(written, lambda timeout: receipts.confirm(written.id))
     assert concurrent.futures.wait([written], 20).done == {written}
-    failed._before_wait = lose
+    write_before_wait(failed, lose)
     assert concurrent.futures.wait([failed], 20).done == {failed}
 
 
@@ -445,7 +445,7 @@ def test_who_waits_goes_on_at_the_next_link_and_holds_its_gate(
 
 def test_a_frame_that_has_not_left_is_written_out_before_the_wait(receipts: Receipts) -> None:
     receipt = expected(receipts)
-    receipt._before_wait = lambda timeout: receipts.confirm(receipt.id)
+    write_before_wait(receipt, lambda timeout: receipts.confirm(receipt.id))
     receipt.result(0)
 
 

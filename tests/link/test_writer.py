@@ -62,7 +62,7 @@ def test_a_receipt_is_registered_before_the_bytes_leave(linking: Linking, callin
 def test_what_may_not_be_sent_leaves_nothing_behind(linking: Linking, command: str, headers: dict[str, str]) -> None:
     linked = linking()
     with pytest.raises(LocalProtocolError):
-        linked.link.writer.request(command, headers, receipt=True)
+        linked.link.writer.request(command, headers, receipt=linked.link.receipts.make())
     assert len(linked.link.receipts) == 0
     send(linked.link, b"next")
     assert linked.peer.expect("SEND").body == b"next"

@@ -6,9 +6,9 @@ TESTS = ("tests/frames/test_parser.py", "tests/frames", "tests/property/test_cod
 """What is run on each mutant."""
 
 _PARSER = "stompy/frames/parser.py"
-_CHECKS = "stompy/frames/checks.py"
+_CHECKS = "stompy/frames/heads.py"
 _FRAME = "stompy/frames/frame.py"
-_LEARNED = "stompy/frames/learned.py"
+_LEARNED = "stompy/frames/heads.py"
 _GRAMMAR = "stompy/frames/grammar.py"
 _ENCODER = "stompy/frames/encoder.py"
 _ESCAPING = "stompy/frames/escaping.py"

@@ -7,7 +7,7 @@ import pytest
 from stompy.errors import FrameTooLargeError, NotConnectedError, RemoteProtocolError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE, FrameLimits, Version
-from stompy.frames.learned import frames_of
+from stompy.frames.heads import frames_of
 from stompy.protocol.client import ClientProtocol, error_message, explain_refusal
 from stompy.protocol.state import State
 from tests.protocol.exchange import (

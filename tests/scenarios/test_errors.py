@@ -117,8 +117,9 @@ def test_an_error_ends_the_link_once_and_says_why(connect: Connect, queue: str, 
     connection = connect(listeners=[heard])
     # What our own side would never send, behind its back.
     nobody = {"id": "nobody", "destination": f"{queue}.nobody"}
-    receipt = connection._links.link.writer.request("UNSUBSCRIBE", nobody, receipt=True)
-    assert receipt is not None
+    link = connection._links.link
+    receipt = link.receipts.make()
+    link.writer.request("UNSUBSCRIBE", nobody, receipt=receipt)
     with pytest.raises(stompy.BrokerError) as refused:
         receipt.result(SOON)
     assert refused.value.frame.command == "ERROR"

@@ -8,7 +8,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.subscription import AckMode
+from stompy.connection.message import AckMode
 from stompy.testing.proxy import FaultProxy
 from tests.support.peer import until
 from tests.support.seed import chance

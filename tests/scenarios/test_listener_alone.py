@@ -9,7 +9,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.connection.subscription import AckMode
+from stompy.connection.message import AckMode
 from tests.support.peer import WITHIN
 
 MESSAGES = 100_000 if os.environ.get("STOMPY_LONG") else 12_000

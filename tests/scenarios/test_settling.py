@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import stompy
-from stompy.connection.subscription import AckMode
+from stompy.connection.message import AckMode
 from tests.scenarios.acts import REFUSED, SOON, acked, left, put_back, refused, seen, send_all, until_end
 from tests.scenarios.conftest import Connect, Expect, Raw
 from tests.support.candidates import Candidate

@@ -68,7 +68,7 @@ class Room:
     def settle(self) -> None:
         """Acknowledge the message that was taken, unless it is, or its link is over."""
         message = self.taken
-        if message is not None and message._link.alive and message.settled is None:
+        if message is not None and not message.session_ended and message.settled is None:
             message.ack_async()
 
     def abort(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import sys
@@ -18,20 +19,6 @@ from tests.support.peer import until
 
 TOP = Path(__file__).parents[2]
 PAGE = (TOP / "docs" / "topics" / "architecture.md").read_text(encoding="utf-8")
-ONCE_A_READ = {
-    "deadline.py",
-    "forks.py",
-    "frames/checks.py",
-    "frames/escaping.py",
-    "frames/grammar.py",
-    "link/flow.py",
-    "link/link.py",
-    "locks.py",
-    "protocol/heartbeat.py",
-    "protocol/state.py",
-    "transport/sockets.py",
-}
-"""What is counted, timed and checked for all messages of a read together."""
 
 
 class Trace:
@@ -47,9 +34,14 @@ class Trace:
         if self.on and event == "call" and file.startswith(self._start):
             self.calls.append((threading.current_thread().name, file.removeprefix(self._start)))
 
+    def by(self, thread: str) -> list[str]:
+        """Return the files that a thread has passed, in order, each call once."""
+        return [file for name, file in self.calls if name == thread]
+
     def of(self, action: Callable[[], object]) -> list[str]:
         """Return the files that an action passes in this thread, in order, each call once."""
         before = sys.getprofile()
+        self.calls.clear()
         sys.setprofile(self)
         try:
             self.on = True
@@ -57,9 +49,7 @@ class Trace:
         finally:
             self.on = False
             sys.setprofile(before)
-        mine, self.calls = self.calls, []
-        # The tests' own locks are checked, and so Python code.
-        return [file for thread, file in mine if thread == threading.current_thread().name and file != "locks.py"]
+        return self.by(threading.current_thread().name)
 
 
 @pytest.fixture
@@ -76,30 +66,57 @@ def listed(way: str) -> list[str]:
     return re.findall(r"^\| `([a-z_/]+\.py)` \|", part.split("\n\n", 2)[1], re.MULTILINE)
 
 
-def test_the_ways_are_those_of_the_page(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    # As in a program that does not log each frame; the tests always look at what would be logged.
+@pytest.fixture
+def conn(monkeypatch: pytest.MonkeyPatch) -> Iterator[stompy.Connection]:
+    """Return a connection as programs have it: its locks are not checked, and nothing looks at each frame."""
+    monkeypatch.setattr("stompy.locks.checked", False)
     monkeypatch.setattr(logging.Logger, "isEnabledFor", lambda self, level: level >= logging.INFO)
-    got: list[stompy.Message] = []
     with Broker() as broker, stompy.connect(broker.url, heartbeat=(0, 0)) as conn:
-        conn.subscribe("/queue/h", got.append, ack="client-individual")
-        for number in range(100):  # so that heads are known
-            conn.send("/queue/a", "x")
-            conn.send("/queue/h", str(number))
-        until(lambda: len(got) == 100)
-        sending = trace.of(lambda: conn.send("/queue/a", "x"))
-        assert sending == listed("From `send` to the system")
+        yield conn
 
-        trace.on = True
-        conn.send("/queue/h", "last")
-        until(lambda: len(got) == 101)
+
+def test_a_send_is_five_calls_in_five_files(trace: Trace, conn: stompy.Connection) -> None:
+    for _ in range(10):  # so that heads are known
+        conn.send("/queue/a", "x")
+    calls = trace.of(lambda: conn.send("/queue/a", "x"))
+    assert calls == listed("From `send` to the system")
+    assert len(calls) == 5
+
+
+def test_a_send_with_a_header_and_an_option_is_at_most_eight_calls_in_six_files(
+    trace: Trace, conn: stompy.Connection
+) -> None:
+    for number in range(10):
+        conn.send("/queue/a", "x", headers={"kind": str(number)}, persistent=True)
+    calls = trace.of(lambda: conn.send("/queue/a", "x", headers={"kind": "last"}, persistent=True))
+    assert len(calls) <= 8
+    assert len(set(calls)) <= 6
+
+
+def test_from_the_wire_to_a_handler_are_nine_files_and_an_ack_is_short(trace: Trace, conn: stompy.Connection) -> None:
+    got: list[stompy.Message] = []
+
+    def handle(message: stompy.Message) -> None:
         trace.on = False
-        names = [f"stompy-{conn._links._name}-{part}" for part in ("reader", "dispatcher")]
-        receiving = [file for thread, file in trace.calls if thread in names and file not in ONCE_A_READ]
-        trace.calls.clear()
-        assert set(receiving) == set(listed("From the wire to a handler"))
+        got.append(message)
 
-        acking = trace.of(got[-1].ack)
-        assert list(dict.fromkeys(acking)) == listed("From `ack` to the system")
+    conn.subscribe("/queue/h", handle, ack="client-individual")
+    for number in range(100):
+        conn.send("/queue/h", str(number))
+    until(lambda: len(got) == 100)
+    trace.calls.clear()
+    trace.on = True
+    conn.send("/queue/h", "last")
+    until(lambda: len(got) == 101)
+
+    reader, dispatcher = (f"stompy-{conn._links._name}-{part}" for part in ("reader", "dispatcher"))
+    reading = itertools.dropwhile(lambda file: file != "link/reader.py", trace.by(reader))
+    passed = {*itertools.takewhile(lambda file: file != "transport/sockets.py", reading), *trace.by(dispatcher)}
+    assert passed == set(listed("From the wire to a handler"))
+    assert len(passed) <= 9
+
+    trace.calls.clear()
+    assert list(dict.fromkeys(trace.of(got[-1].ack))) == listed("From `ack` to the system")
 
 
 def test_the_life_of_a_connection_names_functions_that_are_there() -> None:

@@ -35,10 +35,7 @@ def _fault(module: str, *changes: tuple[str, str]) -> Fault:
 FAULTS: dict[str, Fault] = {
     "a receipt is registered after the write": _fault(
         "link.writer",
-        (
-            "                link.receipts.register(receipt)\n            encoded",
-            "                pass\n            encoded",
-        ),
+        ("                link.receipts.register(receipt)\n", "                pass\n"),
         (
             "            if on_written is not None:\n                on_written()",
             "            if receipt is not None:\n                link.receipts.register(receipt)\n"
@@ -52,9 +49,9 @@ FAULTS: dict[str, Fault] = {
         "link.receipts",
         (
             "            if receipt._store is None or not receipt._store.will_resend(receipt):\n"
-            "                receipt._resolve(error)",
+            "                resolve(receipt, error)",
             "            if receipt._store is None or not receipt._store.will_resend(receipt):\n"
-            "                receipt._resolve(None)",
+            "                resolve(receipt, None)",
         ),
     ),
     "a RECEIPT confirms the oldest pending frame": _fault(
@@ -67,7 +64,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "waiting for a receipt has no limit": _fault(
         "link.receipts",
-        ("self._await_outcome(deadline, seconds)\n\n", "self._await_outcome(Deadline(None), seconds)\n\n"),
+        ("        await_outcome(self, deadline, seconds)\n", "        await_outcome(self, Deadline(None), seconds)\n"),
     ),
     "the reader is not woken when the inbox has room": _fault(
         "link.flow",
@@ -92,7 +89,7 @@ FAULTS: dict[str, Fault] = {
         ),
     ),
     "the end of a batch drops what is in it": _fault(
-        "connection.buffer",
+        "connection.resend_buffer",
         (
             "        if not self._data:\n            return\n",
             "        if len(self._data) < 3:\n            return\n        self._data.pop()\n",
@@ -106,7 +103,7 @@ FAULTS: dict[str, Fault] = {
         "connection.resend_buffer",
         (
             "            return self._end_error is None and receipt.id in self._pending",
-            "            pass\n        receipt._resolve(None)\n        return True",
+            "            pass\n        resolve(receipt, None)\n        return True",
         ),
     ),
     "a message that was written goes to the next session too": _fault(
@@ -114,46 +111,46 @@ FAULTS: dict[str, Fault] = {
         ('if error.outcome != "not-sent" or self._config.reconnect is None:', "if self._config.reconnect is None:"),
     ),
     "handled before the handler has run": _fault(
-        "connection.subscriptions",
+        "connection.routing",
         (
             "                                handler(message)\n",
-            '                                if delivery.ack_mode == "handled":\n                                    message._handled()\n'
+            '                                if delivery.ack_mode == "handled":\n                                    delivery.acker.handled(message)\n'
             "                                handler(message)\n",
         ),
     ),
     "a handler that raised has handled its message": _fault(
-        "connection.subscriptions",
+        "connection.routing",
         (
-            '        message._fail(nack=source is not None and source.on_exception == "nack")',
-            "        message._handled()",
+            '        delivery.acker.raised(message, nack=delivery.source is not None and delivery.source.on_exception == "nack")',
+            "        delivery.acker.handled(message)",
         ),
     ),
     "received is handled": _fault(
         "connection.subscription",
         (
-            "            self._hold(message)\n        return message",
-            "            message._handled()\n        return message",
+            "            active.hold(message)\n        return message",
+            "            message._delivery.acker.handled(message)\n        return message",
         ),
     ),
     "an inbox wakes nobody": _fault(
-        "connection.subscription", ("            self._condition.notify(len(messages))\n", "")
+        "connection.subscriptions", ("            self._condition.notify(len(messages))\n", "")
     ),
     "subscriptions are not restored": _fault(
         "connection.subscriptions",
         (
-            "                each for each in self._subscriptions.values() if each.id in self._confirmed and not each._unsubscribing\n",
-            "                each for each in self._subscriptions.values() if each.id is None\n",
+            "            active = [each for each in self._subscriptions.values() if each.confirmed and not each.unsubscribing]\n",
+            "            active = [each for each in self._subscriptions.values() if each.id is None]\n",
         ),
     ),
     "the last message of a read is dropped": _fault(
-        "connection.subscriptions",
+        "connection.routing",
         (
             "        for headers, key, body in rows:\n            delivery",
             "        for headers, key, body in rows[: max(1, len(rows) - 1)]:\n            delivery",
         ),
     ),
     "a job of the dispatcher wakes nobody": _fault(
-        "connection.listeners",
+        "connection.routing",
         (
             "            self._jobs.append(job)\n            self._condition.notify()",
             "            self._jobs.append(job)",

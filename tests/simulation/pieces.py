@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from stompy.broker import write_queue
-from stompy.connection import listeners
+from stompy.connection import routing
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, LimitExceededError, StompError
 from stompy.link import flow, receipts
@@ -219,14 +219,14 @@ PIECES = [
         receipts,
         {
             "the event is not set": (
-                "            self._callbacks = None\n        if event is not None:\n            event.set()",
-                "            self._callbacks = None",
+                "        receipt._callbacks = None\n    if event is not None:\n        event.set()",
+                "        receipt._callbacks = None",
             ),
             "looked at outside of its lock": (
-                "            with self._lock:\n                if self._resolved:\n                    return\n"
-                "                if self._event is None:",
-                "            if self._resolved:\n                return\n            with self._lock:\n"
-                "                if self._event is None:",
+                "        with receipt._lock:\n            if receipt._resolved:\n                return\n"
+                "            if receipt._event is None:",
+                "        if receipt._resolved:\n            return\n        with receipt._lock:\n"
+                "            if receipt._event is None:",
             ),
         },
     ),
@@ -261,7 +261,7 @@ PIECES = [
             ),
             "looked at outside of its lock": (
                 "        with self._condition:\n            if not message._counted:",
-                "        if self._above_limit or self.paused:\n            self._messages -= 1\n"
+                "        if self._above_limit or self.paused:\n            self.waiting_messages -= 1\n"
                 "            message._counted = False\n            return\n"
                 "        with self._condition:\n            if not message._counted:",
             ),
@@ -283,7 +283,7 @@ PIECES = [
     ),
     Piece(
         queued_until_idle,
-        listeners,
+        routing,
         {
             "who waits is not woken": (
                 "                if not self._jobs:\n                    self._condition.notify_all()\n",
@@ -297,7 +297,7 @@ PIECES = [
     ),
     Piece(
         queued_while_it_stops,
-        listeners,
+        routing,
         {
             "stop wakes nobody": (
                 "            self._stopping = True\n            self._condition.notify_all()",

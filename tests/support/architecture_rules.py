@@ -80,8 +80,8 @@ TYPES_ONLY: Mapping[str, frozenset[str]] = {"errors": frozenset({"frames"}), "ty
 CIRCLES: Mapping[str, int] = {
     "errors": 1,  # an error names its frame, and frames/ raises errors
     "frames": 3,
-    "link": 8,  # a link and its threads
-    "connection": 12,  # a connection, its subscriptions and what serves both
+    "link": 4,  # a link, its reader and writer, and its receipts
+    "connection": 5,  # events name the connection; messages, subscriptions and the router each other
     "broker": 6,  # a queue, its consumers and their sessions
     "worker": 3,  # the engine, and the threads that report to it
     "compat": 4,  # a transport and its sessions
@@ -92,9 +92,6 @@ REACHES: Mapping[str, int] = {
     "forks": 1,  # a lock of the standard library, after a fork
     "transport": 1,  # whether a lock of the standard library is held
     "link": 1,  # the same
-    "connection": 64,
-    "worker": 1,
-    "spark": 1,
 }
 """Folder to the number of its uses of private names of other modules' objects; a smaller number is always welcome."""
 

@@ -19,7 +19,7 @@ from stompy.errors import ConnectionLostError, StompTimeoutError
 from stompy.frames.encoder import encode
 from stompy.frames.frame import Frame, headers_from_head
 from stompy.frames.grammar import Version, grammar_of, handshake_grammar, parse_version
-from stompy.frames.learned import frames_of
+from stompy.frames.heads import frames_of
 from stompy.link.handshake import open_session
 from stompy.link.link import Link
 from stompy.link.settings import LinkSettings
@@ -29,7 +29,7 @@ from tests.support.stacks import gave_up
 
 if TYPE_CHECKING:
     from stompy.errors import StompError
-    from stompy.frames.learned import Row, Run
+    from stompy.frames.heads import Row, Run
     from stompy.transport.base import Transport
 
 WITHIN = 20.0

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
-from stompy.connection.subscription import Subscription
+from stompy.connection.subscription import Subscription, call_on_arrival
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT
 from stompy.dialects.brokers import dialect_named
@@ -164,7 +164,7 @@ class Receiver(DaemonThread):
                 durable=options.durable,
                 headers=options.subscribe_headers,
             )
-            subscription._on_arrival = self._arrived.set
+            call_on_arrival(subscription, self._arrived.set)
             subscriptions.append(subscription)
         return subscriptions
 

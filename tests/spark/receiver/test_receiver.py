@@ -11,7 +11,7 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
-from stompy.connection.message import Message
+from stompy.connection.message import Message, delivery_of
 from stompy.deadline import Deadline
 from stompy.errors import (
     AckError,
@@ -245,7 +245,7 @@ def lose_the_first_acks(monkeypatch: pytest.MonkeyPatch, broker: Broker, times: 
 
     def lost(self: Message) -> Receipt:
         if next(left, None) is not None:
-            self._link.close()
+            delivery_of(self).link.close()
             raise AckError("the link is gone")
         return ack(self)
 
