@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from stompy.cli.console import say
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.options import add_verbose, count, seconds
+from stompy.cli.options import CommandParser, count, seconds
 from stompy.connection.connecting import connect
 from stompy.printable import printable
 from stompy.world import os, shutil, time
@@ -23,12 +23,11 @@ _ADDRESS = "STOMPY_CONSOLE"
 _COLUMNS = ("queue or topic", "ready", "unacked", "consumers", "in/s", "out/s")
 
 
-def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "top",
-        description="Show the queues, topics and rates of an embedded broker that has a console, again and again. On a "
-        "terminal with rich installed (the extra 'top') the numbers stay in place.",
+def add_top(parser: CommandParser) -> None:
+    """Add the options of the command."""
+    parser.description = (
+        "Show the queues, topics and rates of an embedded broker that has a console, again and again. On a "
+        "terminal with rich installed (the extra 'top') the numbers stay in place."
     )
     parser.add_argument(
         "console",
@@ -39,7 +38,6 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--interval", type=seconds, default=1.0, metavar="S", help="seconds between looks (default: 1)")
     parser.add_argument("--count", type=count, metavar="N", help="end after N looks")
     parser.add_argument("--plain", action="store_true", help="text only, one look after the other")
-    add_verbose(parser)
     parser.set_defaults(run=run_top)
 
 
