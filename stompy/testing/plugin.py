@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from stompy.broker.broker import Broker
     from stompy.connection.connection import Connection
-    from stompy.testing.brokers.running import RunningBroker
+    from stompy.testing.brokers import RunningBroker
     from stompy.testing.faults import FaultPlan
     from stompy.testing.proxy import FaultProxy
     from stompy.testing.worker import RunningWorker
