@@ -18,7 +18,7 @@ from stompy.broker.broker import Broker, Like
 from stompy.broker.settings import BrokerLimits
 from stompy.broker.users import User, hash_passcode
 from stompy.cli.console import report, say, why
-from stompy.cli.exits import Exit, Failure
+from stompy.cli.exits import Exit, Failure, handling
 from stompy.cli.options import (
     CommandParser,
     add_broker_tls_options,
@@ -130,7 +130,9 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         console=arguments.console and arguments.console_port,
         limits=_limits(arguments),
     )
-    with _signals() as wait_for_signal, _ready_file(arguments.ready_file) as report_ready:
+    came = Event()
+    stopping = handling(lambda *_: came.set(), signal.SIGINT, signal.SIGTERM)
+    with stopping, _ready_file(arguments.ready_file) as report_ready:
         try:
             broker.start()
         except ConfigurationError as error:
@@ -145,7 +147,7 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
             if arguments.console:
                 report(f"console: {broker.console_url}")
             report("for development: everything is in memory and lost at the end; Ctrl-C stops it")
-            wait_for_signal()
+            came.wait()
     report("stopped")
     return Exit.OK
 
@@ -191,7 +193,7 @@ def _limits(arguments: argparse.Namespace) -> BrokerLimits:
 
 
 def _meanings_of_limits() -> dict[str, str]:
-    """Return what each limit means, from the documentation of `BrokerLimits`; empty under `python -OO`."""
+    """Return the meaning of each limit, from the documentation of `BrokerLimits`; empty under `python -OO`."""
     attributes = (BrokerLimits.__doc__ or "").partition("Attributes:")[2].partition("\n\n")[0]
     found = re.findall(r"^        (\w+): (.*(?:\n {12}.*)*)", attributes, re.MULTILINE)
     return {name: " ".join(text.split()).rstrip(".").replace("`", "'") for name, text in found}
@@ -224,18 +226,6 @@ def _users(arguments: argparse.Namespace) -> dict[str, User | str] | None:
     if passcode is None:
         raise Failure(f"--user needs a passcode: ${_PASSCODE}, --passcode-file or --ask-passcode", Exit.USAGE)
     return {arguments.user: passcode}
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[Callable[[], None]]:
-    """Handle SIGINT and SIGTERM; yield a function that waits for the first of them. Main thread only."""
-    came = Event()
-    before = {number: signal.signal(number, lambda *_: came.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: (came.wait(), None)[1]
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 _TO_HASH = "STOMPY_PASSCODE"

@@ -27,7 +27,7 @@ _FORMAT = "stompy: %(levelname)s: %(name)s: %(message)s"
 
 
 def report(text: str) -> None:
-    """Write a line about what happens to standard error."""
+    """Write a line of progress to standard error."""
     _to_stderr(f"stompy: {printable(text)}\n")
 
 
@@ -175,7 +175,7 @@ def logging_to_stderr(*, verbosity: int, quiet: int = logging.ERROR) -> Iterator
     """Show the library's log on standard error.
 
     Args:
-        verbosity: 1 for what happens to connections, 2 or more for the frames too.
+        verbosity: 1 for the events of connections, 2 or more for the frames too.
         quiet: the level for verbosity 0. A command reports its own failures, so warnings would repeat them.
     """
     handler = logging.StreamHandler()
@@ -217,12 +217,12 @@ class Progress:
     """Shows a count on standard error, if that is a terminal, in one line that is renewed.
 
     Args:
-        what: was done with the messages, such as `sent`.
+        done: the word for the messages, such as `sent`.
         hidden: show nothing until the summary, as standard output is the same terminal.
     """
 
-    def __init__(self, what: str, *, hidden: bool = False) -> None:
-        self._what = what
+    def __init__(self, done: str, *, hidden: bool = False) -> None:
+        self._done = done
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
         self._shows = self._terminal and not hidden
         self._began = self._last = time.monotonic()
@@ -233,7 +233,7 @@ class Progress:
         if self._shows and time.monotonic() - self._last >= INTERVAL:
             self._last = time.monotonic()
             self._shown = True
-            self._write(f"\r\x1b[Kstompy: {count:,} {self._what}{self._rate(count)}")
+            self._write(f"\r\x1b[Kstompy: {count:,} {self._done}{self._rate(count)}")
 
     def summary(self, count: int) -> str:
         """Remove the line, and return the time and the rate for the end of a report; empty without a terminal."""

@@ -1,4 +1,4 @@
-"""`stompy demo`: shows each feature on an embedded broker, and checks what came of it."""
+"""`stompy demo`: shows each feature on an embedded broker, and checks its result."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Tour:
 
     Attributes:
         passed: number of checks that held.
-        failed: the claims of those that did not hold.
+        failed: the claims of the other checks.
     """
 
     def __init__(self) -> None:

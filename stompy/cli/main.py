@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from stompy.cli.console import forget_stdout, logging_to_stderr, report_error, say
-from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
+from stompy.cli.exits import Exit, Failure, Terminated, code_of, handling, interruption
 from stompy.errors import StompError
 from stompy.threads import Repeats
 from stompy.world import signal, threading
@@ -47,7 +47,7 @@ exit codes:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; never raises for what a user can cause.
+    """Run the command and return its exit code; never raises for a mistake of the user.
 
     Args:
         argv: the arguments; `None` takes the process's.
@@ -145,12 +145,8 @@ def _termination() -> Iterator[None]:
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as of a background job of a shell script
         numbers.append(signal.SIGINT)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
+    with handling(interrupt, *numbers):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # Completion

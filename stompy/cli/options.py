@@ -1,4 +1,4 @@
-"""Parsing of the command line: what several commands share."""
+"""Parsing of the command line: the options that several commands share."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def _add_own(group: Options, what: str, prefix: str) -> None:
 
 
 def tls_from(arguments: argparse.Namespace, *, wanted: bool) -> Tls | None:
-    """Return what the options say, and the environment if TLS is requested anyway; `None` if they say nothing.
+    """Return the TLS of the options, and of the environment if TLS is requested anyway; `None` without either.
 
     Raises:
         ConfigurationError: the options cannot be combined.
@@ -311,7 +311,7 @@ def tls_from(arguments: argparse.Namespace, *, wanted: bool) -> Tls | None:
 
 
 def broker_tls_from(arguments: argparse.Namespace) -> Tls | None:
-    """Return what the options and the environment say of the embedded broker's TLS; `None` for plain text.
+    """Return the embedded broker's TLS from the options and the environment; `None` for plain text.
 
     Raises:
         Failure: the password cannot be read, or there is no certificate to go with the other options.

@@ -1,4 +1,4 @@
-"""`stompy ping`: what is this broker?"""
+"""`stompy ping`: the broker's name, the session, and the time of a round trip."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def add_send(parser: CommandParser) -> None:
 
 
 def run_send(arguments: argparse.Namespace) -> Exit:
-    """Send what the arguments say, and report how many messages were sent."""
+    """Send the messages that the arguments name, and report how many were sent."""
     headers = headers_of(arguments.header, _OWN)
     with _bodies(arguments) as bodies:
         sender = _Sender(arguments, headers)

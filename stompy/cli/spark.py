@@ -39,7 +39,7 @@ _NOT_HERE = frozenset({"receiverMode"})
 
 
 def add_spool(parser: CommandParser) -> None:
-    """Add the command to the parser; its options are those of the source, from the same table."""
+    """Add the options of the command: the options of Spark's source, from the same table."""
     parser.description = (
         "Receive messages into a spool: write to disk, then acknowledge. Spark reads it with the options "
         "spoolDir and receivers=0."
@@ -90,14 +90,14 @@ def run_spool(arguments: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def check_pyarrow(what: str) -> None:
-    """Raise `Failure` if pyarrow is missing, which `what` needs."""
+def check_pyarrow(purpose: str) -> None:
+    """Raise `Failure` if pyarrow is missing, which the command needs for `purpose`."""
     if importlib.util.find_spec("pyarrow") is None:
-        raise Failure(f"{what} needs pyarrow: pip install 'stompy-client[spool]'", Exit.USAGE)
+        raise Failure(f"{purpose} needs pyarrow: pip install 'stompy-client[spool]'", Exit.USAGE)
 
 
 def _print_status(folder: str) -> Exit:
-    """Print what a spool holds and how fast it gets more; nothing of it is changed."""
+    """Print the contents of a spool and its rate; the spool is not changed."""
     from stompy.spark.spool.claims import last_heartbeat, owner_of
     from stompy.spark.spool.files import read_counts
     from stompy.spark.spool.spool import get_spool, open_files
@@ -261,7 +261,7 @@ def _add_common(parser: CommandParser) -> None:
 
 
 def run_archive(arguments: argparse.Namespace) -> Exit:
-    """Archive until stopped, or what is there now."""
+    """Archive until stopped, or with `--once` the messages that wait now."""
     with _session(arguments) as spark:
         from stompy.spark.pipelines.archive import Body, archive
 

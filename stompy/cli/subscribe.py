@@ -169,7 +169,7 @@ def _next(subscription: Subscription, printer: _Printer, deadline: Deadline) -> 
 
 
 class _Printer:
-    """Writes messages, and acknowledges those that were written or, for a pipe, read.
+    """Writes messages, and acknowledges each that was written or, for a pipe, read.
 
     Args:
         output: to write to.
@@ -215,14 +215,14 @@ class _Printer:
         self.taken += 1
 
     def check_reader(self) -> None:
-        """Raise `BrokenPipeError` if nobody reads the output any more."""
+        """Raise `BrokenPipeError` if the reader of the output has ended."""
         self._output.check_reader()
 
     def settle(self, deadline: Deadline) -> bool:
         """Flush, then acknowledge; return whether all messages were acknowledged before the deadline.
 
         Raises:
-            BrokenPipeError: the reader has ended, and left something unread.
+            BrokenPipeError: the reader has ended, and left bytes unread.
         """
         if not self._unsettled:
             return True

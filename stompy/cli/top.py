@@ -1,4 +1,4 @@
-"""`stompy top`: what an embedded broker does, on the terminal."""
+"""`stompy top`: the queues, topics and rates of an embedded broker, on the terminal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def add_top(parser: CommandParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the broker does at one moment.
+    """The state of a broker at one moment.
 
     Attributes:
         summary: one line about the broker.
@@ -86,11 +86,11 @@ def websocket_of(address: str) -> str:
 
 
 def look(overview: Mapping[str, Any], before: Mapping[str, Any] | None) -> Look:
-    """Return what is to be shown.
+    """Return the state to show.
 
     Args:
-        overview: what the console says.
-        before: what it said last time, for the rates.
+        overview: the console's answer.
+        before: the answer before it, for the rates.
     """
     elapsed = overview["moment"] - before["moment"] if before is not None else 0.0
     earlier = _numbers(before) if before is not None else {}
@@ -123,7 +123,7 @@ def _numbers(overview: Mapping[str, Any]) -> dict[str, tuple[int, int, int, int]
 
 @contextlib.contextmanager
 def _display(plain: bool) -> Iterator[Callable[[Look], None]]:
-    """Yield what shows a look: in place where rich is installed and somebody sees it."""
+    """Yield a function that shows a look: in place on a terminal where rich is installed."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
     if plain or not terminal or importlib.util.find_spec("rich") is None:
         yield lambda found: say(as_text(found, shutil.get_terminal_size() if terminal else None))
@@ -148,7 +148,7 @@ def as_text(found: Look, size: os.terminal_size | None = None) -> str:
     """Return a look as lines of text, and an empty one.
 
     Args:
-        found: what to show.
+        found: the look.
         size: of the terminal that it must fit into; `None` for all of it.
     """
     lines = [_COLUMNS, *found.rows[: None if size is None else max(1, size.lines - 4)]]

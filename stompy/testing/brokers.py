@@ -369,8 +369,8 @@ class EmbeddedBroker(RunningBroker):
 
     def kill(self) -> None:
         """See `RunningBroker`; bytes that were not yet written to a connection are lost."""
-        for transport in self._gate.transports():
-            transport.shutdown()
+        for connection in self.broker.connections():
+            self.broker.kill(connection)
         self.shut_down()
 
     def pause(self) -> None:
@@ -383,12 +383,11 @@ class EmbeddedBroker(RunningBroker):
 
 
 class _Gate:
-    """What a paused broker receives and writes waits here."""
+    """The bytes that a paused broker receives and writes wait here."""
 
     def __init__(self) -> None:
         self._changed = make_condition("embedded broker", None)
         self._closed = False
-        self._transports: weakref.WeakSet[_PausableTransport] = weakref.WeakSet()
 
     def open(self) -> None:
         with self._changed:
@@ -404,14 +403,6 @@ class _Gate:
         with self._changed:
             self._changed.wait_for(lambda: not self._closed)
 
-    def add(self, transport: _PausableTransport) -> None:
-        with self._changed:
-            self._transports.add(transport)
-
-    def transports(self) -> list[_PausableTransport]:
-        with self._changed:
-            return list(self._transports)
-
 
 class _PausableTransport:
     """A transport whose bytes wait at a gate; see `stompy.transport.base.Transport`.
@@ -423,7 +414,6 @@ class _PausableTransport:
         self._transport = transport
         self._gate = gate
         self._shut = False
-        gate.add(self)
 
     @property
     def peer(self) -> str:

@@ -130,7 +130,7 @@ class ContainerBroker(NetworkBroker):
     Args:
         product: the broker in the container.
         settings: the broker's settings.
-        image: from which; `None` for the one that a variable names, else the product's own.
+        image: from which; `None` for the image that a variable names, else the product's own.
 
     Attributes:
         container: testcontainers' own, once started; for anything beyond this class.
@@ -268,7 +268,7 @@ class ContainerBroker(NetworkBroker):
 
 
 def _host_of(container: DockerContainer, port: int) -> str:
-    """Return this machine's own address if docker listens on the port there, else the one that testcontainers finds."""
+    """Return 127.0.0.1 if docker listens on the port there, else the address that testcontainers finds."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
         return "127.0.0.1"
     return container.get_container_host_ip()

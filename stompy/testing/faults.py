@@ -393,7 +393,7 @@ class FaultInjector:
         self._ends_at: dict[int, int] = {}
 
     def feed(self, data: bytes) -> list[Piece]:
-        """Return the pieces that take the place of `data`; `b""`, at the end of the stream, returns what was held."""
+        """Return the pieces that take the place of `data`; `b""`, at the end of the stream, returns the held bytes."""
         if not data:
             return [Piece(self._frame_splitter.rest())]
         return [self._struck(command, frame) for command, frame in self._frame_splitter.feed(data)]
@@ -411,7 +411,7 @@ class FaultInjector:
                 yield self._ends_at[number], fault
 
     def _struck(self, command: str, frame: bytes) -> Piece:
-        """Return what passes in the place of a frame."""
+        """Return the piece that takes the place of a frame."""
         # Read before any strike is noted: the test that waits for the strike may release the delay at once.
         releases = self.plan.releases
         before, copies, delay = b"", 1, 0.0

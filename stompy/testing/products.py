@@ -49,7 +49,7 @@ class Product:
 
     Attributes:
         kind: as `start_broker` takes it.
-        images: of the project itself; the first one that is there or can be pulled is used.
+        images: of the project itself; the first of them that is there or can be pulled is used.
         recipe: returns how to start it with settings, and with certificates if it has TLS; raises `ConfigurationError`
             for a setting that the broker lacks.
         dialect: as `connect` takes it: not every broker reads a backslash in CONNECT in the same way.

@@ -217,7 +217,7 @@ class ProxyDirection:
         return due is not None and due <= now
 
     def due(self) -> float | None:
-        """Return when the next write may be done; `None` if it waits for something else than time."""
+        """Return when the next write may be done; `None` while no time is known."""
         if self.faults.stalled or self.finished or self._cut is not None:
             return None
         if not self._chunks:
