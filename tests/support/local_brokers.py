@@ -18,7 +18,7 @@ from typing import Any
 
 import stompy.testing.containers
 from stompy.testing.brokers import BrokerSettings, BrokerUnavailableError
-from stompy.testing.containers import ContainerBroker
+from stompy.testing.containers import FROM_VARIABLE, PULL_LIMIT_VARIABLE, ContainerBroker, chosen_sources
 from stompy.testing.products import Product
 
 _LOG = logging.getLogger(__name__)
@@ -64,6 +64,14 @@ class LocalBroker(ContainerBroker):
             except docker.errors.DockerException as error:
                 return f"no image {self.image} (tools/broker_images.py builds it): {error}"
         return None
+
+
+def for_programs() -> dict[str, str]:
+    """Return the environment in which a program that calls `start_broker` uses the images that were built here."""
+    if "local" not in chosen_sources():
+        return {}
+    images = {f"STOMPY_{kind.upper()}_IMAGE": image for kind, image in IMAGES.items()}
+    return {FROM_VARIABLE: "official", PULL_LIMIT_VARIABLE: "0", "TESTCONTAINERS_RYUK_DISABLED": "true", **images}
 
 
 @atexit.register
