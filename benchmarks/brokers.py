@@ -11,8 +11,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from benchmarks.rows import LIMIT, Row
-from stompy.testing.containers import start_broker
+from stompy.testing.containers import SOURCES, start_broker
+from tests.support.local_brokers import LocalBroker
 
+SOURCES["local"] = LocalBroker
 KINDS = {"activemq": "ActiveMQ 6", "rabbitmq4": "RabbitMQ"}
 COUNT = 10_000
 

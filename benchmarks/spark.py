@@ -195,8 +195,10 @@ def broker(kind: str) -> Iterator[str]:
             finally:
                 process.communicate()
         return
-    from stompy.testing.containers import start_broker
+    from stompy.testing.containers import SOURCES, start_broker
+    from tests.support.local_brokers import LocalBroker
 
+    SOURCES["local"] = LocalBroker
     with start_broker(kind, persistent=True) as real:
         yield real.url()
 

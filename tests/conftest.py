@@ -15,8 +15,9 @@ import hypothesis
 import pytest
 
 import stompy.locks
-from stompy.testing.containers import OTHER_SOURCES
+from stompy.testing.containers import SOURCES
 from tests.support.leaks import Watch, watching
+from tests.support.local_brokers import LocalBroker
 from tests.support.matrix import ScenarioTable
 from tests.support.needs import LeavingOut
 from tests.support.process_brokers import process_broker
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.support.certificates import Certificates
 
-OTHER_SOURCES["process"] = process_broker
+SOURCES |= {"local": LocalBroker, "process": process_broker}
 stompy.locks.checked = True  # every lock made in a test asserts its rank
 
 WATCH = pytest.StashKey[Watch]()

@@ -28,7 +28,7 @@ _RULES = {
     "a space before a comma or a full stop": re.compile(r"[a-z] [,.;](?:\s|$)"),
     "a bracket without its other": re.compile(r"^[^()]*\([^()]*$|^[^()]*\)[^()]*$"),
 }
-_TABLES = ("stompy/cli/spool.py", "stompy/cli/top.py")
+_TABLES = ("stompy/cli/spark.py", "stompy/cli/top.py")
 """What they print stands in columns."""
 _ENDINGS = {
     "_NO_TABLE",

@@ -48,7 +48,7 @@ sys.platform = platform
 
 import stompy
 for found in pkgutil.walk_packages(stompy.__path__, "stompy."):
-    if not found.name.startswith(("stompy.spark", "stompy.cli.spark", "stompy.cli.spool", "stompy.testing")):
+    if not found.name.startswith(("stompy.spark", "stompy.cli.spark", "stompy.testing")):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
 

@@ -9,12 +9,13 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.cli.options import connection_options
+from stompy.cli.main import build_parser
 from stompy.spark.broker_options import BROKER_OPTIONS
 from stompy.worker import TaskArguments
 from tests.support.vocabulary import OPTIONS, PAGE, Word, page
 
-CLI = {flag for action in connection_options()._actions for flag in action.option_strings if flag.startswith("--")}
+PING = build_parser("ping").parse_args(["ping"])
+CLI = {f"--{name.replace('_', '-')}" for name in vars(PING)} - {"--destination", "--timeout", "--quiet", "--run"}
 SPARK = {option.name: option for option in BROKER_OPTIONS}
 ONLY_CLI = {"--ask-passcode", "--verbose", "--tls-insecure-skip-verification"}
 ONLY_SPARK = {"passcodeEnv"}

@@ -73,7 +73,6 @@ MOST_VAGUE = 5.0
 MORE_VAGUE = {
     ".": 10,
     "broker": 22,
-    "cli": 15,
     "compat": 11,
     "outbox": 6,
     "telemetry": 12,

@@ -8,6 +8,7 @@ import functools
 import json
 import logging
 import operator
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -17,67 +18,31 @@ from stompy.broker.broker import Broker, Like
 from stompy.broker.settings import BrokerLimits
 from stompy.broker.users import User, hash_passcode
 from stompy.cli.console import report, say, why
-from stompy.cli.exits import Exit, Failure
+from stompy.cli.exits import Exit, Failure, handling
 from stompy.cli.options import (
+    CommandParser,
     add_broker_tls_options,
     add_passcode_options,
-    add_verbose,
     broker_tls_from,
     count,
     mode,
     passcode_from,
     port,
-    seconds,
 )
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
 from stompy.locks import Event
-from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.transport.address import DEFAULT_PORT
 from stompy.world import os, signal
 
 _PASSCODE = "STOMPY_BROKER_PASSCODE"
 
-_LIMITS = {
-    "max_headers": "header lines in a frame",
-    "max_header_line": "bytes of one header line",
-    "max_header_block": "bytes of all header lines of a frame",
-    "max_body": "bytes of a body",
-    "max_first_body": "bytes of the body of a client's first frame",
-    "max_eol_rate": "bytes of line ends a second between frames",
-    "prefetch": "unacknowledged messages of a subscription that does not say itself",
-    "max_sessions": "clients at one time",
-    "max_handshakes": "clients that have not completed CONNECT yet",
-    "max_handshakes_per_address": "the same from one address (default: half of max-handshakes)",
-    "max_session_subscriptions": "subscriptions of one client",
-    "max_session_transactions": "open transactions of one client",
-    "max_queues": "queues",
-    "max_queue_messages": "messages in one queue",
-    "max_queue_bytes": "bytes in one queue",
-    "max_backlog_messages": "messages that wait for one subscription of a topic",
-    "max_backlog_bytes": "the same in bytes",
-    "max_outbox_bytes": "bytes that wait to be written to one client",
-    "max_transaction_frames": "frames in all open transactions of one client",
-    "max_transaction_bytes": "the same in bytes of messages",
-    "max_store_bytes": "bytes of all messages",
-    "max_state_bytes": "bytes of other state of clients: unfinished frames, ids, names",
-    "max_session_state_bytes": "the same for one client",
-}
-"""What the limits of `BrokerLimits` mean."""
-_TIMES = {
-    "connect_timeout": "seconds within which CONNECT must arrive",
-    "login_delay": "seconds before a wrong login is answered",
-    "send_timeout": "seconds within which a client must take the next 256 KiB that wait for it",
-    "linger": "seconds in which a client may read the last frames",
-}
 
-
-def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "broker",
-        description="Run the embedded broker until SIGINT or SIGTERM. It is for development: everything is in memory, "
-        "and lost when it stops. Its address is the first line of standard output.",
+def add_broker(parser: CommandParser) -> None:
+    """Add the options of the command."""
+    parser.description = (
+        "Run the embedded broker until SIGINT or SIGTERM. It is for development: everything is in memory, "
+        "and lost when it stops. Its address is the first line of standard output."
     )
     group = parser.add_argument_group("broker")
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
@@ -120,16 +85,15 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         " - each destination is a name, or a prefix followed by '*'; 'stompy hash-passcode' makes the hash",
     )
     limits = parser.add_argument_group("limits")
-    for name, meaning in _LIMITS.items():
-        limits.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=count, help=meaning)
-    for name, meaning in _TIMES.items():
-        limits.add_argument(f"--{name.replace('_', '-')}", metavar="S", type=seconds, help=meaning)
-    limits.add_argument(
-        "--heartbeat-tolerance",
-        metavar="N",
-        type=float,
-        help=f"intervals without a byte after which a client is disconnected (default: {DEFAULT_TOLERANCE:g})",
-    )
+    meanings = _meanings_of_limits()
+    for each in fields(BrokerLimits):
+        if each.name != "leniency":
+            limits.add_argument(
+                f"--{each.name.replace('_', '-')}",
+                metavar="N",
+                type=float if "float" in str(each.type) else count,
+                help=meanings.get(each.name),
+            )
     group.add_argument(
         "--leniency",
         metavar="NAMES",
@@ -146,8 +110,8 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--console-port", metavar="N", type=port, default=0, help="the port of that (default: a free one)"
     )
     group.add_argument("--like", choices=get_args(Like), help="emulate this broker (default: none)")
-    add_verbose(group, quiet=logging.WARNING)  # one is that other machines can reach it
-    parser.set_defaults(run=run_broker)
+    # A warning says that other machines can reach it.
+    parser.set_defaults(run=run_broker, quiet=logging.WARNING)
 
 
 def run_broker(arguments: argparse.Namespace) -> Exit:
@@ -166,7 +130,9 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         console=arguments.console and arguments.console_port,
         limits=_limits(arguments),
     )
-    with _signals() as wait_for_signal, _ready_file(arguments.ready_file) as report_ready:
+    came = Event()
+    stopping = handling(lambda *_: came.set(), signal.SIGINT, signal.SIGTERM)
+    with stopping, _ready_file(arguments.ready_file) as report_ready:
         try:
             broker.start()
         except ConfigurationError as error:
@@ -181,7 +147,7 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
             if arguments.console:
                 report(f"console: {broker.console_url}")
             report("for development: everything is in memory and lost at the end; Ctrl-C stops it")
-            wait_for_signal()
+            came.wait()
     report("stopped")
     return Exit.OK
 
@@ -226,6 +192,13 @@ def _limits(arguments: argparse.Namespace) -> BrokerLimits:
     return BrokerLimits(**{name: value for name, value in given.items() if value is not None})
 
 
+def _meanings_of_limits() -> dict[str, str]:
+    """Return the meaning of each limit, from the documentation of `BrokerLimits`; empty under `python -OO`."""
+    attributes = (BrokerLimits.__doc__ or "").partition("Attributes:")[2].partition("\n\n")[0]
+    found = re.findall(r"^        (\w+): (.*(?:\n {12}.*)*)", attributes, re.MULTILINE)
+    return {name: " ".join(text.split()).rstrip(".").replace("`", "'") for name, text in found}
+
+
 def _written(leniency: Leniency) -> str:
     return str(leniency.name).lower().replace("_", "-")
 
@@ -255,30 +228,14 @@ def _users(arguments: argparse.Namespace) -> dict[str, User | str] | None:
     return {arguments.user: passcode}
 
 
-@contextlib.contextmanager
-def _signals() -> Iterator[Callable[[], None]]:
-    """Handle SIGINT and SIGTERM; yield a function that waits for the first of them. Main thread only."""
-    came = Event()
-    before = {number: signal.signal(number, lambda *_: came.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: (came.wait(), None)[1]
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 _TO_HASH = "STOMPY_PASSCODE"
 _FIELDS = frozenset(("passcode_hash", "read", "write", "admin"))
 
 
-def add_hash_passcode(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "hash-passcode",
-        description="Print the salted hash (scrypt) of a passcode, for the file of users of 'stompy broker'.",
-    )
+def add_hash_passcode(parser: CommandParser) -> None:
+    """Add the options of the command."""
+    parser.description = "Print the salted hash (scrypt) of a passcode, for the file of users of 'stompy broker'."
     add_passcode_options(parser.add_argument_group("passcode"), _TO_HASH)
-    add_verbose(parser)
     parser.set_defaults(run=run_hash_passcode)
 
 

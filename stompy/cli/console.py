@@ -1,4 +1,4 @@
-"""Standard input, output and error of the command."""
+"""Standard input, output and error of the command, and the progress of many messages."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ if sys.platform != "win32":
 
     from stompy.world import fcntl
 
+INTERVAL = 1.0
+"""Seconds between two updates of the progress, and before the first."""
 _FORMAT = "stompy: %(levelname)s: %(name)s: %(message)s"
 
 
 def report(text: str) -> None:
-    """Write a line about what happens to standard error."""
+    """Write a line of progress to standard error."""
     _to_stderr(f"stompy: {printable(text)}\n")
 
 
@@ -173,7 +175,7 @@ def logging_to_stderr(*, verbosity: int, quiet: int = logging.ERROR) -> Iterator
     """Show the library's log on standard error.
 
     Args:
-        verbosity: 1 for what happens to connections, 2 or more for the frames too.
+        verbosity: 1 for the events of connections, 2 or more for the frames too.
         quiet: the level for verbosity 0. A command reports its own failures, so warnings would repeat them.
     """
     handler = logging.StreamHandler()
@@ -209,3 +211,45 @@ def why(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8"
     return printable(getattr(error, "strerror", None) or str(error))
+
+
+class Progress:
+    """Shows a count on standard error, if that is a terminal, in one line that is renewed.
+
+    Args:
+        done: the word for the messages, such as `sent`.
+        hidden: show nothing until the summary, as standard output is the same terminal.
+    """
+
+    def __init__(self, done: str, *, hidden: bool = False) -> None:
+        self._done = done
+        self._terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._shows = self._terminal and not hidden
+        self._began = self._last = time.monotonic()
+        self._shown = False
+
+    def show(self, count: int) -> None:
+        """Show a count, unless the last one was shown a moment ago."""
+        if self._shows and time.monotonic() - self._last >= INTERVAL:
+            self._last = time.monotonic()
+            self._shown = True
+            self._write(f"\r\x1b[Kstompy: {count:,} {self._done}{self._rate(count)}")
+
+    def summary(self, count: int) -> str:
+        """Remove the line, and return the time and the rate for the end of a report; empty without a terminal."""
+        if self._shown:
+            self._write("\r\x1b[K")
+            self._shown = False
+        if not self._terminal or count < 2:
+            return ""
+        return f" in {time.monotonic() - self._began:.1f} s{self._rate(count)}"
+
+    def _rate(self, count: int) -> str:
+        return f", {count / max(time.monotonic() - self._began, 0.001):,.0f}/s"
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            self._shows = False

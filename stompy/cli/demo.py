@@ -1,4 +1,4 @@
-"""`stompy demo`: shows each feature on an embedded broker, and checks what came of it."""
+"""`stompy demo`: shows each feature on an embedded broker, and checks its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from stompy.broker.broker import Broker
 from stompy.cli.console import say, why
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.options import add_verbose
+from stompy.cli.options import CommandParser
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
@@ -31,14 +31,10 @@ _BEATS = 3
 _REFUSALS = 20
 
 
-def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "demo",
-        description="Start an embedded broker, and show on it in seconds what stompy does. Needs nothing else.",
-    )
+def add_demo(parser: CommandParser) -> None:
+    """Add the options of the command."""
+    parser.description = "Start an embedded broker, and show on it in seconds what stompy does. Needs nothing else."
     parser.add_argument("--file", metavar="FILE", help="send the lines of FILE instead of the flights")
-    add_verbose(parser)
     parser.set_defaults(run=run_demo)
 
 
@@ -70,7 +66,7 @@ class Tour:
 
     Attributes:
         passed: number of checks that held.
-        failed: the claims of those that did not hold.
+        failed: the claims of the other checks.
     """
 
     def __init__(self) -> None:

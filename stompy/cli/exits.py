@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 
 from stompy.errors import (
@@ -16,6 +18,7 @@ from stompy.errors import (
     StompTimeoutError,
     VersionMismatchError,
 )
+from stompy.world import signal
 
 
 class Exit(IntEnum):
@@ -75,3 +78,14 @@ def code_of(error: StompError) -> Exit:
 def interruption(error: KeyboardInterrupt) -> Exit:
     """Return the exit code for the signal that caused `error`."""
     return Exit.TERMINATED if isinstance(error, Terminated) else Exit.INTERRUPTED
+
+
+@contextlib.contextmanager
+def handling(handler: Callable[[int, object], None], *numbers: int) -> Iterator[None]:
+    """Call a function at each of these signals, until the end of the block. Main thread only."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from stompy.cli.console import forget_stdout, logging_to_stderr, report_error
-from stompy.cli.exits import Exit, Failure, Terminated, code_of, interruption
+from stompy.cli.console import forget_stdout, logging_to_stderr, report_error, say
+from stompy.cli.exits import Exit, Failure, Terminated, code_of, handling, interruption
 from stompy.errors import StompError
 from stompy.threads import Repeats
 from stompy.world import signal, threading
@@ -27,12 +29,12 @@ _COMMANDS = {
     "ping": ("stompy.cli.ping:add_ping", "connect, and show the broker and the session"),
     "top": ("stompy.cli.top:add_top", "show what a broker with a console does"),
     "worker": ("stompy.cli.worker:add_worker", "run the tasks of a stompy.Worker"),
-    "spool": ("stompy.cli.spool:add_spool", "fill a spool for Spark, also on a machine without Spark"),
+    "spool": ("stompy.cli.spark:add_spool", "fill a spool for Spark, also on a machine without Spark"),
     "spark": (
         "stompy.cli.spark:add_spark",
         "archive a destination to Parquet files, or replay them (needs stompy-client[spark])",
     ),
-    "completion": ("stompy.cli.completion:add_completion", "print a script that completes the command line in a shell"),
+    "completion": ("stompy.cli.main:add_completion", "print a script that completes the command line in a shell"),
 }
 """The function that adds each command to the parser, and what the command does; imported when it is needed."""
 
@@ -45,7 +47,7 @@ exit codes:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; never raises for what a user can cause.
+    """Run the command and return its exit code; never raises for a mistake of the user.
 
     Args:
         argv: the arguments; `None` takes the process's.
@@ -85,8 +87,13 @@ def build_parser(command: str | None = None) -> CommandParser:
         command: the first argument. Only this command gets its options, as the others would have to be imported;
             `None` stands for all commands.
     """
+    return _parsers(command)[0]
+
+
+def _parsers(command: str | None) -> tuple[CommandParser, dict[str, CommandParser]]:
+    """Return the parser of the command line, and the parser of each command."""
     # Imported late: `stompy --version` needs none of them.
-    from stompy.cli.options import CommandParser
+    from stompy.cli.options import CommandParser, add_verbose
     from stompy.printable import did_you_mean
 
     parser = CommandParser(
@@ -96,18 +103,19 @@ def build_parser(command: str | None = None) -> CommandParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"stompy {version()}")
-    commands: argparse._SubParsersAction[Any] = parser.add_subparsers(
-        title="commands", metavar="COMMAND", required=True
-    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     if command and not command.startswith("-") and command not in _COMMANDS:
         parser.error(f"there is no command {command!r}{did_you_mean(command, _COMMANDS)}")
+    own: dict[str, CommandParser] = {}
     for name, (place, summary) in _COMMANDS.items():
+        own[name] = commands.add_parser(name, help=summary)
         if command in (name, None):
+            own[name].set_defaults(quiet=logging.ERROR)
             module, _, function = place.partition(":")
-            getattr(import_module(module), function)(commands)
-        else:
-            commands.add_parser(name, help=summary)
-    return parser
+            getattr(import_module(module), function)(own[name])
+            if own[name].get_default("run") is not None:  # else its own commands have the option
+                add_verbose(own[name])
+    return parser, own
 
 
 def version() -> str:
@@ -137,9 +145,70 @@ def _termination() -> Iterator[None]:
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as of a background job of a shell script
         numbers.append(signal.SIGINT)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
+    with handling(interrupt, *numbers):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+
+
+# Completion
+
+_BASH = """\
+_stompy() {{
+    local current="${{COMP_WORDS[COMP_CWORD]}}" words="{commands}"
+    if [ "$COMP_CWORD" -gt 1 ]; then
+        case "${{COMP_WORDS[1]}}" in
+{cases}
+            *) words="" ;;
+        esac
+    fi
+    COMPREPLY=($(compgen -W "$words" -- "$current"))
+}}
+complete -o default -F _stompy stompy"""
+
+_ZSH = """\
+#compdef stompy
+autoload -U +X bashcompinit && bashcompinit
+"""
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+def add_completion(parser: CommandParser) -> None:
+    """Add the options of the command."""
+    parser.description = (
+        "Print a script that completes commands and options: add 'source <(stompy completion bash)' to "
+        "~/.bashrc, the same with zsh to ~/.zshrc after compinit, or for fish save it as "
+        "~/.config/fish/completions/stompy.fish."
+    )
+    parser.add_argument("shell", choices=_SHELLS, help="the shell that reads it")
+    parser.set_defaults(run=run_completion)
+
+
+def run_completion(arguments: argparse.Namespace) -> Exit:
+    """Print the script."""
+    words = {name: _words(parser) for name, parser in _parsers(None)[1].items()}
+    say({"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell](words))
+    return Exit.OK
+
+
+def _words(parser: CommandParser) -> list[str]:
+    """Return the choices of the arguments of a command, and its options."""
+    arguments = re.sub(r"--[\w-]+\s+\{.*?\}", "", parser.format_usage())
+    choices = [choice for found in re.findall(r"\{(.*?)\}", arguments) for choice in found.split(",")]
+    return [*choices, *parser.option_names()]
+
+
+def _bash(words: dict[str, list[str]]) -> str:
+    cases = "\n".join(f'            {name}) words="{" ".join(given)}" ;;' for name, given in words.items())
+    return _BASH.format(commands=" ".join([*words, "help", "--help", "--version"]), cases=cases)
+
+
+def _zsh(words: dict[str, list[str]]) -> str:
+    return _ZSH + _bash(words)
+
+
+def _fish(words: dict[str, list[str]]) -> str:
+    lines = [f"complete -c stompy -n __fish_use_subcommand -f -a '{' '.join([*words, 'help'])}'"]
+    for name, given in words.items():
+        seen = f"complete -c stompy -n '__fish_seen_subcommand_from {name}'"
+        lines += [f"{seen} -l {each[2:]}" if each.startswith("--") else f"{seen} -a {each}" for each in given]
+    return "\n".join(lines)

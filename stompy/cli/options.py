@@ -1,17 +1,16 @@
-"""Parsing of the command line: what several commands share."""
+"""Parsing of the command line: the options that several commands share."""
 
 from __future__ import annotations
 
 import argparse
 import getpass
-import logging
 import math
 import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from stompy.cli.console import first_line, report, report_error
 from stompy.cli.exits import Exit, Failure
@@ -21,6 +20,10 @@ from stompy.transport.address import masked
 from stompy.transport.tls.options import Tls
 from stompy.world import os
 
+Options: TypeAlias = argparse._ActionsContainer
+"""A parser, or a group of its options."""
+
+_OPTION = re.compile(r"(?<![\w-])--[\w-]+")
 _MAY_HOLD_A_PASSCODE = re.compile(r"\S*(?:://|@)\S*")
 
 
@@ -35,11 +38,11 @@ class CommandParser(argparse.ArgumentParser):
         """Parse, naming unknown options by their names only: their values may be secrets."""
         # An unknown option that stands first is named before what is missing.
         first = (args or [""])[0].split("=", 1)[0]
-        wrong = first.startswith("--") and first != "--" and first not in self._option_string_actions
+        wrong = first.startswith("--") and first != "--" and first not in self.option_names()
         known, extra = (namespace, [first]) if wrong else super().parse_known_args(args, namespace)
         unknown = [argument.split("=", 1)[0] for argument in extra if not _is_word(argument)]
         if unknown:
-            hint = did_you_mean(unknown[0], self._option_string_actions)
+            hint = did_you_mean(unknown[0], self.option_names())
             self.error(f"unknown option {', '.join(unknown)}{hint}")
         return known, extra
 
@@ -54,15 +57,9 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"{len(extra)} argument{'s'[: len(extra) > 1]} too many")
         return known
 
-    def words(self) -> dict[str, list[str]]:
-        """Return the arguments and options that each command takes, for completion."""
-        commands = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
-        return {name: command.own_words() for action in commands for name, command in action.choices.items()}
-
-    def own_words(self) -> list[str]:
-        """Return the choices of the arguments, and the options."""
-        choices = [str(each) for own in self._actions if not own.option_strings for each in own.choices or ()]
-        return [*choices, *(option for option in self._option_string_actions if option.startswith("--"))]
+    def option_names(self) -> list[str]:
+        """Return its options, as the usage has them."""
+        return ["--help", *_OPTION.findall(self.format_usage())]
 
     def error(self, message: str) -> NoReturn:
         """Report an error and exit."""
@@ -75,9 +72,8 @@ def _is_word(argument: str) -> bool:
     return argument == "-" or not argument.startswith("-")
 
 
-def connection_options() -> argparse.ArgumentParser:
-    """Return the options of every command that connects."""
-    parser = argparse.ArgumentParser(add_help=False)
+def add_connection_options(parser: CommandParser) -> None:
+    """Add the options of every command that connects."""
     group = parser.add_argument_group("connection")
     group.add_argument(
         "--url",
@@ -115,12 +111,10 @@ def connection_options() -> argparse.ArgumentParser:
         metavar="S",
         help="retry connecting for S seconds, for instance while the broker starts (default: try once)",
     )
-    add_verbose(group)
-    add_tls_options(parser.add_argument_group("TLS, for stomp+ssl:// and wss://"))
-    return parser
+    _add_tls_options(parser.add_argument_group("TLS, for stomp+ssl:// and wss://"))
 
 
-def add_passcode_options(group: argparse._ArgumentGroup, variable: str) -> None:
+def add_passcode_options(group: Options, variable: str) -> None:
     """Add the ways to give a passcode that other users of the machine cannot see."""
     ways = group.add_mutually_exclusive_group()
     ways.add_argument(
@@ -131,15 +125,14 @@ def add_passcode_options(group: argparse._ArgumentGroup, variable: str) -> None:
     ways.add_argument("--ask-passcode", action="store_true", help="ask for the passcode on the terminal")
 
 
-def add_verbose(group: argparse._ActionsContainer, *, quiet: int = logging.ERROR) -> None:
-    """Add `--verbose`; `quiet` is the level of the log without it."""
-    group.set_defaults(quiet=quiet)
-    group.add_argument(
+def add_verbose(parser: CommandParser) -> None:
+    """Add `--verbose`."""
+    parser.add_argument(
         "--verbose", "-v", action="count", default=0, help="log to standard error; twice: with the frames"
     )
 
 
-def add_headers(group: argparse._ActionsContainer, command: str) -> None:
+def add_headers(group: Options, command: str) -> None:
     """Add `--header`."""
     group.add_argument(
         "--header",
@@ -252,10 +245,7 @@ def _asked() -> str:
         raise Failure("no passcode was given", Exit.USAGE) from None
 
 
-_FILES = ("ca", "cert", "key")
-
-
-def add_tls_options(group: argparse._ArgumentGroup) -> None:
+def _add_tls_options(group: Options) -> None:
     """Add the TLS options of a command that connects."""
     group.add_argument(
         "--tls-ca",
@@ -271,7 +261,7 @@ def add_tls_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_broker_tls_options(group: argparse._ArgumentGroup) -> None:
+def add_broker_tls_options(group: Options) -> None:
     """Add the TLS options of the embedded broker."""
     _add_own(group, "speak TLS, with this certificate", "STOMPY_BROKER_TLS")
     group.add_argument(
@@ -279,7 +269,7 @@ def add_broker_tls_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_own(group: argparse._ArgumentGroup, what: str, prefix: str) -> None:
+def _add_own(group: Options, what: str, prefix: str) -> None:
     group.add_argument(
         "--tls-cert", metavar="FILE", help=f"{what}, followed by its chain (PEM) (default: ${prefix}_CERT)"
     )
@@ -294,29 +284,26 @@ def _add_own(group: argparse._ArgumentGroup, what: str, prefix: str) -> None:
 
 
 def tls_from(arguments: argparse.Namespace, *, wanted: bool) -> Tls | None:
-    """Return what the options say, and the environment if TLS is requested anyway; `None` if they say nothing.
+    """Return the TLS of the options, and of the environment if TLS is requested anyway; `None` without either.
 
     Raises:
         ConfigurationError: the options cannot be combined.
         Failure: the password cannot be read.
     """
-    given = {name: getattr(arguments, f"tls_{name}") for name in _FILES}
-    server_name, skip = arguments.tls_server_name, arguments.tls_insecure_skip_verification
-    asked = server_name is not None or skip or any(given.values()) or arguments.tls_password_file is not None
-    if not asked and not wanted:
+    skip = arguments.tls_insecure_skip_verification
+    given = (arguments.tls_ca, arguments.tls_cert, arguments.tls_key, arguments.tls_password_file)
+    if not (wanted or skip or any(given) or arguments.tls_server_name is not None):
         return None
-    files = {name: given[name] or _of_environment(f"STOMPY_TLS_{name.upper()}") for name in _FILES}
-    if skip and given["ca"] is None:
-        files["ca"] = None
+    cert, key, password = _own_certificate(arguments, "STOMPY_TLS")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InsecureTlsWarning)
         tls = Tls(
-            ca=files["ca"],
-            cert=files["cert"],
-            key=files["key"],
-            password=_password(arguments, "STOMPY_TLS_PASSWORD"),
-            server_name=server_name,
+            ca=arguments.tls_ca or (None if skip else _of_environment("STOMPY_TLS_CA")),
+            server_name=arguments.tls_server_name,
             insecure_skip_verification=skip,
+            cert=cert,
+            key=key,
+            password=password,
         )
     if skip:
         report("warning: TLS does not check the broker's certificate: anybody can impersonate the broker")
@@ -324,29 +311,26 @@ def tls_from(arguments: argparse.Namespace, *, wanted: bool) -> Tls | None:
 
 
 def broker_tls_from(arguments: argparse.Namespace) -> Tls | None:
-    """Return what the options and the environment say of the embedded broker's TLS; `None` for plain text.
+    """Return the embedded broker's TLS from the options and the environment; `None` for plain text.
 
     Raises:
         Failure: the password cannot be read, or there is no certificate to go with the other options.
     """
-    cert = arguments.tls_cert or _of_environment("STOMPY_BROKER_TLS_CERT")
-    if cert is None:
+    if arguments.tls_cert is None and _of_environment("STOMPY_BROKER_TLS_CERT") is None:
         if arguments.tls_key or arguments.tls_ca or arguments.tls_password_file:
             raise Failure("TLS needs a certificate: --tls-cert", Exit.USAGE)
         return None
-    return Tls(
-        cert=cert,
-        key=arguments.tls_key or _of_environment("STOMPY_BROKER_TLS_KEY"),
-        ca=arguments.tls_ca,
-        password=_password(arguments, "STOMPY_BROKER_TLS_PASSWORD"),
-    )
+    cert, key, password = _own_certificate(arguments, "STOMPY_BROKER_TLS")
+    return Tls(cert=cert, key=key, password=password, ca=arguments.tls_ca)
+
+
+def _own_certificate(arguments: argparse.Namespace, prefix: str) -> tuple[str | None, str | None, str | None]:
+    """Return the certificate, its key and the key's password, from the options or the environment."""
+    file = arguments.tls_password_file
+    password = _of_environment(f"{prefix}_PASSWORD") if file is None else first_line(Path(file), "password")
+    cert = arguments.tls_cert or _of_environment(f"{prefix}_CERT")
+    return cert, arguments.tls_key or _of_environment(f"{prefix}_KEY"), password
 
 
 def _of_environment(name: str) -> str | None:
     return os.environ.get(name) or None
-
-
-def _password(arguments: argparse.Namespace, variable: str) -> str | None:
-    if arguments.tls_password_file is not None:
-        return first_line(Path(arguments.tls_password_file), "password")
-    return _of_environment(variable)

@@ -1,4 +1,4 @@
-"""`stompy ping`: what is this broker?"""
+"""`stompy ping`: the broker's name, the session, and the time of a round trip."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 from stompy.cli.console import say
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.options import connection_options, seconds
+from stompy.cli.options import CommandParser, add_connection_options, seconds
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
 from stompy.deadline import Deadline
@@ -14,13 +14,10 @@ from stompy.printable import printable
 from stompy.world import secrets, time
 
 
-def add_ping(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "ping",
-        parents=[connection_options()],
-        description="Connect, show the broker and the negotiated session, and time a round trip.",
-    )
+def add_ping(parser: CommandParser) -> None:
+    """Add the options of the command."""
+    parser.description = "Connect, show the broker and the negotiated session, and time a round trip."
+    add_connection_options(parser)
     parser.add_argument(
         "--destination",
         metavar="NAME",

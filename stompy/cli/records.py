@@ -1,4 +1,4 @@
-"""What `stompy subscribe` prints of a message: its body, a JSON object that `stompy send` reads back, or a template."""
+"""A message as `stompy subscribe` prints it: its body, a JSON object that `stompy send` reads back, or a template."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def as_text(message: Message) -> bytes:
 def as_json(message: Message) -> bytes:
     """Return an object with `destination`, `headers`, and `body` or `body_base64`, as ASCII with LF.
 
-    `body` is the text that the bytes are in UTF-8, whatever type they are declared to be, so that encoding it again
+    `body` is the text that the bytes are in UTF-8, of any declared type, so that encoding it again
     gives the same bytes; other bodies are in `body_base64`. Of a repeated header the first value counts (STOMP 1.2,
     Repeated Header Entries).
     """
@@ -39,7 +39,7 @@ def as_json(message: Message) -> bytes:
 
 
 def of_json(line: bytes, number: int) -> tuple[bytes, str | None, dict[str, str]]:
-    """Return the body, the content type and the headers in a line that `as_json` wrote, or somebody.
+    """Return the body, the content type and the headers in a line as `as_json` writes it.
 
     Headers that belong to the delivery, such as `message-id`, are left out; a persistent message stays one.
 
@@ -64,9 +64,9 @@ def of_json(line: bytes, number: int) -> tuple[bytes, str | None, dict[str, str]
 
 
 def template(text: str) -> Callable[[Message], bytes]:
-    """Return what prints messages by a template: `{body}`, `{destination}` and `{NAME}` of a header, and LF.
+    """Return a function that formats messages by a template, and adds LF.
 
-    A header that a message does not have is empty.
+    It replaces `{body}`, `{destination}` and `{NAME}` of a header. A header that a message does not have is empty.
     """
 
     def render(message: Message) -> bytes:

@@ -7,10 +7,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from stompy.cli.console import report, stdin_bytes, stdin_is_terminal, why
+from stompy.cli.console import Progress, report, stdin_bytes, stdin_is_terminal, why
 from stompy.cli.exits import Exit, Failure, code_of, interruption
-from stompy.cli.options import add_headers, connection_options, headers_of, seconds
-from stompy.cli.progress import Progress
+from stompy.cli.options import CommandParser, add_connection_options, add_headers, headers_of, seconds
 from stompy.cli.records import of_json
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
@@ -27,13 +26,10 @@ _OWN = {
 }
 
 
-def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "send",
-        parents=[connection_options()],
-        description="Send one message, or one per line. With exit code 0 the broker has everything.",
-    )
+def add_send(parser: CommandParser) -> None:
+    """Add the options of the command."""
+    parser.description = "Send one message, or one per line. With exit code 0 the broker has everything."
+    add_connection_options(parser)
     parser.add_argument("destination", metavar="DESTINATION", help="such as /queue/orders")
     parser.add_argument("body", metavar="BODY", nargs="?", help="the text; '-', or no BODY in a pipe, reads stdin")
     body = parser.add_mutually_exclusive_group()
@@ -60,7 +56,7 @@ def add_send(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run_send(arguments: argparse.Namespace) -> Exit:
-    """Send what the arguments say, and report how many messages were sent."""
+    """Send the messages that the arguments name, and report how many were sent."""
     headers = headers_of(arguments.header, _OWN)
     with _bodies(arguments) as bodies:
         sender = _Sender(arguments, headers)

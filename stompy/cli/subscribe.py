@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Callable
 from typing import get_args
 
-from stompy.cli.console import Output, forget_stdout, report
+from stompy.cli.console import Output, Progress, forget_stdout, report
 from stompy.cli.exits import Exit, Failure, interruption
-from stompy.cli.options import add_headers, connection_options, count, headers_of, seconds
-from stompy.cli.progress import Progress
+from stompy.cli.options import CommandParser, add_connection_options, add_headers, count, headers_of, seconds
 from stompy.cli.records import as_json, format_named, shown
 from stompy.cli.session import session
 from stompy.connection.connection import Connection
@@ -38,14 +37,13 @@ _POLL_INTERVAL = 0.5
 """Seconds between checks whether the reader of the output has ended."""
 
 
-def add_subscribe(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "subscribe",
-        parents=[connection_options()],
-        description="Print messages as they arrive. In the client modes a message is acknowledged after it was "
-        "written, or with a pipe and no --count after it was read from it; others go back to the broker.",
+def add_subscribe(parser: CommandParser) -> None:
+    """Add the options of the command."""
+    parser.description = (
+        "Print messages as they arrive. In the client modes a message is acknowledged after it was "
+        "written, or with a pipe and no --count after it was read from it; others go back to the broker."
     )
+    add_connection_options(parser)
     parser.add_argument("destination", metavar="DESTINATION", help="such as /queue/orders")
     parser.add_argument("--count", type=count, metavar="N", help="end after N messages")
     parser.add_argument(
@@ -171,7 +169,7 @@ def _next(subscription: Subscription, printer: _Printer, deadline: Deadline) -> 
 
 
 class _Printer:
-    """Writes messages, and acknowledges those that were written or, for a pipe, read.
+    """Writes messages, and acknowledges each that was written or, for a pipe, read.
 
     Args:
         output: to write to.
@@ -217,14 +215,14 @@ class _Printer:
         self.taken += 1
 
     def check_reader(self) -> None:
-        """Raise `BrokenPipeError` if nobody reads the output any more."""
+        """Raise `BrokenPipeError` if the reader of the output has ended."""
         self._output.check_reader()
 
     def settle(self, deadline: Deadline) -> bool:
         """Flush, then acknowledge; return whether all messages were acknowledged before the deadline.
 
         Raises:
-            BrokenPipeError: the reader has ended, and left something unread.
+            BrokenPipeError: the reader has ended, and left bytes unread.
         """
         if not self._unsettled:
             return True

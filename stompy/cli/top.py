@@ -1,4 +1,4 @@
-"""`stompy top`: what an embedded broker does, on the terminal."""
+"""`stompy top`: the queues, topics and rates of an embedded broker, on the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from stompy.cli.console import say
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.options import add_verbose, count, seconds
+from stompy.cli.options import CommandParser, count, seconds
 from stompy.connection.connecting import connect
 from stompy.printable import printable
 from stompy.world import os, shutil, time
@@ -23,12 +23,11 @@ _ADDRESS = "STOMPY_CONSOLE"
 _COLUMNS = ("queue or topic", "ready", "unacked", "consumers", "in/s", "out/s")
 
 
-def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "top",
-        description="Show the queues, topics and rates of an embedded broker that has a console, again and again. On a "
-        "terminal with rich installed (the extra 'top') the numbers stay in place.",
+def add_top(parser: CommandParser) -> None:
+    """Add the options of the command."""
+    parser.description = (
+        "Show the queues, topics and rates of an embedded broker that has a console, again and again. On a "
+        "terminal with rich installed (the extra 'top') the numbers stay in place."
     )
     parser.add_argument(
         "console",
@@ -39,13 +38,12 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--interval", type=seconds, default=1.0, metavar="S", help="seconds between looks (default: 1)")
     parser.add_argument("--count", type=count, metavar="N", help="end after N looks")
     parser.add_argument("--plain", action="store_true", help="text only, one look after the other")
-    add_verbose(parser)
     parser.set_defaults(run=run_top)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the broker does at one moment.
+    """The state of a broker at one moment.
 
     Attributes:
         summary: one line about the broker.
@@ -88,11 +86,11 @@ def websocket_of(address: str) -> str:
 
 
 def look(overview: Mapping[str, Any], before: Mapping[str, Any] | None) -> Look:
-    """Return what is to be shown.
+    """Return the state to show.
 
     Args:
-        overview: what the console says.
-        before: what it said last time, for the rates.
+        overview: the console's answer.
+        before: the answer before it, for the rates.
     """
     elapsed = overview["moment"] - before["moment"] if before is not None else 0.0
     earlier = _numbers(before) if before is not None else {}
@@ -125,7 +123,7 @@ def _numbers(overview: Mapping[str, Any]) -> dict[str, tuple[int, int, int, int]
 
 @contextlib.contextmanager
 def _display(plain: bool) -> Iterator[Callable[[Look], None]]:
-    """Yield what shows a look: in place where rich is installed and somebody sees it."""
+    """Yield a function that shows a look: in place on a terminal where rich is installed."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
     if plain or not terminal or importlib.util.find_spec("rich") is None:
         yield lambda found: say(as_text(found, shutil.get_terminal_size() if terminal else None))
@@ -150,7 +148,7 @@ def as_text(found: Look, size: os.terminal_size | None = None) -> str:
     """Return a look as lines of text, and an empty one.
 
     Args:
-        found: what to show.
+        found: the look.
         size: of the terminal that it must fit into; `None` for all of it.
     """
     lines = [_COLUMNS, *found.rows[: None if size is None else max(1, size.lines - 4)]]

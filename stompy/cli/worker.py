@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompy.cli.console import report_error, say
 from stompy.cli.exits import Exit, Failure
-from stompy.cli.options import add_verbose
+from stompy.cli.options import CommandParser, count
 from stompy.printable import did_you_mean
 from stompy.world import os, signal, subprocess, threading, time
 
@@ -24,22 +24,20 @@ _RELOADED = "STOMPY_WORKER_RELOADED"
 _POLL = 0.3
 
 
-def add_worker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "worker",
-        description="Run the worker that a module has, until SIGTERM or SIGINT. Exit codes: 0 in order, 2 a setting is "
-        "wrong, 3 no broker, 4 the broker refused, 6 tasks did not finish in time, 7 tasks are stuck.",
+def add_worker(parser: CommandParser) -> None:
+    """Add the options of the command."""
+    parser.description = (
+        "Run the worker that a module has, until SIGTERM or SIGINT. Exit codes: 0 in order, 2 a setting is "
+        "wrong, 3 no broker, 4 the broker refused, 6 tasks did not finish in time, 7 tasks are stuck."
     )
     parser.add_argument("target", metavar="MODULE:NAME", help="where the worker is, such as package.module:worker")
     parser.add_argument("--url", metavar="URL", help="of the broker, instead of the worker's own")
-    parser.add_argument("--concurrency", type=_count, metavar="N", help="threads for each task")
-    parser.add_argument("--processes", type=_count, metavar="N", help="run in N supervised child processes")
+    parser.add_argument("--concurrency", type=count, metavar="N", help="threads for each task")
+    parser.add_argument("--processes", type=count, metavar="N", help="run in N supervised child processes")
     parser.add_argument("--http", metavar="[HOST:]PORT", help="serve /live, /ready and /metrics")
     parser.add_argument("--check", action="store_true", help="import the worker, show its tasks, and end")
     parser.add_argument("--reload", action="store_true", help="start again when a Python file here changes")
-    add_verbose(parser, quiet=logging.INFO)
-    parser.set_defaults(run=run_worker)
+    parser.set_defaults(run=run_worker, quiet=logging.INFO)
 
 
 def run_worker(arguments: argparse.Namespace) -> int:
@@ -89,12 +87,6 @@ def load(target: str) -> Worker:
     if not isinstance(found, Worker):
         raise Failure(f"{target} is a {type(found).__name__}, not a stompy.Worker", Exit.USAGE)
     return found
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"not a number of 1 or more: {text!r}")
-    return int(text)
 
 
 def _run_reloading(folder: Path) -> int:

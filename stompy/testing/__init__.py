@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stompy.testing.brokers.certificates import Certificates as Certificates
-    from stompy.testing.brokers.running import BrokerSettings as BrokerSettings
-    from stompy.testing.brokers.running import BrokerUnavailableError as BrokerUnavailableError
-    from stompy.testing.brokers.running import RunningBroker as RunningBroker
+    from stompy.testing.brokers import BrokerSettings as BrokerSettings
+    from stompy.testing.brokers import BrokerUnavailableError as BrokerUnavailableError
+    from stompy.testing.brokers import Certificates as Certificates
+    from stompy.testing.brokers import RunningBroker as RunningBroker
     from stompy.testing.containers import ActiveMQContainer as ActiveMQContainer
     from stompy.testing.containers import ArtemisContainer as ArtemisContainer
     from stompy.testing.containers import BrokerOptions as BrokerOptions
@@ -86,27 +86,23 @@ __all__ = [
 ]
 
 _LAZY = {
-    "message": "stompy.testing.worker",
-    "State": "stompy.testing.proxied",
-    "BrokerOptions": "stompy.testing.containers",
-    "Range": "stompy.testing.faults",
-    "FaultControls": "stompy.testing.proxied",
-    "Which": "stompy.testing.proxied",
-    "Ending": "stompy.testing.proxied",
-    "Direction": "stompy.testing.proxied",
     "ActiveMQContainer": "stompy.testing.containers",
     "ArtemisContainer": "stompy.testing.containers",
-    "BrokerSettings": "stompy.testing.brokers.running",
-    "BrokerUnavailableError": "stompy.testing.brokers.running",
-    "Certificates": "stompy.testing.brokers.certificates",
+    "BrokerOptions": "stompy.testing.containers",
+    "BrokerSettings": "stompy.testing.brokers",
+    "BrokerUnavailableError": "stompy.testing.brokers",
+    "Certificates": "stompy.testing.brokers",
     "Cut": "stompy.testing.faults",
     "CutAfter": "stompy.testing.faults",
     "Delay": "stompy.testing.faults",
+    "Direction": "stompy.testing.proxied",
     "Double": "stompy.testing.faults",
     "Drop": "stompy.testing.faults",
+    "Ending": "stompy.testing.proxied",
     "Event": "stompy.testing.listener",
     "EventName": "stompy.testing.listener",
     "Fault": "stompy.testing.faults",
+    "FaultControls": "stompy.testing.proxied",
     "FaultPlan": "stompy.testing.faults",
     "FaultProxy": "stompy.testing.proxy",
     "FrameFault": "stompy.testing.faults",
@@ -115,14 +111,18 @@ _LAZY = {
     "ProxyLink": "stompy.testing.proxied",
     "ProxyStats": "stompy.testing.proxy",
     "RabbitMQStompContainer": "stompy.testing.containers",
+    "Range": "stompy.testing.faults",
     "RecordingListener": "stompy.testing.listener",
     "Refuse": "stompy.testing.faults",
     "Rewrite": "stompy.testing.faults",
-    "RunningBroker": "stompy.testing.brokers.running",
+    "RunningBroker": "stompy.testing.brokers",
     "RunningWorker": "stompy.testing.worker",
     "STRAY_MESSAGE": "stompy.testing.faults",
+    "State": "stompy.testing.proxied",
     "Strike": "stompy.testing.faults",
+    "Which": "stompy.testing.proxied",
     "broker_or_skip": "stompy.testing.containers",
+    "message": "stompy.testing.worker",
     "start_broker": "stompy.testing.containers",
 }
 """Imported on first use; type checkers read the imports above."""

@@ -1,8 +1,7 @@
-"""Real brokers for tests: `start_broker` starts any kind from any available source, and each kind has a class.
+"""Real brokers for tests: `start_broker` starts any kind, and each product has a class.
 
-A kind is tried in this order: the project's own image, if it is there or can be pulled; the image that
-`tools/broker_images.py` builds. `STOMPY_BROKERS_FROM` (`official`, `local`, several with commas, or `none`) leaves out
-the others, and `STOMPY_ACTIVEMQ_IMAGE` and its like name an image instead.
+The project's own image is used, if it is there or can be pulled; `STOMPY_ACTIVEMQ_IMAGE` and its like name another.
+`STOMPY_BROKERS_FROM=none` starts none.
 
 Every broker is given its whole configuration, for any image: newer official images of ActiveMQ come with
 STOMP switched off.
@@ -10,60 +9,388 @@ STOMP switched off.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
-from stompy.errors import ConfigurationError
-from stompy.testing.brokers import images
-from stompy.testing.brokers.activemq import ActiveMQ
-from stompy.testing.brokers.artemis import Artemis
-from stompy.testing.brokers.container import ContainerBroker
-from stompy.testing.brokers.embedded import EmbeddedBroker
-from stompy.testing.brokers.rabbitmq import RabbitMQ
-from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailableError, NetworkBroker, Product, RunningBroker
-from stompy.world import os
+from stompy.connection.connecting import connect
+from stompy.deadline import Deadline
+from stompy.errors import ConfigurationError, NotConnectedError, StompError
+from stompy.forks import Owner
+from stompy.link.settings import Timeouts
+from stompy.testing.brokers import BrokerSettings, BrokerUnavailableError, Certificates, EmbeddedBroker, RunningBroker
+from stompy.testing.products import PRODUCTS, Product
+from stompy.transport.tls.options import Tls
+from stompy.world import os, random, socket, time
 
 if TYPE_CHECKING:
+    from testcontainers.core.container import DockerContainer
     from typing_extensions import Unpack
 
 _LOG = logging.getLogger("stompy.testing")
 
-FROM_VARIABLE = "STOMPY_BROKERS_FROM"
-IMAGES = ("official", "local")
-OTHER_SOURCES: dict[str, Callable[[Product, BrokerSettings], NetworkBroker]] = {}
-"""Tried after the images, by the name in `STOMPY_BROKERS_FROM`; each makes a broker or raises an error."""
+_START_TIMEOUT = 90.0
+_ASK_TIMEOUT = 5.0
+_STOP_TIMEOUT = 20
+_POLL = 0.05
+_LOG_LINES = 60
+_ATTEMPTS = 5
+_FREEZE_AGAIN = 0.5
+_PORTS = range(20_000, 32_000)
+"""Below the kernel's ephemeral ports, so that no client takes the port while the broker is down."""
 
-PRODUCTS: dict[str, Product] = {
-    product.kind: product
-    for product in (
-        ActiveMQ(
-            "activemq",
-            official_images=("apache/activemq:6.3.1", "apache/activemq-classic:6.1.7"),
-            local_image="stompy-test/activemq:6",
-        ),
-        ActiveMQ(
-            "activemq5",
-            official_images=("apache/activemq-classic:5.18.3",),
-            local_image="stompy-test/activemq:5",
-        ),
-        Artemis(
-            "artemis",
-            official_images=("apache/artemis:2.57.0", "apache/activemq-artemis:2.44.0"),
-            local_image="stompy-test/artemis:2",
-        ),
-        RabbitMQ(
-            "rabbitmq3",
-            official_images=("rabbitmq:3.10", "rabbitmq:3"),
-            local_image="stompy-test/rabbitmq:3",
-        ),
-        RabbitMQ(
-            "rabbitmq4",
-            official_images=("rabbitmq:4",),
-            local_image="stompy-test/rabbitmq:4",
-        ),
-    )
-}
+FROM_VARIABLE = "STOMPY_BROKERS_FROM"
+REQUIRE_VARIABLE = "STOMPY_REQUIRE_BROKERS"
+"""The kinds whose absence is a failure, with commas between them, or `all`."""
+PULL_LIMIT_VARIABLE = "STOMPY_PULL_TIMEOUT"
+"""Seconds that a pull may take; 0 never pulls."""
+
+
+class NetworkBroker(RunningBroker):
+    """A broker of another process, with ports of this machine.
+
+    Attributes:
+        product: the kind of broker.
+        host: by which its ports are reached.
+        ports: port by connector; empty before the start.
+    """
+
+    def __init__(self, product: Product, settings: BrokerSettings) -> None:
+        self.product = product
+        self.kind = product.kind
+        self.settings = settings
+        self.host = "127.0.0.1"
+        self.ports: dict[str, int] = {}
+        self._connectors = tuple(product.recipe(settings, None).ports)  # a setting that it lacks is refused here
+
+    @property
+    def connectors(self) -> tuple[str, ...]:
+        """See `RunningBroker`."""
+        return self._connectors
+
+    def _address(self, connector: str) -> str:
+        if connector not in self.ports:
+            raise NotConnectedError(f"the {self.kind} broker was not started yet")
+        scheme = connector.replace("+nio", "")
+        path = self.product.web_path if scheme.startswith("ws") else self.product.path
+        return f"{scheme}://{self.host}:{self.ports[connector]}{path}"
+
+    def _await_ready(self) -> None:
+        """Wait until each user may log in by each connector: connectors come up one after the other, as do users.
+
+        Raises:
+            BrokerUnavailableError: not in time, or the broker died.
+        """
+        deadline = Deadline(_START_TIMEOUT)
+        while True:
+            self._check_alive()
+            try:
+                for connector in self.connectors:
+                    for login in self.settings.users or ("",):
+                        self.server = self._ask(connector, login)
+            except StompError as error:
+                if deadline.expired:
+                    raise self._unavailable(f"it was not ready in time: {error}") from error
+                time.sleep(_POLL)
+            else:
+                return
+
+    def _ask(self, connector: str, login: str) -> str:
+        """Connect once, and return the broker's name for itself."""
+        shown = self.certificates
+        tls = None if shown is None else Tls(ca=shown.ca_file, cert=shown.client_cert, key=shown.client_key)
+        with connect(
+            self.url(connector, login=login),
+            dialect=self.product.dialect,
+            tls=tls if connector.endswith(("ssl", "wss")) else None,
+            heartbeat=(0.0, 0.0),
+            timeouts=Timeouts(connect=_ASK_TIMEOUT, close=_ASK_TIMEOUT),
+            reconnect=False,
+            name="readiness",
+        ) as connection:
+            return connection.server or ""
+
+    def _check_alive(self) -> None:
+        """Raise `BrokerUnavailableError` if it has ended by itself."""
+        raise NotImplementedError
+
+    def _unavailable(self, reason: str) -> BrokerUnavailableError:
+        lines = [line for line in self.log().splitlines() if not line.startswith("\tat ")][-_LOG_LINES:]
+        end = "; its log ends:\n    " + "\n    ".join(lines) if lines else ""
+        return BrokerUnavailableError(self.kind, (f"{self.flavour}: {reason}{end}",))
+
+
+class ContainerBroker(NetworkBroker):
+    """A broker in a container, on ports that stay the same.
+
+    The container is removed by `stop`, and, where that was not called, by testcontainers' Ryuk.
+
+    Args:
+        product: the broker in the container.
+        settings: the broker's settings.
+        image: from which; `None` for the image that a variable names, else the product's own.
+
+    Attributes:
+        container: testcontainers' own, once started; for anything beyond this class.
+    """
+
+    flavour = "official"
+    _labels: Mapping[str, str] = {}
+
+    def __init__(self, product: Product, settings: BrokerSettings, image: str | None = None) -> None:
+        super().__init__(product, settings)
+        self.image = image or os.environ.get(f"STOMPY_{self.kind.upper()}_IMAGE")
+        self.container: DockerContainer | None = None
+        self._owner = Owner("broker")
+
+    def start(self) -> None:
+        """See `RunningBroker`."""
+        try:
+            if self.container is None:
+                self._make()
+            elif self._status() == "exited":
+                self._docker().start()
+            else:
+                return
+            self._await_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """See `RunningBroker`."""
+        if self._owner.forked:
+            return
+        container, self.container = self.container, None
+        if container is not None:
+            _remove(container)
+        if self.certificates is not None:
+            self.certificates.close()
+            self.certificates = None
+
+    def shut_down(self) -> None:
+        """See `RunningBroker`."""
+        self.unpause()
+        if self._status() == "running":
+            self._docker().stop(timeout=_STOP_TIMEOUT)
+
+    def kill(self) -> None:
+        """See `RunningBroker`."""
+        # The signal reaches a frozen one too, which is resumed at the same time, too late to answer a client.
+        if self._status() in ("running", "paused"):
+            self._docker().kill()
+            self._docker().wait()
+
+    def pause(self) -> None:
+        """See `RunningBroker`."""
+        if self._status() == "running":
+            _freeze(self._docker())
+
+    def unpause(self) -> None:
+        """See `RunningBroker`."""
+        if self._status() == "paused":
+            self._docker().unpause()
+
+    def log(self) -> str:
+        """See `RunningBroker`."""
+        if self.container is None:
+            return ""
+        return b"".join(self.container.get_logs()).decode(errors="replace")
+
+    def _docker(self) -> Any:
+        self._owner.check()
+        assert self.container is not None, "the broker was not started"
+        return self.container.get_wrapped_container()
+
+    def _status(self) -> str:
+        """Return docker's word for the state of the container; empty without one."""
+        if self.container is None:
+            return ""
+        container = self._docker()
+        container.reload()
+        return str(container.status)
+
+    def _make(self) -> None:
+        """Start a container; on ports of its own, which another program may take first.
+
+        Raises:
+            BrokerUnavailableError: docker cannot be used, there is no image, or the container does not start.
+        """
+        self._prepare()
+        for attempt in range(_ATTEMPTS):
+            container = self._compose()
+            try:
+                container.start()
+            except Exception as error:  # testcontainers lets those of docker through
+                _remove(container)
+                if attempt + 1 < _ATTEMPTS and "already" in str(error):
+                    continue
+                raise self._unavailable(f"{self.image} cannot be started: {error}") from error
+            self.container = container
+            for name, port in self.product.recipe(self.settings, None).ports.items():
+                self.ports[name] = int(container.get_exposed_port(port))
+            self.host = _host_of(container, self.ports["stomp"])
+            return
+
+    def _prepare(self) -> None:
+        """Find the image, and make the certificates."""
+        if reason := docker_missing():
+            raise BrokerUnavailableError(self.kind, (f"{self.flavour}: {reason}",))
+        try:
+            self.image = find_image(self.product.images if self.image is None else (self.image,))
+        except LookupError as error:
+            raise BrokerUnavailableError(self.kind, (f"{self.flavour}: {error}",)) from error
+        if self.settings.tls:
+            from testcontainers.core.docker_client import DockerClient
+
+            self.certificates = Certificates((DockerClient().host(),))
+
+    def _compose(self) -> DockerContainer:
+        from testcontainers.core.container import DockerContainer
+
+        recipe = self.product.recipe(self.settings, self.certificates)
+        container = DockerContainer(str(self.image))
+        container.with_kwargs(hostname=recipe.hostname, labels=dict(self._labels))
+        for port in recipe.ports.values():
+            container.with_bind_ports(port, random.choice(_PORTS))  # noqa: S311 - a port
+        for name, value in recipe.environment.items():
+            container.with_env(name, value)
+        for path, content in recipe.files.items():
+            container.with_copy_into_container(content, path)
+        return container
+
+    def _check_alive(self) -> None:
+        if self._status() in ("exited", "dead"):
+            code = self._docker().attrs["State"]["ExitCode"]
+            raise self._unavailable(f"it ended with status {code} while starting")
+
+
+def _host_of(container: DockerContainer, port: int) -> str:
+    """Return 127.0.0.1 if docker listens on the port there, else the address that testcontainers finds."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+        return "127.0.0.1"
+    return container.get_container_host_ip()
+
+
+def _remove(container: DockerContainer) -> None:
+    with contextlib.suppress(Exception):  # it is gone, or docker is
+        container.stop(force=True, delete_volume=True)
+
+
+def _freeze(container: Any) -> None:
+    """Pause a container; on a busy machine the kernel does not always manage to freeze it at once."""
+    import docker.errors
+    import tenacity
+
+    tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(_ATTEMPTS),
+        wait=tenacity.wait_fixed(_FREEZE_AGAIN),
+        retry=tenacity.retry_if_exception_type(docker.errors.APIError),
+        reraise=True,
+    )(container.pause)
+
+
+@functools.cache
+def docker_missing() -> str | None:
+    """Return why containers cannot be used here, or `None`; checked once in a process."""
+    try:
+        import docker
+        import testcontainers.core.container  # noqa: F401
+    except ImportError as error:
+        return f"stompy-client[testing] is not installed: {error}"
+    try:
+        with contextlib.closing(docker.from_env(timeout=10)) as client:
+            client.ping()
+    except Exception as error:  # docker, requests and the socket have each their own
+        return f"docker cannot be reached: {error}"
+    return None
+
+
+@functools.cache
+def find_image(names: tuple[str, ...]) -> str:
+    """Return the first of these images that is here, else the first that can be pulled.
+
+    Raises:
+        LookupError: there is none here, and none can be pulled; the text says why.
+    """
+    import docker
+
+    reasons = []
+    with contextlib.closing(docker.from_env()) as client:
+        for name in names:
+            with contextlib.suppress(docker.errors.DockerException):
+                client.images.get(name)
+                return name
+        for name in names:
+            if reason := _pull(client, name):
+                reasons.append(f"no image {name}: {reason}")
+            else:
+                return name
+    raise LookupError("; ".join(reasons))
+
+
+def _pull(client: Any, name: str) -> str | None:
+    """Pull an image, for at most the time that a pull may take; return the reason if it failed."""
+    limit = float(os.environ.get(PULL_LIMIT_VARIABLE, 300))
+    if limit <= 0:
+        return f"{PULL_LIMIT_VARIABLE} forbids to pull"
+    deadline = Deadline(limit)
+    try:
+        for progress in client.api.pull(name, stream=True, decode=True):
+            if "error" in progress:
+                return str(progress["error"])
+            if deadline.expired:
+                return f"not pulled within {limit:g} s"
+    except Exception as error:  # docker, requests and the socket have each their own
+        return str(error)
+    return None
+
+
+class BrokerOptions(TypedDict, total=False):
+    """The fields of `BrokerSettings`."""
+
+    users: Mapping[str, str] | None
+    persistent: bool
+    tls: bool
+    client_certificates: bool
+    ws: bool
+    memory_limit: int | None
+    advisories: bool
+    dead_letter_nonpersistent: bool
+    configuration: str
+    environment: Mapping[str, str]
+
+
+class ActiveMQContainer(ContainerBroker):
+    """ActiveMQ Classic in a container: `with ActiveMQContainer(users={"ann": "secret"}) as broker: broker.url()`.
+
+    Args:
+        image: which one; by default the official one.
+        options: fields of `BrokerSettings`.
+    """
+
+    def __init__(self, image: str | None = None, **options: Unpack[BrokerOptions]) -> None:
+        super().__init__(PRODUCTS["activemq"], BrokerSettings.of(options), image)
+
+
+class ArtemisContainer(ContainerBroker):
+    """Artemis in a container; see `ActiveMQContainer`. The prefixes `/queue/` and `/topic/` select the type."""
+
+    def __init__(self, image: str | None = None, **options: Unpack[BrokerOptions]) -> None:
+        super().__init__(PRODUCTS["artemis"], BrokerSettings.of(options), image)
+
+
+class RabbitMQStompContainer(ContainerBroker):
+    """RabbitMQ with its STOMP plugins in a container; see `ActiveMQContainer`."""
+
+    def __init__(self, image: str | None = None, **options: Unpack[BrokerOptions]) -> None:
+        super().__init__(PRODUCTS["rabbitmq4"], BrokerSettings.of(options), image)
+
+
+SOURCES: dict[str, Callable[[Product, BrokerSettings], RunningBroker]] = {"official": ContainerBroker}
+"""By its name in `STOMPY_BROKERS_FROM`, what makes a broker or raises `BrokerUnavailableError`; in order of trying."""
 
 LIKE = "like-"
 
@@ -92,143 +419,32 @@ def start_broker(kind: str, **options: Any) -> RunningBroker:
         return embedded
     if kind not in PRODUCTS:
         raise ConfigurationError(f"no such kind of broker: {kind!r} (there are {', '.join(KINDS)})")
-    return _start_first(PRODUCTS[kind], BrokerSettings.of(options))
-
-
-def _start_first(product: Product, settings: BrokerSettings) -> NetworkBroker:
-    product.in_container(settings, None)  # a wrong setting is reported before anything is tried
+    product, settings = PRODUCTS[kind], BrokerSettings.of(options)
+    product.recipe(settings, None)  # a wrong setting is reported before anything is tried
     reasons: list[str] = []
-    for broker in candidates(product, settings, reasons):
+    for source in chosen_sources():
         try:
+            broker = SOURCES[source](product, settings)
             broker.start()
         except BrokerUnavailableError as error:
             _LOG.warning("%s", error)
             reasons.extend(error.reasons)
         else:
             return broker
-    raise BrokerUnavailableError(product.kind, tuple(reasons))
-
-
-def candidates(product: Product, settings: BrokerSettings, reasons: list[str]) -> Iterator[NetworkBroker]:
-    """Yield the brokers that can be started, best first; add the reasons against the others to `reasons`."""
-    sources = chosen_sources()
-    if not sources:
-        reasons.append(f"{FROM_VARIABLE} is none")
-    elif named := os.environ.get(f"STOMPY_{product.kind.upper()}_IMAGE"):
-        sources = (named,)
-    for source in sources:
-        if make := OTHER_SOURCES.get(source):
-            try:
-                other = make(product, settings)
-            except BrokerUnavailableError as error:
-                reasons.extend(error.reasons)
-            else:
-                yield other
-            continue
-        if reason := images.docker_missing():
-            reasons.append(f"{source}: {reason}")
-            continue
-        try:
-            image = _image(product, source)
-        except images.NoImage as error:
-            reasons.append(f"{source}: {error}")
-        else:
-            yield ContainerBroker(product, settings, image=image, flavour=source)
-
-
-def _image(product: Product, source: str) -> str:
-    if source == "official":
-        return images.official_image(product)
-    return images.local_image(product) if source == "local" else images.named_image(source)
+    raise BrokerUnavailableError(kind, tuple(reasons) or (f"{FROM_VARIABLE} is none",))
 
 
 def chosen_sources() -> tuple[str, ...]:
     """Return the sources of brokers, best first: all, or the sources in `STOMPY_BROKERS_FROM`."""
-    known = (*IMAGES, *OTHER_SOURCES)
-    wanted = os.environ.get(FROM_VARIABLE) or ",".join(known)
+    wanted = os.environ.get(FROM_VARIABLE) or ",".join(SOURCES)
     if wanted == "none":
         return ()
     chosen = tuple(source.strip() for source in wanted.split(","))
-    if unknown := set(chosen) - set(known):
+    if unknown := set(chosen) - set(SOURCES):
         raise ConfigurationError(
-            f"{FROM_VARIABLE} holds {', '.join(sorted(unknown))}; it takes {', '.join(known)}, or none"
+            f"{FROM_VARIABLE} holds {', '.join(sorted(unknown))}; it takes {', '.join(SOURCES)}, or none"
         )
     return chosen
-
-
-class BrokerOptions(TypedDict, total=False):
-    """The fields of `BrokerSettings`."""
-
-    users: Mapping[str, str] | None
-    persistent: bool
-    tls: bool
-    client_certificates: bool
-    ws: bool
-    memory_limit: int | None
-    advisories: bool
-    dead_letter_nonpersistent: bool
-    configuration: str
-    environment: Mapping[str, str]
-
-
-class _OfKind(ContainerBroker):
-    """A container of one kind, from the given image or the best available one."""
-
-    _kind = ""
-
-    def __init__(self, image: str | None = None, **options: Unpack[BrokerOptions]) -> None:
-        product = PRODUCTS[self._kind]
-        settings = BrokerSettings.of(options)
-        product.in_container(settings, None)  # a wrong setting is reported here
-        super().__init__(product, settings, image=image or "", flavour=image or "")
-
-    def start(self) -> None:
-        """Start it, also after `stop`; see `RunningBroker`.
-
-        Raises:
-            BrokerUnavailableError: docker cannot be used, no image can be had, or the broker did not start.
-        """
-        if not self.image:
-            self.image, self.flavour = self._choose()
-        elif reason := images.docker_missing():
-            raise BrokerUnavailableError(self.kind, (reason,))
-        super().start()
-
-    def _choose(self) -> tuple[str, str]:
-        if reason := images.docker_missing():
-            raise BrokerUnavailableError(self.kind, (reason,))
-        reasons: list[str] = []
-        for broker in candidates(self.product, self.settings, reasons):
-            if isinstance(broker, ContainerBroker):
-                return broker.image, broker.flavour
-        raise BrokerUnavailableError(self.kind, tuple(reasons))
-
-
-class ActiveMQContainer(_OfKind):
-    """ActiveMQ Classic in a container: `with ActiveMQContainer(users={"ann": "secret"}) as broker: broker.url()`.
-
-    Args:
-        image: which one; by default the official one where it can be had, else the one built here.
-        options: fields of `BrokerSettings`.
-    """
-
-    _kind = "activemq"
-
-
-class ArtemisContainer(_OfKind):
-    """Artemis in a container; see `ActiveMQContainer`. The prefixes `/queue/` and `/topic/` select the type."""
-
-    _kind = "artemis"
-
-
-class RabbitMQStompContainer(_OfKind):
-    """RabbitMQ with its STOMP plugins in a container; see `ActiveMQContainer`."""
-
-    _kind = "rabbitmq4"
-
-
-REQUIRE_VARIABLE = "STOMPY_REQUIRE_BROKERS"
-"""The kinds whose absence is a failure, with commas between them, or `all`."""
 
 
 def broker_or_skip(kind: str, **options: Any) -> RunningBroker:

@@ -19,9 +19,10 @@ Threads: any may use a plan.
 
 from __future__ import annotations
 
+import math
 import re
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
@@ -59,12 +60,12 @@ class _Shown:
 
     def __repr__(self) -> str:
         shown = []
-        for one in fields(self):  # type: ignore[arg-type]  # all subclasses are dataclasses
-            value = getattr(self, one.name)
-            if not one.kw_only:
+        for each in fields(self):  # type: ignore[arg-type]  # all subclasses are dataclasses
+            value = getattr(self, each.name)
+            if not each.kw_only:
                 shown.append(repr(value))
-            elif value != one.default:
-                shown.append(f"{one.name}={value!r}")
+            elif value != each.default:
+                shown.append(f"{each.name}={value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
@@ -258,15 +259,19 @@ class FaultPlan:
     Args:
         faults: any of this module; more than one may strike the same frame.
         seed: of everything drawn at random.
+
+    Attributes:
+        seed: as given.
+        releases: the number of calls of `release`.
     """
 
     def __init__(self, *faults: Fault, seed: int = 0) -> None:
         check_arguments(FaultPlan.__init__, {"seed": seed})
-        self._seed = seed
+        self.seed = seed
         self._changed = make_condition("fault plan", None)
         self._entries: tuple[tuple[int, Fault], ...] = ()
         self._added = 0
-        self._releases = 0
+        self.releases = 0
         self._on_release: Callable[[], None] = lambda: None
         self._strikes: deque[Strike] = deque(maxlen=_MOST_STRIKES)
         self.add(*faults)
@@ -306,7 +311,7 @@ class FaultPlan:
     def release(self) -> None:
         """Let the frames pass that a `Delay` holds now."""
         with self._changed:
-            self._releases += 1
+            self.releases += 1
         self._on_release()
 
     def await_strikes(self, count: int = 1, *, timeout: float = 5.0) -> tuple[Strike, ...]:
@@ -334,23 +339,14 @@ class FaultPlan:
         """Return the fault by which a connection is closed when it is accepted."""
         return next((fault for _, fault in self.entries(link=link) if isinstance(fault, Refuse)), None)
 
-    def lot(self, number: int, *, link: int) -> random.Random:
-        """Return the source of chance for one fault on one link."""
-        return random.Random(f"{self._seed}/{number}/{link}")  # noqa: S311 - faults
-
     def struck(self, fault: Fault, *, link: int) -> None:
         """Note that a fault took effect."""
         with self._changed:
             self._strikes.append(Strike(fault=fault, link=link))
             self._changed.notify_all()
 
-    @property
-    def releases(self) -> int:
-        """A number that grows with each `release`."""
-        return self._releases
-
     def __repr__(self) -> str:
-        return f"FaultPlan({', '.join([*map(repr, self.faults), f'seed={self._seed}'])})"
+        return f"FaultPlan({', '.join([*map(repr, self.faults), f'seed={self.seed}'])})"
 
 
 _FRAMES = CLIENT_COMMANDS | SERVER_COMMANDS | {SENT, RECEIVED, HEARTBEAT}
@@ -362,47 +358,20 @@ def _check_count(name: str, value: int | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """Pass bytes on."""
+class Piece:
+    """Bytes that pass the proxy.
+
+    Attributes:
+        data: the bytes.
+        delay: seconds that they wait, with all bytes after them; `math.inf` until a release.
+        releases: the releases of the plan before the delay; the next one ends it.
+        cut: the fault that ends the link after them.
+    """
 
     data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Wait as the fault says."""
-
-    fault: Delay
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """End the link."""
-
-    fault: Fault
-
-
-_HEAD = re.compile(rb".*?\r?\n\r?\n", re.DOTALL)
-Step: TypeAlias = "Pass | Wait | End"
-
-
-@dataclass(slots=True)
-class _Frame:
-    """The fate of the current frame."""
-
-    dropped: bool = False
-    left: int | None = None  # bytes until the link ends
+    delay: float = 0.0
+    releases: int = 0
     cut: Cut | None = None
-    kept: bytearray | None = None  # of a frame that passes twice
-    rewrites: list[Rewrite] = field(default_factory=list)
-
-
-class _Count:
-    """How often a fault was asked for on this link, and its chance."""
-
-    def __init__(self, lot: random.Random) -> None:
-        self.seen = 0
-        self.lot = lot
 
 
 class FaultInjector:
@@ -415,232 +384,126 @@ class FaultInjector:
     """
 
     def __init__(self, plan: FaultPlan, *, link: int, direction: str) -> None:
-        self._plan = plan
+        self.plan = plan
         self._link = link
         self._direction = direction
         self._frame_splitter = FrameSplitter()
-        self._frame = _Frame()
-        self._counts: dict[int, _Count] = {}
+        self._seen: Counter[int] = Counter()
+        self._lots: dict[int, random.Random] = {}
         self._ends_at: dict[int, int] = {}
-        self._passed = 0
-        self._over = False
 
-    @property
-    def releases(self) -> int:
-        """A number that grows with each release of delayed frames."""
-        return self._plan.releases
+    def feed(self, data: bytes) -> list[Piece]:
+        """Return the pieces that take the place of `data`; `b""`, at the end of the stream, returns the held bytes."""
+        if not data:
+            return [Piece(self._frame_splitter.rest())]
+        return [self._struck(command, frame) for command, frame in self._frame_splitter.feed(data)]
 
-    def struck(self, fault: Fault) -> None:
-        """Note that a delay began, or that the link was ended."""
-        self._plan.struck(fault, link=self._link)
+    def limits(self, forwarded: int) -> Iterator[tuple[int, CutAfter]]:
+        """Yield each fault that ends the link after a number of bytes, and that number.
 
-    def feed(self, data: bytes) -> list[Step]:
-        """Return the steps, in order; none after an `End`."""
-        steps: list[Step] = []
-        for part in self._frame_splitter.feed(data):
-            if part.begins:
-                steps += self._begin(part)
-            steps += self._part(part)
-        return self._limited(steps)
+        Args:
+            forwarded: the bytes so far, from which a new fault counts.
+        """
+        for number, fault in self.plan.entries(link=self._link):
+            if isinstance(fault, CutAfter) and fault.direction == self._direction:
+                if number not in self._ends_at:
+                    self._ends_at[number] = forwarded + self._lot(number).randint(*fault.bounds)
+                yield self._ends_at[number], fault
 
-    # Frames
-
-    def _begin(self, part: Part) -> list[Step]:
-        """Decide the fate of a frame; return the steps before the frame."""
-        self._frame = frame = _Frame()
-        before: list[Step] = []
-        for fault in self._struck_by(part.command):
-            if isinstance(fault, Delay):
-                before.append(Wait(fault))
-                continue  # noted when it waits
+    def _struck(self, command: str, frame: bytes) -> Piece:
+        """Return the piece that takes the place of a frame."""
+        # Read before any strike is noted: the test that waits for the strike may release the delay at once.
+        releases = self.plan.releases
+        before, copies, delay = b"", 1, 0.0
+        cut: Cut | None = None
+        for fault in self._faults_of(command):
             if isinstance(fault, Cut):
-                frame.cut, frame.left = fault, fault.keep
-                continue  # noted when it ends
-            if isinstance(fault, Insert):
-                before.append(Pass(fault.data))
-            elif isinstance(fault, Double):
-                frame.kept = bytearray()
-            elif isinstance(fault, Drop):
-                frame.dropped = True
+                cut = fault
+                continue  # noted when the link ends
+            if isinstance(fault, Delay):
+                delay += math.inf if fault.seconds is None else fault.seconds
+            elif isinstance(fault, Insert):
+                before += fault.data
             elif isinstance(fault, Rewrite):
-                frame.rewrites.append(fault)
-            self.struck(fault)
-        return before
+                frame = _with_header(frame, fault)
+            else:
+                copies *= 2 if isinstance(fault, Double) else 0
+            self.plan.struck(fault, link=self._link)
+        data = before + (frame * copies if cut is None else (frame * min(copies, 1))[: cut.keep])
+        return Piece(data, delay, releases, cut)
 
-    def _struck_by(self, command: str) -> list[FrameFault]:
-        struck = []
-        for number, fault in self._plan.entries(link=self._link):
-            if not isinstance(fault, FrameFault) or fault.direction != self._direction or not fault.concerns(command):
-                continue
-            count = self._counts.setdefault(number, _Count(self._plan.lot(number, link=self._link)))
-            count.seen += 1
-            if fault.nth in (None, count.seen) and count.lot.random() < fault.chance:
-                struck.append(fault)
-        return struck
+    def _faults_of(self, command: str) -> Iterator[FrameFault]:
+        """Yield the faults that strike a frame, and count it for all faults that concern it."""
+        for number, fault in self.plan.entries(link=self._link):
+            if isinstance(fault, FrameFault) and fault.direction == self._direction and fault.concerns(command):
+                self._seen[number] += 1
+                if fault.nth in (None, self._seen[number]) and self._lot(number).random() < fault.chance:
+                    yield fault
 
-    def _part(self, part: Part) -> list[Step]:
-        frame = self._frame
-        data = part.data
-        if part.begins:
-            for rewrite in frame.rewrites:
-                data = _with_header(data, rewrite)
-        if frame.kept is not None:
-            frame.kept += data
-        steps: list[Step] = []
-        if frame.cut is not None and frame.left is not None:
-            data, frame.left = data[: frame.left], max(0, frame.left - len(data))
-        if not frame.dropped:
-            steps.append(Pass(data))
-        if part.ends and frame.kept and not frame.dropped and frame.cut is None:
-            steps.append(Pass(bytes(frame.kept)))
-        if frame.cut is not None and (part.ends or frame.left == 0):
-            steps.append(End(frame.cut))
-        return steps
-
-    # Bytes
-
-    def _limited(self, steps: list[Step]) -> list[Step]:
-        """Cut the steps off where the link ends."""
-        limit = self._limit()
-        done: list[Step] = []
-        for step in steps:
-            if self._over:
-                break
-            if limit is not None and self._passed >= limit[0]:
-                step = End(limit[1])
-            if isinstance(step, Pass):
-                data = step.data if limit is None else step.data[: limit[0] - self._passed]
-                self._passed += len(data)
-                if data and done and isinstance(done[-1], Pass):
-                    done[-1] = Pass(done[-1].data + data)
-                elif data:
-                    done.append(Pass(data))
-                if limit is None or self._passed < limit[0]:
-                    continue
-                step = End(limit[1])
-            done.append(step)
-            self._over = isinstance(step, End)
-        return done
-
-    def _limit(self) -> tuple[int, CutAfter] | None:
-        """Return the nearest place where the link must end, counted in bytes that passed."""
-        nearest: tuple[int, CutAfter] | None = None
-        for number, fault in self._plan.entries(link=self._link):
-            if not isinstance(fault, CutAfter) or fault.direction != self._direction:
-                continue
-            if number not in self._ends_at:
-                drawn = self._plan.lot(number, link=self._link).randint(*fault.bounds)
-                self._ends_at[number] = self._passed + drawn
-            if nearest is None or self._ends_at[number] < nearest[0]:
-                nearest = (self._ends_at[number], fault)
-        return nearest
+    def _lot(self, number: int) -> random.Random:
+        """Return the source of chance for one fault on this link."""
+        if number not in self._lots:
+            self._lots[number] = random.Random(f"{self.plan.seed}/{number}/{self._link}")  # noqa: S311 - faults
+        return self._lots[number]
 
 
-def _with_header(data: bytes, rewrite: Rewrite) -> bytes:
-    """Return the bytes that begin a frame with the first header of that name changed."""
-    name, value = rewrite.header.encode(), rewrite.value.encode()
-    head = _HEAD.match(data)
+_HEAD = re.compile(rb".*?\r?\n\r?\n", re.DOTALL)
+
+
+def _with_header(frame: bytes, rewrite: Rewrite) -> bytes:
+    """Return the frame with the first header of that name changed."""
+    head = _HEAD.match(frame)
     if head is None:
-        return data
-    line = re.compile(rb"(?<=\n)(" + re.escape(name) + rb"):[^\r\n]*")
-    return line.sub(lambda found: found[1] + b":" + value, head.group(), count=1) + data[head.end() :]
+        return frame
+    line = re.compile(rb"(?<=\n)(" + re.escape(rewrite.header.encode()) + rb"):[^\r\n]*")
+    changed = line.sub(lambda found: found[1] + b":" + rewrite.value.encode(), head.group(), count=1)
+    return changed + frame[head.end() :]
 
-
-# Where frames begin and end
 
 _LINE_ENDS = re.compile(rb"[\r\n]+")
-_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_COMMAND = re.compile(rb"[^\r\n\0]*")
 _LENGTH = re.compile(rb"^content-length[ \t]*:[ \t]*([0-9]{1,12})[ \t]*\r?$", re.MULTILINE)
 _MAX_HEAD = 1024 * 1024
-"""Bytes of a head after which the stream is taken for something else than STOMP, and passed on as it comes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of the stream that belongs to one frame, or the line ends between two.
-
-    Attributes:
-        data: as they came.
-        command: of the frame; `HEARTBEAT` between frames; empty where no frame can be made out.
-        begins: whether it is the first part of its frame; that part has the whole head.
-        ends: whether it is the last.
-    """
-
-    data: bytes
-    command: str
-    begins: bool
-    ends: bool
+"""Bytes without the end of a head after which the stream is taken for something else than STOMP, and passed on."""
 
 
 class FrameSplitter:
-    """Cuts one direction of a conversation into parts.
+    """Cuts one direction of a conversation into frames, and the line ends between frames.
 
-    A head is held back until it is whole; a body is passed on as it comes.
+    Bytes are held back until their frame is whole.
     """
 
     def __init__(self) -> None:
-        self._held = b""
-        self._command: str | None = None  # of the frame whose body is passing
-        self._left: int | None = None  # bytes of that body and its NUL; None: up to the NUL
-        self._lost = False
+        self._held = bytearray()
+        self._needed = 1
 
-    def feed(self, data: bytes) -> list[Part]:
-        """Return the parts that `data` completes."""
-        data, self._held = self._held + data, b""
-        parts: list[Part] = []
-        while data:
-            part = self._next(data)
-            if part is None:
-                self._held = data
-                break
-            parts.append(part)
-            data = data[len(part.data) :]
-        return parts
+    def feed(self, data: bytes) -> Iterator[tuple[str, bytes]]:
+        """Yield the command and the bytes of each frame that `data` completes; `HEARTBEAT` stands for line ends."""
+        self._held += data
+        while len(self._held) >= self._needed and (size := self._size()):
+            taken = bytes(self._held[:size])
+            del self._held[:size]
+            self._needed = 1
+            found = _COMMAND.match(taken)
+            assert found is not None
+            yield found[0].decode("ascii", "replace").upper() or HEARTBEAT, taken
 
-    def _next(self, data: bytes) -> Part | None:
-        if self._lost:
-            return Part(data, "", begins=False, ends=False)
-        if self._command is not None:
-            end = self._body_end(data)
-            return self._part(data, end, self._command, begins=False)
-        if line_ends := _LINE_ENDS.match(data):
-            return Part(line_ends.group(), HEARTBEAT, begins=True, ends=True)
-        return self._head(data)
+    def rest(self) -> bytes:
+        """Return the bytes that belong to no whole frame."""
+        return bytes(self._held)
 
-    def _head(self, data: bytes) -> Part | None:
-        blank = _HEAD_END.search(data)
-        nul = data.find(b"\0", 0, blank.start() if blank else None)
-        if blank is None and nul < 0:
-            if len(data) <= _MAX_HEAD:
-                return None
-            self._lost = True
-            return Part(data, "", begins=True, ends=False)
-        command = data[: _line_length(data)].decode("ascii", "replace").upper()
+    def _size(self) -> int:
+        """Return the size of the frame, or of the line ends, at the beginning; 0 if it is not known yet."""
+        if line_ends := _LINE_ENDS.match(self._held):
+            return line_ends.end()
+        head = _HEAD.match(self._held)
+        nul = self._held.find(b"\0", 0, head.end() if head else None)
         if nul >= 0:  # a frame without a blank line
-            return Part(data[: nul + 1], command, begins=True, ends=True)
-        assert blank is not None
-        head = data[: blank.end()]
-        length = _LENGTH.search(head)
-        self._left = int(length[1]) + 1 if length else None
-        end = self._body_end(data[len(head) :])
-        return self._part(data, len(head) + end if end else -len(head), command, begins=True)
-
-    def _body_end(self, body: bytes) -> int:
-        """Return how many bytes of `body` belong to the frame if it ends there, else 0."""
-        if self._left is not None:
-            return self._left if len(body) >= self._left else 0
-        return body.find(b"\0") + 1
-
-    def _part(self, data: bytes, end: int, command: str, *, begins: bool) -> Part:
-        if end > 0:
-            self._command = self._left = None
-            return Part(data[:end], command, begins, ends=True)
-        self._command = command
-        if self._left is not None:
-            self._left -= len(data) + end  # `end` is minus the length of the head
-        return Part(data, command, begins, ends=False)
-
-
-def _line_length(data: bytes) -> int:
-    found = re.search(rb"[\r\n\0]", data)
-    return found.start() if found else len(data)
+            return nul + 1
+        if head is None:
+            return len(self._held) if len(self._held) > _MAX_HEAD else 0
+        length = _LENGTH.search(self._held, 0, head.end())
+        if length is None:
+            return self._held.find(b"\0", head.end()) + 1
+        self._needed = head.end() + int(length[1]) + 1
+        return self._needed if len(self._held) >= self._needed else 0

@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from stompy.broker.broker import Broker
     from stompy.connection.connection import Connection
-    from stompy.testing.brokers.running import RunningBroker
+    from stompy.testing.brokers import RunningBroker
     from stompy.testing.faults import FaultPlan
     from stompy.testing.proxy import FaultProxy
     from stompy.testing.worker import RunningWorker
@@ -102,10 +102,7 @@ def stomp_activemq_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def stomp_activemq(stomp_activemq_options: dict[str, Any]) -> Iterator[RunningBroker]:
     """ActiveMQ Classic, for the whole session: `stompy.connect(stomp_activemq.url())`."""
-    from stompy.testing.containers import broker_or_skip
-
-    with broker_or_skip("activemq", **stomp_activemq_options) as broker:
-        yield broker
+    yield from _real("activemq", stomp_activemq_options)
 
 
 @pytest.fixture(scope="session")
@@ -117,10 +114,7 @@ def stomp_artemis_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def stomp_artemis(stomp_artemis_options: dict[str, Any]) -> Iterator[RunningBroker]:
     """Artemis, for the whole session: `stompy.connect(stomp_artemis.url())`."""
-    from stompy.testing.containers import broker_or_skip
-
-    with broker_or_skip("artemis", **stomp_artemis_options) as broker:
-        yield broker
+    yield from _real("artemis", stomp_artemis_options)
 
 
 @pytest.fixture(scope="session")
@@ -132,7 +126,11 @@ def stomp_rabbitmq_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def stomp_rabbitmq(stomp_rabbitmq_options: dict[str, Any]) -> Iterator[RunningBroker]:
     """RabbitMQ with its STOMP plugins, for the whole session: `stompy.connect(stomp_rabbitmq.url())`."""
+    yield from _real("rabbitmq4", stomp_rabbitmq_options)
+
+
+def _real(kind: str, options: dict[str, Any]) -> Iterator[RunningBroker]:
     from stompy.testing.containers import broker_or_skip
 
-    with broker_or_skip("rabbitmq4", **stomp_rabbitmq_options) as broker:
+    with broker_or_skip(kind, **options) as broker:
         yield broker

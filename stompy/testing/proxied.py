@@ -10,13 +10,14 @@ import contextlib
 import errno
 import math
 import struct
+import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from stompy.errors import ConfigurationError
-from stompy.testing.faults import RECEIVED, SENT, End, FaultInjector, FaultPlan, Pass, Wait
+from stompy.testing.faults import RECEIVED, SENT, Cut, Fault, FaultInjector, FaultPlan, Piece
 from stompy.testing.proxy_loop import READ, WRITE, ProxyEventLoop
 from stompy.transport.tcp import Endpoint
 from stompy.world import os, socket, time
@@ -140,6 +141,23 @@ def _check(name: str, value: object, holds: bool) -> None:
         raise ConfigurationError(f"{name} cannot be {value!r}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Bytes on their way.
+
+    Attributes:
+        data: the bytes.
+        due: when they may be written.
+        releases: more releases of the plan than these let them go at once.
+        cut: the fault that ends the connection after them.
+    """
+
+    data: memoryview
+    due: float
+    releases: int
+    cut: Cut | None
+
+
 class ProxyDirection:
     """Moves bytes from one socket to another.
 
@@ -149,6 +167,11 @@ class ProxyDirection:
         faults: the faults from the start.
         record: how many of the first forwarded bytes to remember.
         injector: applies the frame faults; `None` forwards bytes without looking for frames.
+
+    Attributes:
+        forwarded: the number of bytes written to the sink.
+        recorded: the first of these bytes.
+        finished: whether the end of the source's stream was passed on.
     """
 
     def __init__(
@@ -165,17 +188,15 @@ class ProxyDirection:
         self.faults = faults
         self.forwarded = 0
         self.recorded = bytearray()
-        self.source_ended = False
         self.finished = False
-        """Whether the end of the source's stream was passed on."""
+        self._source_ended = False
         self._record = record
         self._injector = injector
-        self._chunks: deque[tuple[float, memoryview] | Wait | End] = deque()
-        self._delayed_until: float | None = None  # by the Wait at the head; None until a release
-        self._releases = 0  # of the plan, when that Wait began
+        self._chunks: deque[_Chunk] = deque()
         self._held = 0
         self._next_write = -math.inf
         self._counted_from = 0
+        self._cut: Cut | None = None
 
     def change(self, changes: dict[str, Any]) -> None:
         """Set faults."""
@@ -188,7 +209,7 @@ class ProxyDirection:
     @property
     def wants_to_read(self) -> bool:
         """Whether the source may be read."""
-        return not self.faults.stalled and not self.source_ended and self._held < HELD
+        return not self.faults.stalled and not self._source_ended and self._held < HELD
 
     def wants_to_write(self, now: float) -> bool:
         """Whether bytes, or the end of the stream, may be written now."""
@@ -196,40 +217,25 @@ class ProxyDirection:
         return due is not None and due <= now
 
     def due(self) -> float | None:
-        """Return when the next write may be done; `None` if there is nothing to write, or a stall."""
-        if self.faults.stalled or self.finished:
+        """Return when the next write may be done; `None` while no time is known."""
+        if self.faults.stalled or self.finished or self._cut is not None:
             return None
         if not self._chunks:
-            return -math.inf if self.source_ended else None
+            return -math.inf if self._source_ended else None
         head = self._chunks[0]
-        if isinstance(head, End):
-            return None
-        if isinstance(head, Wait):
-            return -math.inf if self._released else self._delayed_until
-        return max(head[0], self._next_write)
+        if self._injector is not None and self._injector.plan.releases > head.releases:
+            return self._next_write
+        due = max(head.due, self._next_write)
+        return due if due < math.inf else None
 
-    @property
-    def _released(self) -> bool:
-        return self._injector is not None and self._injector.releases > self._releases
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether all bytes that may be forwarded were forwarded."""
-        return self._left() == 0 or self._ends
-
-    @property
-    def _ends(self) -> bool:
-        return bool(self._chunks) and isinstance(self._chunks[0], End)
-
-    @property
-    def ending(self) -> Ending:
-        """How the connection ends when it is cut."""
-        return "fin" if self._ends else self.faults.ending
-
-    def note_cut(self) -> None:
-        """Report to the plan that the connection was ended, if one of its faults was the cause."""
-        if self._injector is not None and self._chunks and isinstance(end := self._chunks[0], End):
-            self._injector.struck(end.fault)
+    def cut(self) -> tuple[Ending, Fault | None] | None:
+        """Return how the connection ends here, and the fault of the plan that ends it; `None` while it goes on."""
+        if self._cut is not None:
+            return "fin", self._cut
+        for left, fault in self._limits():
+            if left <= 0:
+                return (self.faults.ending if fault is None else "fin"), fault
+        return None
 
     def read(self, now: float) -> None:
         """Read from the source.
@@ -238,31 +244,13 @@ class ProxyDirection:
             OSError: the source is broken; `BlockingIOError` if it has nothing yet.
         """
         data = self.source.recv(HELD - self._held)
-        if not data:
-            self.source_ended = True
-        for step in (Pass(data),) if self._injector is None else self._injector.feed(data):
-            if not isinstance(step, Pass):
-                self._append(step)
-            elif step.data:
-                self._append((now + self.faults.latency, memoryview(step.data)))
-                self._held += len(step.data)
-
-    def _append(self, chunk: tuple[float, memoryview] | Wait | End) -> None:
-        self._chunks.append(chunk)
-        if len(self._chunks) == 1:
-            self._begin_delay()
-
-    def _pop(self) -> None:
-        self._chunks.popleft()
-        self._begin_delay()
-
-    def _begin_delay(self) -> None:
-        """Start the time of the delay that is next."""
-        if self._injector is not None and self._chunks and isinstance(wait := self._chunks[0], Wait):
-            seconds = wait.fault.seconds
-            self._delayed_until = None if seconds is None else time.monotonic() + seconds
-            self._releases = self._injector.releases
-            self._injector.struck(wait.fault)
+        self._source_ended = not data
+        for piece in (Piece(data),) if self._injector is None else self._injector.feed(data):
+            if piece.data or piece.cut is not None:
+                due = now + self.faults.latency + piece.delay
+                releases = piece.releases if piece.delay else sys.maxsize
+                self._chunks.append(_Chunk(memoryview(piece.data), due, releases, piece.cut))
+                self._held += len(piece.data)
 
     def write(self, now: float) -> None:
         """Write the bytes that are due to the sink, in one write, and the end of the stream after the last ones.
@@ -274,27 +262,21 @@ class ProxyDirection:
             self.sink.shutdown(socket.SHUT_WR)
             self.finished = True
             return
-        head = self._chunks[0]
-        if not isinstance(head, tuple):
-            self._pop()  # a delay that is over
-            return
-        due, chunk = head
-        sent = self.sink.send(chunk[: self._portion(len(chunk))], _NO_SIGNAL)
-        self._note(chunk[:sent], now)
-        if sent == len(chunk):
-            self._pop()
+        chunk = self._chunks[0]
+        sent = self.sink.send(chunk.data[: self._portion(len(chunk.data))], _NO_SIGNAL) if chunk.data else 0
+        self._note(chunk.data[:sent], now)
+        if sent < len(chunk.data):
+            self._chunks[0] = replace(chunk, data=chunk.data[sent:])
         else:
-            self._chunks[0] = (due, chunk[sent:])
+            self._cut = chunk.cut
+            self._chunks.popleft()
 
     def _portion(self, size: int) -> int:
-        limits = [size]
+        limits = [size, *(left for left, _ in self._limits())]
         if self.faults.chop:
             limits.append(self.faults.chop)
         if self.faults.rate < math.inf:
             limits.append(max(1, int(self.faults.rate * _SLICE)))
-        left = self._left()
-        if left is not None:
-            limits.append(left)
         return min(limits)
 
     def _note(self, data: memoryview, now: float) -> None:
@@ -304,10 +286,13 @@ class ProxyDirection:
         if self.faults.rate < math.inf:
             self._next_write = max(now, self._next_write) + len(data) / self.faults.rate
 
-    def _left(self) -> int | None:
-        if self.faults.cut_after is None:
-            return None
-        return max(0, self._counted_from + self.faults.cut_after - self.forwarded)
+    def _limits(self) -> Iterator[tuple[int, Fault | None]]:
+        """Yield how many bytes may still pass before the connection ends, for each fault that counts bytes."""
+        if self.faults.cut_after is not None:
+            yield self._counted_from + self.faults.cut_after - self.forwarded, None
+        if self._injector is not None:
+            for end, fault in self._injector.limits(self.forwarded):
+                yield end - self.forwarded, fault
 
 
 State = Literal["dialing", "open", "black-hole", "ending", "closed"]
@@ -361,13 +346,15 @@ class ProxyLink(FaultControls):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if window is not None:
             self._broker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
-        up_frames, down_frames = (
+        self._plan = plan
+        up, down = (
             None if plan is None else FaultInjector(plan, link=number, direction=direction)
             for direction in (RECEIVED, SENT)
         )
-        up = ProxyDirection(client, self._broker, faults=faults["up"], record=record, injector=up_frames)
-        down = ProxyDirection(self._broker, client, faults=faults["down"], record=record, injector=down_frames)
-        self._directions: dict[Direction, ProxyDirection] = {"up": up, "down": down}
+        self._directions: dict[Direction, ProxyDirection] = {
+            "up": ProxyDirection(client, self._broker, faults=faults["up"], record=record, injector=up),
+            "down": ProxyDirection(self._broker, client, faults=faults["down"], record=record, injector=down),
+        }
         self._give_up_at: float | None = None
 
     # For tests
@@ -508,17 +495,18 @@ class ProxyLink(FaultControls):
             if outgoing.wants_to_write(now):
                 with contextlib.suppress(BlockingIOError):
                     outgoing.write(now)
-        if events & WRITE and incoming.wants_to_write(now) and not incoming.is_cut:
+        if events & WRITE and incoming.wants_to_write(now) and incoming.cut() is None:
             incoming.write(now)
         if outgoing.finished and incoming.finished:
             self.close()
 
     def _end_if_due(self) -> None:
-        for direction in DIRECTIONS:
-            flow = self._directions[direction]
-            if self._state == "open" and flow.is_cut:
-                self.end(flow.ending)
-                flow.note_cut()
+        for flow in self._directions.values():
+            if self._state == "open" and (cut := flow.cut()):
+                ending, fault = cut
+                self.end(ending)
+                if self._plan is not None and fault is not None:
+                    self._plan.struck(fault, link=self.number)
 
     def _discard(self, sock: socket.socket) -> None:
         if not sock.recv(_DISCARD_SIZE):

@@ -18,7 +18,7 @@ import stompy
 from stompy.dialects.brokers import RABBITMQ, dialect_named, dialect_of
 from stompy.dialects.dialect import Dialect
 from stompy.frames.grammar import Leniency
-from stompy.testing.brokers.running import RunningBroker
+from stompy.testing.brokers import RunningBroker
 from stompy.testing.containers import broker_or_skip
 from tests.support.needs import each
 

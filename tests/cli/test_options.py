@@ -126,7 +126,8 @@ def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_a_wrong_command_line_shows_no_secret(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    parser = options.CommandParser(prog="stompy", parents=[options.connection_options()])
+    parser = options.CommandParser(prog="stompy")
+    options.add_connection_options(parser)
     parser.add_argument("--port", type=options.port)
     with pytest.raises(SystemExit) as caught:
         parser.parse_args(argv)

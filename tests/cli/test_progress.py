@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from stompy.broker import Broker
-from stompy.cli import progress
+from stompy.cli import console
 from stompy.cli.main import main
 
 
@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Return what standard error is from now on."""
-    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    monkeypatch.setattr(console, "INTERVAL", 0.0)
     made = Terminal()
     monkeypatch.setattr(sys, "stderr", made)
     return made
@@ -55,7 +55,7 @@ def test_a_subscription_whose_output_goes_elsewhere_is_counted(
 def test_without_a_terminal_there_is_no_progress(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
-    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    monkeypatch.setattr(console, "INTERVAL", 0.0)
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
     with open(f"{tmp_path}/lines", "w") as lines:

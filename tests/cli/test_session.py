@@ -20,8 +20,10 @@ from tests.support.proxies import LittleProxy
 
 
 def arguments(*argv: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(parents=[options.connection_options()])
-    return parser.parse_args(argv)
+    parser = options.CommandParser()
+    options.add_connection_options(parser)
+    parsed: argparse.Namespace = parser.parse_args(argv)
+    return parsed
 
 
 def use(work: Callable[[Connection], None], *argv: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.cli import spool
+from stompy.cli import spark
 from stompy.deadline import Deadline
 from stompy.spark.broker_options import BROKER_OPTIONS
 from stompy.spark.source_options import SPOOL_OPTIONS
@@ -36,7 +36,7 @@ def test_every_option_of_the_source_is_one_here(run: Run) -> None:
     printed = run("spool", "--help").out.decode()
     for option in (*BROKER_OPTIONS, *SPOOL_OPTIONS):
         if option.name not in ("destination", "spoolDir", "receiverMode"):
-            assert f"{spool._flag(option)} " in printed
+            assert f"{spark._flag(option)} " in printed
 
 
 @pytest.mark.needs("pyarrow")

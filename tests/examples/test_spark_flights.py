@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from stompy.testing.containers import missing
+from tests.support.local_brokers import for_programs
 from tests.support.marked import marked
 from tests.support.needs import each
 from tests.support.printed import JAVAS_OWN
@@ -56,7 +57,7 @@ def run(out: Path, kind: str, *arguments: str, within: float) -> str:
     """Run the program, see that nothing of it runs any more, and return what it printed."""
     command = [sys.executable, str(PROGRAM), "--broker", kind, "--out", str(out), *arguments]
     with marked() as mark:
-        environment = {**os.environ, **mark, "PYTHONPATH": str(TOP)}
+        environment = {**os.environ, **for_programs(), **mark, "PYTHONPATH": str(TOP)}
         result = subprocess.run(
             command, env=environment, cwd=out.parent, capture_output=True, text=True, timeout=within, check=False
         )

@@ -29,9 +29,7 @@ from stompy.compat.connect import StompConnection12
 from stompy.compat.listener import ConnectionListener as CompatListener
 from stompy.outbox.lockfile import LockFile
 from stompy.spark.spool.files import FileLock
-from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.embedded import EmbeddedBroker
-from stompy.testing.brokers.running import BrokerSettings
+from stompy.testing.brokers import BrokerSettings, Certificates, EmbeddedBroker
 from stompy.testing.listener import RecordingListener
 from stompy.testing.proxy import FaultProxy
 from stompy.transport.memory import MemoryListener

@@ -18,7 +18,7 @@ import gevent
 
 import stompy
 from stompy.broker import Broker
-from stompy.testing.brokers.certificates import Certificates
+from stompy.testing.brokers import Certificates
 from stompy.testing.proxy import FaultProxy
 from stompy.transport.tls.options import Tls
 

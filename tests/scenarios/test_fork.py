@@ -20,7 +20,7 @@ import stompy
 from stompy import locks
 from stompy.broker import Broker
 from stompy.spark.spool.files import FileLock
-from stompy.testing.brokers.certificates import Certificates
+from stompy.testing.brokers import Certificates
 from stompy.transport.tls.options import Tls
 from tests.scenarios.forking_programs import THINGS
 from tests.support.forks import Held, locks_of

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from stompy.broker import Broker
-from stompy.testing.brokers.certificates import Certificates
+from stompy.testing.brokers import Certificates
 from stompy.transport.tls.options import Tls
 
 OVER = ["stomp", "stomp+ssl", "ws", "wss"]

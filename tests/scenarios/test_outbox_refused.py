@@ -16,7 +16,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker, BrokerLimits
-from stompy.testing.brokers.running import RunningBroker
+from stompy.testing.brokers import RunningBroker
 from stompy.testing.containers import broker_or_skip
 from tests.support.needs import each
 from tests.support.peer import until

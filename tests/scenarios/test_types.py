@@ -17,7 +17,7 @@ import stompy
 from stompy.broker import Broker
 from stompy.connection.connecting import ConnectOptions, connect
 from stompy.dialects.options import SEND_OPTIONS
-from stompy.testing.brokers.running import BrokerSettings
+from stompy.testing.brokers import BrokerSettings
 from stompy.testing.containers import ActiveMQContainer, BrokerOptions
 
 QUIET = (0.0, 0.0)

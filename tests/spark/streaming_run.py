@@ -18,7 +18,7 @@ from tests.spark.receiver.helpers import eventually
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from stompy.testing.brokers.running import RunningBroker
+    from stompy.testing.brokers import RunningBroker
 
 ENOUGH = 90
 """Seconds that a query may take."""

@@ -16,9 +16,8 @@ from stompy.broker import BrokerLimits
 from stompy.connection.config import Config, addresses_of
 from stompy.connection.link_manager import dialer_of
 from stompy.deadline import Deadline
-from stompy.testing.brokers.container import ContainerBroker
-from stompy.testing.brokers.running import BrokerUnavailableError, RunningBroker
-from stompy.testing.containers import start_broker
+from stompy.testing.brokers import BrokerUnavailableError, RunningBroker
+from stompy.testing.containers import ContainerBroker, start_broker
 from stompy.transport.address import parse_addresses
 from stompy.transport.base import Transport
 from stompy.transport.tls.options import Tls, TlsVersion

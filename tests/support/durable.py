@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stompy.testing.brokers.running import RunningBroker
+from stompy.testing.brokers import RunningBroker
 from stompy.testing.containers import broker_or_skip
 
 LOGIN, PASSCODE = "scenario", "sesame"

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from stompy.testing.brokers import images
-from stompy.testing.containers import PRODUCTS, chosen_sources, required
+from stompy.testing.containers import chosen_sources, required
+from stompy.testing.products import PRODUCTS
+from tests.support.local_brokers import docker_missing
 from tests.support.process_brokers import INSTALLED, missing_process
 from tests.support.seed import SEED_SETTING
 
@@ -47,7 +48,7 @@ def _broker(kind: str) -> str | None:
         return None
     reasons = []
     for source in chosen_sources():
-        reason = missing_process(kind) if source == "process" else images.docker_missing()
+        reason = missing_process(kind) if source == "process" else docker_missing()
         if reason is None:
             return None
         reasons.append(reason)

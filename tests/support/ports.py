@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 from collections.abc import Iterator
 
@@ -14,3 +15,12 @@ def reserved_port() -> Iterator[int]:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # so that the server may bind it too
         holder.bind(("127.0.0.1", 0))
         yield holder.getsockname()[1]
+
+
+def free_port() -> int:
+    """Return a free port of this machine, outside the range of the kernel's ephemeral ports."""
+    while True:
+        port = random.randint(20_000, 32_000)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock, contextlib.suppress(OSError):
+            sock.bind(("0.0.0.0", port))
+            return port

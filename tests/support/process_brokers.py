@@ -16,18 +16,15 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from pathlib import Path, PurePosixPath
+from typing import IO, Protocol
 from urllib.parse import quote
 
 from stompy.deadline import Deadline
-from stompy.testing.brokers import activemq, rabbitmq
-from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.container import free_port
-from stompy.testing.brokers.running import BrokerSettings, BrokerUnavailableError, NetworkBroker, Place
-
-if TYPE_CHECKING:
-    from stompy.testing.brokers.running import Product
+from stompy.testing.brokers import BrokerSettings, BrokerUnavailableError, Certificates
+from stompy.testing.containers import NetworkBroker
+from stompy.testing.products import PRODUCTS, Product, Recipe
+from tests.support.ports import free_port
 
 HOME_VARIABLE = "STOMPY_ACTIVEMQ_HOME"
 """The environment variable with the folder whose lib/ has ActiveMQ's jars."""
@@ -130,17 +127,12 @@ class InstalledActiveMQ:
     ) -> Launch:
         """Return how to run the broker of `STOMPY_ACTIVEMQ_HOME`; it finds free ports and writes them into its log."""
         home = Path(os.environ[HOME_VARIABLE])
-        place = Place(
-            "127.0.0.1", ports or dict.fromkeys(activemq.default_ports(settings), 0), str(folder / "data"), str(folder)
-        )
+        recipe = PRODUCTS["activemq"].recipe(settings, certificates)
+        ports = ports or dict.fromkeys(recipe.ports, 0)
         jars = ":".join(f"{home / 'lib' / part}/*" for part in ("", "optional", "extra"))
         return Launch(
-            ports=place.ports,
-            files={
-                "activemq.xml": activemq.broker_xml(settings, place).encode(),
-                "log4j2.properties": _LOGGING.encode(),
-                **activemq.stores(settings, certificates),
-            },
+            ports=ports,
+            files={**_relocated(recipe, ports, folder), "log4j2.properties": _LOGGING.encode()},
             environment=settings.environment,
             command=(
                 _java(),
@@ -188,16 +180,17 @@ class InstalledRabbitMQ:
         self, settings: BrokerSettings, certificates: Certificates | None, folder: Path, ports: Mapping[str, int]
     ) -> Launch:
         """Return how to run the installed broker, apart from one that runs as a service; on ports chosen here."""
-        wanted = rabbitmq.default_ports(settings)
-        place = Place("127.0.0.1", ports or {name: free_port() for name in wanted}, "", str(folder))
+        recipe = PRODUCTS["rabbitmq4"].recipe(settings, certificates)
+        ports = ports or {name: free_port() for name in recipe.ports}
         return Launch(
-            ports=place.ports,
-            files=rabbitmq.config_files(settings, place, certificates),
+            ports=ports,
+            files=_relocated(recipe, ports, folder),
             environment={
+                **recipe.environment,
                 "HOME": str(folder),
                 "ERL_EPMD_ADDRESS": "127.0.0.1",
                 "ERL_EPMD_PORT": str(free_port()),
-                "RABBITMQ_NODENAME": f"stompy-{place.ports['stomp']}@localhost",
+                "RABBITMQ_NODENAME": f"stompy-{ports['stomp']}@localhost",
                 "RABBITMQ_DIST_PORT": str(free_port()),
                 "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
                 "RABBITMQ_CONF_ENV_FILE": "/dev/null",
@@ -205,8 +198,6 @@ class InstalledRabbitMQ:
                 "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
                 "RABBITMQ_LOG_BASE": str(folder / "logs"),
                 "RABBITMQ_LOGS": "-",
-                **rabbitmq.CALM,
-                **settings.environment,
             },
             command=("/bin/sh", "-c", _START, str(RABBITMQ / "bin" / "rabbitmq-server")),
         )
@@ -214,6 +205,22 @@ class InstalledRabbitMQ:
     def found_ports(self, log: str) -> dict[str, int]:
         """Return nothing: it was given its ports."""
         return {}
+
+
+def _relocated(recipe: Recipe, ports: Mapping[str, int], folder: Path) -> dict[str, bytes]:
+    """Return the files of a container by name, for a broker on these ports with its files in a folder."""
+    files = {}
+    homes = {str(PurePosixPath(path).parent) for path in recipe.files}
+    for path, content in recipe.files.items():
+        if not path.endswith((".p12", ".pem")):
+            content = content.replace(b"0.0.0.0", b"127.0.0.1")
+            for name, port in ports.items():
+                content = content.replace(str(recipe.ports[name]).encode(), str(port).encode())
+            for home in (*homes, *(home.replace("/conf", "/data") for home in homes)):
+                place = folder / "data" if home.endswith("/data") else folder
+                content = content.replace(home.encode(), str(place).encode())
+        files[PurePosixPath(path).name] = content
+    return files
 
 
 INSTALLED: dict[str, Installed] = {
@@ -267,7 +274,7 @@ class ProcessBroker(NetworkBroker):
             raise BrokerUnavailableError(self.kind, (f"process: {reason}",))
         try:
             self._launch()
-            self._await_ready(("127.0.0.1",))
+            self._await_ready()
         except BaseException:
             self.stop()
             raise
@@ -278,9 +285,9 @@ class ProcessBroker(NetworkBroker):
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
-        if self._certificates is not None:
-            self._certificates.close()
-            self._certificates = None
+        if self.certificates is not None:
+            self.certificates.close()
+            self.certificates = None
 
     def shut_down(self) -> None:
         """See `RunningBroker`."""
@@ -313,9 +320,9 @@ class ProcessBroker(NetworkBroker):
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix=f"stompy-{self.kind}-"))
             (self._folder / "tmp").mkdir()
-        if self.settings.tls and self._certificates is None:
-            self._certificates = Certificates()
-        launch = self._installed.launch(self.settings, self._certificates, self._folder, self.ports)
+        if self.settings.tls and self.certificates is None:
+            self.certificates = Certificates()
+        launch = self._installed.launch(self.settings, self.certificates, self._folder, self.ports)
         self.ports = {name: port for name, port in launch.ports.items() if port}
         for name, content in launch.files.items():
             (self._folder / name).write_bytes(content)
@@ -338,13 +345,11 @@ class ProcessBroker(NetworkBroker):
             env=environment,
         )
 
-    def _find_ports(self) -> dict[str, int]:
-        return {**self.ports, **self._installed.found_ports(self.log())}
-
     def _check_alive(self) -> None:
         if self._process is None or self._process.poll() is not None:
             code = None if self._process is None else self._process.returncode
             raise self._unavailable(f"it ended with status {code} while starting")
+        self.ports |= self._installed.found_ports(self.log())
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:

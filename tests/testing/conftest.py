@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.stacks import gave_up
+from tests.testing.toys import Toy
 
 WITHIN = 20.0
 """Seconds after which a test that waits for something has failed."""
@@ -125,3 +126,17 @@ def no_descriptor_left() -> Iterator[None]:
     before = descriptors()
     yield
     until(lambda: descriptors() <= before)
+
+
+@pytest.fixture
+def toy() -> Iterator[Callable[..., Toy]]:
+    """Return a function that makes a `Toy`."""
+    made: list[Toy] = []
+
+    def make(*answers: bytes) -> Toy:
+        made.append(Toy(*answers))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.testing import containers
-from stompy.testing.brokers.running import BrokerUnavailableError
+from stompy.testing.brokers import BrokerUnavailableError
 from stompy.testing.containers import REQUIRE_VARIABLE, broker_or_skip, missing
 
 

@@ -1,5 +1,8 @@
+"""What becomes of a stream in one direction of a link that a plan strikes."""
+
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -15,17 +18,13 @@ from stompy.testing.faults import (
     Delay,
     Double,
     Drop,
-    End,
     Fault,
     FaultInjector,
     FaultPlan,
     FrameSplitter,
     Insert,
-    Part,
-    Pass,
+    Piece,
     Rewrite,
-    Step,
-    Wait,
 )
 
 FIRST = b"RECEIPT\nreceipt-id:1\n\n\0"
@@ -33,8 +32,8 @@ SECOND = b"RECEIPT\nreceipt-id:2\n\n\0"
 MESSAGE = b"MESSAGE\nsubscription:1\ncontent-length:4\n\nab\0d\0"
 
 
-def passed(steps: list[Step]) -> bytes:
-    return b"".join(step.data for step in steps if isinstance(step, Pass))
+def passed(pieces: list[Piece]) -> bytes:
+    return b"".join(piece.data for piece in pieces)
 
 
 def treated(*faults: Fault, link: int = 1, direction: str = SENT, seed: int = 0) -> FaultInjector:
@@ -66,63 +65,50 @@ def test_heart_beats_can_be_dropped() -> None:
 
 def test_a_fault_of_the_other_way_does_nothing() -> None:
     sent = b"SEND\ndestination:a\n\n\0"
-    assert passed(treated(Drop("SEND"), Drop(RECEIVED), CutAfter(received=0)).feed(sent)) == sent
+    treatment = treated(Drop("SEND"), Drop(RECEIVED), CutAfter(received=0))
+    assert (passed(treatment.feed(sent)), [*treatment.limits(0)]) == (sent, [])
     assert passed(treated(Drop("SEND"), direction=RECEIVED).feed(sent)) == b""
 
 
 def test_a_fault_of_another_link_does_nothing() -> None:
     faults = Drop("RECEIPT", link=2), CutAfter(sent=3, link=2)
-    assert passed(treated(*faults).feed(FIRST)) == FIRST
-    assert passed(treated(*faults, link=2).feed(MESSAGE)) == MESSAGE[:3]
+    first, second = treated(*faults), treated(*faults, link=2)
+    assert (passed(first.feed(FIRST)), [*first.limits(0)]) == (FIRST, [])
+    assert (passed(second.feed(FIRST)), [*second.limits(0)]) == (b"", [(3, faults[1])])
 
 
 def test_a_dropped_body_is_dropped_over_several_reads() -> None:
     treatment = treated(Drop("MESSAGE"))
-    steps = [step for byte in MESSAGE + FIRST for step in treatment.feed(bytes((byte,)))]
-    assert passed(steps) == FIRST
+    pieces = [step for byte in MESSAGE + FIRST for step in treatment.feed(bytes((byte,)))]
+    assert passed(pieces) == FIRST
 
 
 def test_what_waits_is_behind_what_came_before() -> None:
-    fault = Delay("RECEIPT", nth=2)
-    assert treated(fault).feed(FIRST + SECOND) == [Pass(FIRST), Wait(fault), Pass(SECOND)]
+    assert treated(Delay("RECEIPT", nth=2)).feed(FIRST + SECOND) == [Piece(FIRST), Piece(SECOND, delay=math.inf)]
+    assert treated(Delay("RECEIPT", seconds=2)).feed(FIRST) == [Piece(FIRST, delay=2)]
 
 
 @pytest.mark.parametrize("keep", [*range(len(MESSAGE) + 1), None])
 def test_a_cut_keeps_exactly_the_bytes_asked_for(keep: int | None) -> None:
     fault = Cut("MESSAGE", keep=keep)
-    for pieces in ([FIRST + MESSAGE + SECOND], [bytes((byte,)) for byte in FIRST + MESSAGE + SECOND]):
+    for reads in ([FIRST + MESSAGE], [bytes((byte,)) for byte in FIRST + MESSAGE]):
         treatment = treated(fault)
-        steps = [step for piece in pieces for step in treatment.feed(piece)]
-        assert passed(steps) == FIRST + MESSAGE[:keep]
-        assert [step for step in steps if not isinstance(step, Pass)] == [End(fault)]
-        assert steps[-1] == End(fault)
+        pieces = [piece for data in reads for piece in treatment.feed(data)]
+        assert pieces == [Piece(FIRST), Piece(MESSAGE[:keep], cut=fault)]
 
 
-@pytest.mark.parametrize("size", range(len(FIRST + MESSAGE) + 1))
-def test_a_link_ends_at_exactly_the_byte_asked_for(size: int) -> None:
-    fault = CutAfter(sent=size)
-    for pieces in ([FIRST + MESSAGE + SECOND], [bytes((byte,)) for byte in FIRST + MESSAGE + SECOND]):
-        treatment = treated(fault)
-        steps = [step for piece in pieces for step in treatment.feed(piece)]
-        assert passed(steps) == (FIRST + MESSAGE)[:size]
-        assert steps[-1] == End(fault)
-        assert sum(isinstance(step, End) for step in steps) == 1
-
-
-def test_the_nearest_of_several_cuts_counts() -> None:
-    near = CutAfter(sent=10)
-    steps = treated(CutAfter(sent=20), near).feed(FIRST)
-    assert (passed(steps), steps[-1]) == (FIRST[:10], End(near))
-
-
-def test_bytes_are_counted_as_the_client_gets_them() -> None:
-    assert passed(treated(Drop("RECEIPT", nth=1), CutAfter(sent=10)).feed(FIRST + SECOND)) == SECOND[:10]
+def test_a_limit_of_bytes_counts_from_when_its_fault_was_added() -> None:
+    plan = FaultPlan(CutAfter(sent=20))
+    treatment = FaultInjector(plan, link=1, direction=SENT)
+    assert [end for end, _ in treatment.limits(0)] == [20]
+    plan.add(CutAfter(sent=3))
+    assert [end for end, _ in treatment.limits(10)] == [20, 13]
+    assert [end for end, _ in treatment.limits(12)] == [20, 13]
 
 
 def test_a_range_draws_a_number_for_each_link_from_the_seed() -> None:
-    stream = FIRST * 100
     drawn = [
-        [len(passed(treated(CutAfter(sent=(1, 2_000)), link=link, seed=seed).feed(stream))) for link in range(1, 20)]
+        [end for link in range(1, 20) for end, _ in treated(CutAfter(sent=(1, 2_000)), link=link, seed=seed).limits(0)]
         for seed in (7, 7, 8)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -138,7 +124,7 @@ def test_chance_strikes_the_same_frames_of_the_same_seed() -> None:
 
 
 def test_the_way_a_stream_is_read_does_not_change_its_fate() -> None:
-    faults = Drop("RECEIPT", chance=0.3), Double("MESSAGE", chance=0.5), CutAfter(sent=(500, 900))
+    faults = Drop("RECEIPT", chance=0.3), Double("MESSAGE", chance=0.5)
     stream = (FIRST + MESSAGE + b"\n") * 50
     at_once = passed(treated(*faults, seed=3).feed(stream))
     treatment = treated(*faults, seed=3)
@@ -151,8 +137,8 @@ def test_a_doubled_frame_passes_twice() -> None:
 
 def test_a_doubled_frame_that_comes_in_pieces_passes_twice() -> None:
     treatment = treated(Double("MESSAGE"))
-    steps = [step for byte in MESSAGE + FIRST for step in treatment.feed(bytes((byte,)))]
-    assert passed(steps) == MESSAGE + MESSAGE + FIRST
+    pieces = [step for byte in MESSAGE + FIRST for step in treatment.feed(bytes((byte,)))]
+    assert passed(pieces) == MESSAGE + MESSAGE + FIRST
 
 
 def test_a_header_gets_another_value() -> None:
@@ -177,19 +163,17 @@ def test_something_stands_before_the_frame(data: bytes) -> None:
 def test_several_faults_strike_one_frame() -> None:
     wait = Delay("RECEIPT", seconds=1)
     rewrite = Rewrite("RECEIPT", header="receipt-id", value="9")
-    steps = treated(wait, Insert("RECEIPT", data=b"\n"), rewrite, Double("RECEIPT")).feed(FIRST)
+    pieces = treated(wait, Insert("RECEIPT", data=b"\n"), rewrite, Double("RECEIPT")).feed(FIRST)
     changed = re.sub(b"1", b"9", FIRST)
-    assert steps[0] == Wait(wait)
-    assert passed(steps) == b"\n" + changed + changed
+    assert pieces == [Piece(b"\n" + changed + changed, delay=1)]
 
 
 def test_a_fault_that_is_added_later_counts_from_then_on() -> None:
     plan = FaultPlan()
     treatment = FaultInjector(plan, link=1, direction=SENT)
     treatment.feed(FIRST)
-    plan.add(Drop("RECEIPT", nth=1), CutAfter(sent=len(SECOND) + 3))
-    steps = treatment.feed(FIRST + SECOND + MESSAGE)
-    assert passed(steps) == SECOND + MESSAGE[:3]
+    plan.add(Drop("RECEIPT", nth=1))
+    assert passed(treatment.feed(FIRST + SECOND + MESSAGE)) == SECOND + MESSAGE
 
 
 def test_a_fault_that_was_removed_does_nothing() -> None:
@@ -198,19 +182,13 @@ def test_a_fault_that_was_removed_does_nothing() -> None:
     treatment = FaultInjector(plan, link=1, direction=SENT)
     assert passed(treatment.feed(FIRST)) == b""
     plan.remove(*faults)
-    assert passed(treatment.feed(FIRST * 20)) == FIRST * 20
+    assert (passed(treatment.feed(FIRST * 20)), [*treatment.limits(0)]) == (FIRST * 20, [])
 
 
 def test_what_was_done_is_noted() -> None:
     plan = FaultPlan(Drop("RECEIPT"), Double("MESSAGE"), CutAfter(sent=1_000))
     FaultInjector(plan, link=4, direction=SENT).feed(FIRST + MESSAGE)
     assert [(strike.fault, strike.link) for strike in plan.strikes] == [(Drop("RECEIPT"), 4), (Double("MESSAGE"), 4)]
-
-
-def test_nothing_passes_after_the_end() -> None:
-    treatment = treated(CutAfter(sent=1))
-    treatment.feed(FIRST)
-    assert treatment.feed(SECOND) == []
 
 
 # FrameSplitter
@@ -235,52 +213,40 @@ FRAMES = [
 ]
 
 
-def whole(parts: list[Part]) -> list[tuple[str, bytes]]:
-    """Put the parts of each frame together."""
-    frames: list[tuple[str, bytes]] = []
-    for part in parts:
-        if part.begins:
-            frames.append((part.command, b""))
-        command, data = frames[-1]
-        assert command == part.command
-        frames[-1] = (command, data + part.data)
-    return frames
-
-
 def test_frames_that_come_in_one_read_are_told_apart() -> None:
-    parts = FrameSplitter().feed(CONVERSATION)
-    assert [(part.command, part.data) for part in parts] == FRAMES
-    assert all(part.begins and part.ends for part in parts)
+    assert list(FrameSplitter().feed(CONVERSATION)) == FRAMES
 
 
 @pytest.mark.parametrize("at", range(len(CONVERSATION)))
 def test_frames_cut_anywhere_are_put_together(at: int) -> None:
     splitter = FrameSplitter()
-    parts = splitter.feed(CONVERSATION[:at]) + splitter.feed(CONVERSATION[at:])
-    frames = whole(parts)
+    frames = [*splitter.feed(CONVERSATION[:at]), *splitter.feed(CONVERSATION[at:])]
     assert b"".join(data for _, data in frames) == CONVERSATION
     assert [frame for frame in frames if frame[0] != HEARTBEAT] == [frame for frame in FRAMES if frame[0] != HEARTBEAT]
 
 
 def test_a_conversation_byte_by_byte_is_the_same() -> None:
     splitter = FrameSplitter()
-    frames = whole([part for byte in CONVERSATION for part in splitter.feed(bytes((byte,)))])
+    frames = [frame for byte in CONVERSATION for frame in splitter.feed(bytes((byte,)))]
     assert [frame for frame in frames if frame[0] != HEARTBEAT] == [frame for frame in FRAMES if frame[0] != HEARTBEAT]
 
 
-def test_a_head_is_held_back_until_it_is_whole_and_a_body_is_not() -> None:
+def test_a_frame_is_held_back_until_it_is_whole() -> None:
     splitter = FrameSplitter()
-    assert splitter.feed(b"SEND\ncontent-length:4\n") == []
-    assert splitter.feed(b"\nab") == [Part(b"SEND\ncontent-length:4\n\nab", "SEND", begins=True, ends=False)]
-    assert splitter.feed(b"c") == [Part(b"c", "SEND", begins=False, ends=False)]
-    assert splitter.feed(b"d\0\n") == [
-        Part(b"d\0", "SEND", begins=False, ends=True),
-        Part(b"\n", HEARTBEAT, begins=True, ends=True),
+    for part in (b"SEND\ncontent-length:4\n", b"\nab", b"c"):
+        assert list(splitter.feed(part)) == []
+    assert list(splitter.feed(b"d\0\n")) == [
+        ("SEND", b"SEND\ncontent-length:4\n\nabcd\0"),
+        (HEARTBEAT, b"\n"),
     ]
 
 
-def test_what_never_becomes_a_head_is_passed_on_as_it_comes() -> None:
-    splitter = FrameSplitter()
+def test_the_rest_of_a_stream_passes_at_its_end() -> None:
+    treatment = treated()
+    assert treatment.feed(b"SEND\ncontent-") == []
+    assert treatment.feed(b"") == [Piece(b"SEND\ncontent-")]
+
+
+def test_what_never_becomes_a_head_is_passed_on() -> None:
     data = b"x" * (1024 * 1024 + 1)
-    assert splitter.feed(data) == [Part(data, "", begins=True, ends=False)]
-    assert splitter.feed(b"\n\n\0SEND\n\n\0") == [Part(b"\n\n\0SEND\n\n\0", "", begins=False, ends=False)]
+    assert [part for _, part in FrameSplitter().feed(data)] == [data]

@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 
+from stompy.testing.faults import SENT, Cut, CutAfter, Delay, Drop, FaultInjector, FaultPlan
 from stompy.testing.proxied import HELD, DirectionFaults, ProxyDirection
 
 
 class Ends:
     """A flow between two pairs of sockets."""
 
-    def __init__(self, **faults: Any) -> None:
+    def __init__(self, plan: FaultPlan | None = None, **faults: Any) -> None:
         self.into, source = socket.socketpair()
         sink, self.out = socket.socketpair()
         self._socks = (self.into, source, sink, self.out)
         for sock in self._socks:
             sock.setblocking(False)
-        self.flow = ProxyDirection(source, sink, faults=DirectionFaults(**faults), record=8)
+        injector = None if plan is None else FaultInjector(plan, link=1, direction=SENT)
+        self.flow = ProxyDirection(source, sink, faults=DirectionFaults(**faults), record=8, injector=injector)
 
     def put(self, data: bytes, *, now: float = 0.0) -> None:
         self.into.sendall(data)
@@ -40,8 +42,8 @@ class Ends:
 def lanes() -> Iterator[Any]:
     made: list[Ends] = []
 
-    def make(**faults: Any) -> Ends:
-        made.append(Ends(**faults))
+    def make(*plan: FaultPlan, **faults: Any) -> Ends:
+        made.append(Ends(*plan, **faults))
         return made[-1]
 
     yield make
@@ -66,7 +68,7 @@ def test_the_end_of_the_stream_goes_through_after_everything(lanes: Any) -> None
     ends.put(b"last")
     ends.into.shutdown(socket.SHUT_WR)
     ends.flow.read(0)
-    assert (ends.flow.source_ended, ends.flow.wants_to_read) == (True, False)
+    assert not ends.flow.wants_to_read
     ends.flow.write(0)
     assert not ends.flow.finished
     ends.flow.write(0)
@@ -142,9 +144,10 @@ def test_a_cut_lane_lets_exactly_so_many_through(lanes: Any, size: int) -> None:
     ends.got()
     ends.flow.change({"cut_after": size})
     ends.put(b"after ")
-    while not ends.flow.is_cut:
+    while ends.flow.cut() is None:
         ends.flow.write(0)
     assert ends.got() == b"after "[:size]
+    assert ends.flow.cut() == ("fin", None)
 
 
 def test_another_change_does_not_count_a_cut_anew(lanes: Any) -> None:
@@ -154,4 +157,54 @@ def test_another_change_does_not_count_a_cut_anew(lanes: Any) -> None:
     ends.flow.change({"chop": 1})
     ends.put(b"cd")
     ends.flow.write(0)
-    assert (ends.flow.is_cut, ends.got()) == (True, b"abc")
+    assert (ends.flow.cut(), ends.got()) == (("fin", None), b"abc")
+
+
+# Faults of a plan
+
+FIRST = b"RECEIPT\nreceipt-id:1\n\n\0"
+SECOND = b"RECEIPT\nreceipt-id:2\n\n\0"
+
+
+def run(ends: Ends, now: float = 0.0) -> bytes:
+    """Write what may be written, and return it."""
+    while ends.flow.cut() is None and ends.flow.wants_to_write(now):
+        ends.flow.write(now)
+    return ends.got()
+
+
+@pytest.mark.parametrize("size", range(len(FIRST) + 2))
+def test_a_link_ends_at_exactly_the_byte_asked_for(lanes: Any, size: int) -> None:
+    far, near = CutAfter(sent=100), CutAfter(sent=size)
+    for reads in ([FIRST + SECOND], [bytes((byte,)) for byte in FIRST + SECOND]):
+        ends = lanes(FaultPlan(far, near))
+        for data in reads:
+            ends.put(data)
+        assert run(ends) == (FIRST + SECOND)[:size]
+        assert ends.flow.cut() == ("fin", near)
+
+
+def test_bytes_are_counted_as_the_client_gets_them(lanes: Any) -> None:
+    ends = lanes(FaultPlan(Drop("RECEIPT", nth=1), CutAfter(sent=10)))
+    ends.put(FIRST + SECOND)
+    assert run(ends) == SECOND[:10]
+
+
+@pytest.mark.parametrize("keep", [0, 4, None])
+def test_a_link_ends_at_a_frame_and_nothing_passes_after_it(lanes: Any, keep: int | None) -> None:
+    fault = Cut("RECEIPT", nth=1, keep=keep)
+    ends = lanes(FaultPlan(fault))
+    ends.put(FIRST + SECOND)
+    assert run(ends) == FIRST[:keep]
+    assert ends.flow.cut() == ("fin", fault)
+    assert ends.flow.due() is None
+
+
+def test_a_delay_ends_in_time_or_by_a_release(lanes: Any) -> None:
+    plan = FaultPlan(Delay("RECEIPT", nth=1, seconds=3), Delay("RECEIPT", nth=2))
+    ends = lanes(plan)
+    ends.put(FIRST + SECOND, now=10.0)
+    assert (ends.flow.due(), run(ends, 13.0)) == (13.0, FIRST)
+    assert (ends.flow.due(), run(ends, 1_000.0)) == (None, b"")
+    plan.release()
+    assert run(ends, 13.0) == SECOND

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stompy.testing.containers import PRODUCTS
+from tests.support.local_brokers import IMAGES
 
 TOP = Path(__file__).parents[2]
 SCRIPT = TOP / "tools/broker_images.py"
@@ -148,9 +148,7 @@ def test_all_kinds_are_built_and_named_by_their_versions(machine: Machine) -> No
     built = machine.build()
     assert built.returncode == 0, built.stderr
     outcomes = {one["kind"]: one for one in json.loads(built.stdout)}
-    assert {kind: one["image"] for kind, one in outcomes.items()} == {
-        kind: product.local_image for kind, product in PRODUCTS.items()
-    }
+    assert {kind: one["image"] for kind, one in outcomes.items()} == IMAGES
     assert outcomes["artemis"]["tag"] == "stompy-test/artemis:2.56.0"
     assert all(one["built"] and one["bytes"] == 123000000 and not one["error"] for one in outcomes.values())
 

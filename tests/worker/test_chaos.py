@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import stompy
-from stompy.testing.brokers.running import RunningBroker
+from stompy.testing.brokers import RunningBroker
 from stompy.testing.containers import KINDS, broker_or_skip
 from stompy.testing.proxy import FaultProxy
 from tests.support.needs import each

@@ -10,7 +10,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.testing.brokers import images
+from tests.support.local_brokers import docker_missing
 from tests.support.printed import TOP, blocks
 from tests.worker.conftest import left, wait_until
 from tools.broker_parts import PYTHON, CannotBeHad, make_root
@@ -58,7 +58,7 @@ def host_address(image: str) -> str:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if reason := images.docker_missing():
+    if reason := docker_missing():
         pytest.skip(reason)
     try:
         archive, _ = make_root(PYTHON, anew=False)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import stompy
-from stompy.testing.brokers.running import RunningBroker
+from stompy.testing.brokers import RunningBroker
 from stompy.testing.containers import broker_or_skip
 from tests.support.needs import each
 from tests.worker.conftest import WITHIN, Seen, Start, orders_to_refused, send, wait_until

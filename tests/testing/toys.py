@@ -6,13 +6,11 @@ import contextlib
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
-from stompy.testing.brokers.certificates import Certificates
-from stompy.testing.brokers.running import BrokerSettings, Product, Recipe
+from stompy.testing.brokers import BrokerSettings, Certificates
+from stompy.testing.products import Product, Recipe
 from tests.support.process_brokers import Launch
 
 CONNECTED = b"CONNECTED\nserver:Toy/1.2.3 (for tests)\nversion:1.2\n\n\0\n"
@@ -36,27 +34,16 @@ class Toy:
                 with sock, contextlib.suppress(OSError):
                     sock.settimeout(10)
                     self.heard.append(sock.recv(65_536))
-                    sock.sendall(self._answers.pop(0) if len(self._answers) > 1 else self._answers[0])
+                    answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+                    sock.sendall(answer)
+                    if answer:
+                        sock.recv(65_536)  # DISCONNECT, or the end of the stream
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         self._thread.join(10)
-
-
-@pytest.fixture
-def toy() -> Iterator[Callable[..., Toy]]:
-    """Return a function that makes a `Toy`."""
-    made: list[Toy] = []
-
-    def make(*answers: bytes) -> Toy:
-        made.append(Toy(*answers))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 # Listens on the port that it is given, answers CONNECT, and leaves a trace of a DISCONNECT.
@@ -73,24 +60,19 @@ while True:
     try:
         sock.recv(65536)
         sock.sendall({CONNECTED!r})
+        sock.recv(65536)
     except OSError:
         pass
     sock.close()
 """
 
 
-class ToyProduct(Product):
-    """A broker of a few lines."""
+def toy_recipe(settings: BrokerSettings, certificates: Certificates | None) -> Recipe:
+    ports = {"stomp": 61613, **({"stomp+ssl": 61614} if settings.tls else {})}
+    return Recipe(ports=ports, files={"/etc/toy.conf": b"x"}, environment={"TOY": "1"}, hostname="localhost")
 
-    kind = "toy"
-    title = "Toy"
-    official_images = ("toy/official:1", "toy/former:1")
-    local_image = "stompy-test/toy:1"
-    start_timeout = 20.0
 
-    def in_container(self, settings: BrokerSettings, certificates: Certificates | None) -> Recipe:
-        ports = {"stomp": 61613, **({"stomp+ssl": 61614} if settings.tls else {})}
-        return Recipe(ports=ports, files={"/etc/toy.conf": b"x"}, environment={"TOY": "1"}, hostname="localhost")
+TOY = Product("toy", ("toy/official:1", "toy/former:1"), toy_recipe, "generic")
 
 
 class InstalledToy:

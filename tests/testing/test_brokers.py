@@ -1,7 +1,8 @@
-"""The embedded broker with the face of the real ones."""
+"""What may be asked of a broker, its certificates, and the embedded broker with the face of the real ones."""
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,14 +10,108 @@ import pytest
 
 import stompy
 from stompy.broker import BrokerLimits
-from stompy.deadline import Deadline
-from stompy.errors import ConfigurationError, ConnectionLostError, SendTimeoutError, StompTimeoutError
-from stompy.testing.brokers import handshake
-from stompy.testing.brokers.embedded import EmbeddedBroker, FreezableTransport, Freezer
-from stompy.testing.brokers.running import BrokerSettings
-from stompy.transport.memory import memory_pair
+from stompy.errors import ConfigurationError, StompTimeoutError
+from stompy.testing.brokers import BrokerSettings, BrokerUnavailableError, Certificates, EmbeddedBroker
 
 pytestmark = pytest.mark.broker
+pytest.importorskip("trustme")
+
+
+# Settings
+
+
+def test_an_option_that_is_not_known_is_named_with_those_that_are() -> None:
+    with pytest.raises(ConfigurationError, match=r"no such option of a broker: user \(there are .*users"):
+        BrokerSettings.of({"user": "ann"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"client_certificates": True}, {"memory_limit": 0}, {"users": {"": "x"}}, {"users": {}}],
+    ids=["mtls-without-tls", "no-memory", "empty-login", "no-users"],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        BrokerSettings.of(options)
+
+
+def test_a_passcode_is_not_shown() -> None:
+    assert "secret" not in repr(BrokerSettings(users={"ann": "secret"}, configuration="secret"))
+
+
+def test_users_are_not_changed_from_outside() -> None:
+    users = {"ann": "secret"}
+    settings = BrokerSettings(users=users)
+    users["eve"] = "x"
+    assert settings.users == {"ann": "secret"}
+
+
+def test_the_error_lists_every_reason() -> None:
+    error = BrokerUnavailableError("artemis", ("official: no pull", "local: not built"))
+    assert str(error) == "no artemis broker: official: no pull; local: not built"
+
+
+# Certificates
+
+
+@pytest.fixture
+def certificates() -> Iterator[Certificates]:
+    made = Certificates(hosts=["broker.example"])
+    yield made
+    made.close()
+
+
+def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, *, host: str) -> None:
+    """Carry the handshake out in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    waiting = list(ends)
+    for _ in range(10):
+        for end in list(waiting):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            waiting.remove(end)
+    assert not waiting, "the handshake did not end"
+
+
+def server_context(certificates: Certificates) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.broker_file)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(certificates.ca_file)
+    return context
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "broker.example"])
+def test_client_and_broker_trust_each_other_under_every_name(certificates: Certificates, host: str) -> None:
+    client = ssl.create_default_context(cafile=certificates.ca_file)
+    client.load_cert_chain(certificates.client_cert, certificates.client_key)
+    shake_hands(client, server_context(certificates), host=host)
+
+
+def test_another_authority_is_not_trusted(certificates: Certificates) -> None:
+    stranger = Certificates()
+    client = ssl.create_default_context(cafile=stranger.ca_file)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(client, server_context(certificates), host="localhost")
+    stranger.close()
+
+
+def test_private_keys_are_for_their_owner_alone_and_go_with_the_rest(certificates: Certificates) -> None:
+    key = Path(certificates.client_key)
+    assert key.stat().st_mode & 0o077 == 0
+    certificates.close()
+    certificates.close()
+    assert not key.exists()
+    assert not Path(certificates.ca_file).exists()
+
+
+# The embedded broker
 
 
 @pytest.fixture
@@ -76,13 +171,10 @@ def test_while_paused_nothing_is_answered_and_then_all_of_it(broker: EmbeddedBro
         receipt.result(timeout=5)
 
 
-def test_a_paused_one_takes_connections_and_says_nothing(
-    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(handshake, "_PATIENCE", 0.2)
+def test_a_paused_one_takes_connections_and_says_nothing(broker: EmbeddedBroker) -> None:
     broker.pause()
-    port = int(broker.url().rpartition(":")[2])
-    assert handshake.ask("127.0.0.1", port, login="ann", passcode="secret") is None
+    with pytest.raises(stompy.ConnectTimeoutError):
+        stompy.connect(broker.url(), timeouts=stompy.Timeouts(connect=0.2))
 
 
 @pytest.mark.parametrize("ending", ["kill", "restart", "stop"])
@@ -131,35 +223,11 @@ def test_it_may_listen_on_a_unix_socket(tmp_path: Path) -> None:
             conn.send("/queue/a", "x", confirm=True)
 
 
-def test_frozen_bytes_wait_and_are_not_lost() -> None:
-    near, far = memory_pair()
-    freezer = Freezer()
-    frozen = FreezableTransport(near, freezer)
-    far.sendall(b"kept", Deadline(5))
-    freezer.freeze()
-    with pytest.raises(StompTimeoutError):
-        frozen.recv(Deadline(0.05))
-    with pytest.raises(SendTimeoutError) as caught:
-        frozen.sendall(b"x", Deadline(0.05))
-    assert caught.value.outcome == "not-sent"
-    freezer.thaw()
-    assert frozen.recv(Deadline(5)) == b"kept"
-    frozen.close()
-    far.close()
-
-
-def test_a_shutdown_ends_what_is_frozen() -> None:
-    near, far = memory_pair()
-    freezer = Freezer()
-    frozen = FreezableTransport(near, freezer)
-    freezer.freeze()
-    far.sendall(b"late", Deadline(5))
-    freezer.end_all()
-    assert frozen.recv(Deadline(5)) == b""
-    with pytest.raises(ConnectionLostError):
-        frozen.sendall(b"x", Deadline(5))
-    assert "FreezableTransport" in repr(frozen)
-    assert frozen.peer
-    frozen.shutdown_write()
-    frozen.close()
-    far.close()
+def test_what_a_paused_one_has_received_is_lost_when_it_is_killed(broker: EmbeddedBroker) -> None:
+    timeouts = stompy.Timeouts(close=1)
+    with stompy.connect(broker.url(login="ann"), heartbeat=(0, 0), timeouts=timeouts, reconnect=False) as conn:
+        broker.pause()
+        conn.send("/queue/a", "lost")
+        broker.kill()
+    broker.start()
+    assert broker.broker.depth("/queue/a") == 0

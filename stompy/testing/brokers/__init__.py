@@ -1,1 +1,0 @@
-"""Real brokers for tests: how they are configured, started and stopped."""
