@@ -10,12 +10,13 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.cli.options import connection_options
-from stompy.spark.broker_options import BROKER_OPTIONS
+from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.options import table_of
 from stompy.worker import TaskArguments
 from tests.support.vocabulary import OPTIONS, PAGE, Word, page
 
 CLI = {flag for action in connection_options()._actions for flag in action.option_strings if flag.startswith("--")}
-SPARK = {option.name: option for option in BROKER_OPTIONS}
+SPARK = {option.name: option for option in table_of(BrokerOptions)}
 ONLY_CLI = {"--ask-passcode", "--verbose", "--tls-insecure-skip-verification"}
 ONLY_SPARK = {"passcodeEnv"}
 

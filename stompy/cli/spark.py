@@ -102,7 +102,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 def run_archive(arguments: argparse.Namespace) -> Exit:
     """Archive until stopped, or what is there now."""
     with _session(arguments) as spark:
-        from stompy.spark.pipelines.archive import Body, archive
+        from stompy.spark.archiving import Body, archive
 
         running = archive(
             spark,
@@ -120,8 +120,8 @@ def run_archive(arguments: argparse.Namespace) -> Exit:
 def run_replay(arguments: argparse.Namespace) -> Exit:
     """Send an archive."""
     check_pyarrow("a replay")
-    from stompy.spark.pipelines.progress import ProgressLine
-    from stompy.spark.pipelines.replay import Selection, replay
+    from stompy.spark.monitoring import ProgressLine
+    from stompy.spark.replaying import Selection, replay
 
     given = {"destination": arguments.destination, "rateLimit": arguments.rate, "jobId": arguments.replay_id}
     line = ProgressLine(sys.stderr, "sent")
@@ -139,7 +139,7 @@ def run_replay(arguments: argparse.Namespace) -> Exit:
 
 @contextmanager
 def _session(arguments: argparse.Namespace) -> Iterator[Any]:
-    from stompy.spark.causes import pipeline_errors
+    from stompy.spark.monitoring import pipeline_errors
     from stompy.spark.session import session
 
     # Under spark-submit the master is named there.
@@ -156,7 +156,7 @@ def _session(arguments: argparse.Namespace) -> Iterator[Any]:
 
 
 def _show_progress(running: Any) -> None:
-    from stompy.spark.pipelines.progress import ProgressLine, show_progress
+    from stompy.spark.monitoring import ProgressLine, show_progress
 
     try:
         show_progress(running.query, running.rows, ProgressLine(sys.stderr, "archived"))

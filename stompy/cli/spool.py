@@ -16,19 +16,18 @@ from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import add_verbose, seconds
 from stompy.connection.connecting import DEFAULT_URL
 from stompy.errors import SpoolDamagedError
-from stompy.spark.broker_options import BROKER_OPTIONS
-from stompy.spark.options import Option
-from stompy.spark.source_options import SPOOL_OPTIONS, spool_options
+from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.options import Option, own_options, table_of
+from stompy.spark.source_options import SpoolOptions, spool_options
 from stompy.world import os, time
 
 if TYPE_CHECKING:
-    from stompy.spark.receiver.pool import ReceiverPool
+    from stompy.spark.receivers import ReceiverPool
 
 _PASSCODE = "STOMPY_PASSCODE"
 _REPORT_INTERVAL = 1.0
 """Seconds between two lines on a terminal."""
 _POSITIONAL = frozenset({"destination", "spoolDir"})
-_NOT_HERE = frozenset({"receiverMode"})
 
 
 def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -46,9 +45,9 @@ def add_spool(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument("spool_dir", metavar="FOLDER", help="a directory that Spark's machines reach as well")
     broker = parser.add_argument_group("connection")
     receivers = parser.add_argument_group("receivers")
-    for group, table in ((broker, BROKER_OPTIONS), (receivers, SPOOL_OPTIONS)):
-        for option in table:
-            if option.name not in _POSITIONAL | _NOT_HERE:
+    for group, kind in ((broker, BrokerOptions), (receivers, SpoolOptions)):
+        for option in own_options(kind):
+            if option.name not in _POSITIONAL:
                 group.add_argument(_flag(option), metavar="VALUE", help=_help(option))
     receivers.add_argument(
         "--idle-timeout", type=seconds, metavar="S", help="end with code 0 when nothing arrived for S seconds"
@@ -62,7 +61,7 @@ def run_spool(arguments: argparse.Namespace) -> Exit:
     check_pyarrow("a spool")
     if arguments.destination == "status":
         return _print_status(arguments.spool_dir)
-    from stompy.spark.receiver.pool import ReceiverPool
+    from stompy.spark.receivers import ReceiverPool
     from stompy.spark.spool.spool import make_spool, open_files
 
     options = spool_options(_given(arguments))
@@ -151,7 +150,7 @@ def _receive(pool: ReceiverPool, idle_timeout: float | None) -> None:
 def _given(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of the command line and the environment as Spark would give them."""
     given = {"destination": arguments.destination, "spoolDir": arguments.spool_dir}
-    for option in (*BROKER_OPTIONS, *SPOOL_OPTIONS):
+    for option in table_of(SpoolOptions):
         value = getattr(arguments, option.field, None)
         if value is not None:
             given[option.name] = value

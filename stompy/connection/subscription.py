@@ -133,7 +133,7 @@ class Subscription:
         self._has_reader = False
         """Whether somebody has begun to receive; from then on messages go to the inbox, whoever else listens."""
         self._on_arrival: Callable[[], object] | None = None
-        """Called after messages were added to the inbox, and at the end; must not block. Used by `stompy.spark`."""
+        """Called after messages were added to the inbox, and at the end; see `notify_arrivals`."""
         self._warned = False
         self._reason: StompError | None = None
         self._delivery: Delivery | None = None
@@ -530,6 +530,11 @@ class QueueBrowser(Subscription):
     def _close_quietly(self) -> None:
         with contextlib.suppress(StompError):
             self.close()
+
+
+def notify_arrivals(subscription: Subscription, notify: Callable[[], object]) -> None:
+    """Call `notify` after messages were added to the inbox of a subscription, and at its end; it must not block."""
+    subscription._on_arrival = notify
 
 
 def _release(messages: Sequence[Message]) -> None:

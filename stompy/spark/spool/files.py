@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from types import MappingProxyType
@@ -43,15 +43,13 @@ class Entry:
 
     Attributes:
         name: without its folder.
-        size: bytes; 0 for a folder.
+        size: bytes.
         modified: seconds since the epoch.
-        is_folder: whether it is a folder.
     """
 
     name: str
     size: int
     modified: float
-    is_folder: bool = False
 
 
 _NOTHING: Mapping[str, Entry] = MappingProxyType({})
@@ -137,7 +135,7 @@ class Files:
                 # Another process may have removed it since the listing.
                 with contextlib.suppress(FileNotFoundError):
                     state = one.stat()
-                    found.append(Entry(one.name, state.st_size, state.st_mtime, one.is_dir()))
+                    found.append(Entry(one.name, state.st_size, state.st_mtime))
         return found
 
     def remove(self, name: str) -> None:
@@ -260,9 +258,8 @@ def _write_all(handle: int, data: bytes) -> None:
         rest = rest[os.write(handle, rest) :]
 
 
-def _finish(move: object, unfinished: str, path: str) -> None:
+def _finish(move: Callable[[str, str], None], unfinished: str, path: str) -> None:
     """Give a finished file its name (W2)."""
-    assert callable(move)
     try:
         move(unfinished, path)
     except BaseException:

@@ -59,33 +59,15 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
     for field in _SCHEMA:
         if field.name not in columns:
             columns[field.name] = pa.array([getattr(one, field.name) for one in records], field.type)
-    batch = pa.RecordBatch.from_arrays([columns[field.name] for field in _SCHEMA], schema=_SCHEMA)
-    return join([batch], spool=spool, first=first, epoch=epoch)
-
-
-def join(
-    batches: Sequence[pa.RecordBatch], *, spool: str, first: int, epoch: int, merged: Sequence[Segment] = ()
-) -> tuple[Segment, bytes]:
-    """Return the segment of some batches, as `decode` returns them, and the bytes of its file.
-
-    Args:
-        batches: in order.
-        spool: its identity.
-        first: the sequence number of the first row.
-        epoch: of the writer's claim.
-        merged: the segments that had these batches; offsets may have their digests.
-    """
-    (batch,) = pa.Table.from_batches(batches, _SCHEMA).combine_chunks().to_batches()
     schema = _SCHEMA.with_metadata({
         "stompy.version": _SEGMENT_VERSION, "stompy.spool": spool,
-        "stompy.first": str(first), "stompy.count": str(batch.num_rows), "stompy.epoch": str(epoch),
-        "stompy.merged": " ".join(segment.digest for segment in merged),
+        "stompy.first": str(first), "stompy.count": str(len(records)), "stompy.epoch": str(epoch),
     })  # fmt: skip
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
-        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+        writer.write_batch(pa.RecordBatch.from_arrays([columns[field.name] for field in _SCHEMA], schema=schema))
     data = sink.getvalue().to_pybytes()
-    return Segment(first, batch.num_rows, epoch, digest_of(data), len(data)), data
+    return Segment(first, len(records), epoch, digest_of(data), len(data)), data
 
 
 def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa.RecordBatch:
@@ -115,16 +97,6 @@ def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa
         raise SpoolDamagedError(f"the rows of the segment do not match its name. {_ADVICE}", path=path)
     (batch,) = table.combine_chunks().to_batches()
     return batch.replace_schema_metadata(None)
-
-
-def merged_digests(data: bytes) -> list[str]:
-    """Return the digests of the segments that a segment was merged from.
-
-    Args:
-        data: the whole file, which `decode` accepts.
-    """
-    with pa.ipc.open_file(pa.BufferReader(data)) as reader:
-        return (reader.schema.metadata or {}).get(b"stompy.merged", b"").decode().split()
 
 
 def digest_of(data: bytes) -> str:
@@ -162,30 +134,14 @@ class Spool:
     destination: str
 
     def segments(self) -> list[Segment]:
-        """Return every listed segment.
-
-        A listing is not atomic. It may miss segments that are being merged and the one that they are merged into, but
-        two consecutive listings together do not.
-        """
+        """Return every listed segment."""
         found = (segment_of(one.name, size=one.size, modified=one.modified) for one in self.files.list(""))
         return [segment for segment in found if segment is not None]
 
     def read(self, segment: Segment) -> pa.RecordBatch:
-        """Return the rows of a segment, even if it was merged into another one meanwhile; raises as `decode`."""
+        """Return the rows of a segment; raises as `decode`."""
         data = self.files.read(segment.name)
-        if data is None:
-            for other in self.segments():
-                covers = other.first <= segment.first and segment.end <= other.end
-                # One of an older process is not valid.
-                if covers and other.count > segment.count and other.epoch >= segment.epoch:
-                    return self.read(other).slice(segment.first - other.first, segment.count)
         return decode(data, segment, spool=self.identity, path=path_of(self.files, segment.name))
-
-    def merged_from(self, segment: Segment, digest: str | None) -> bool:
-        """Return whether a segment was merged from others, one of which had a digest; raises as `decode`."""
-        data = self.files.read(segment.name)
-        decode(data, segment, spool=self.identity, path=path_of(self.files, segment.name))
-        return data is not None and digest in merged_digests(data)
 
     def low(self) -> int:
         """Return the mark below which everything was processed.

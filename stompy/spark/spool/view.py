@@ -77,9 +77,9 @@ class SpoolView:
         # Usually segments were added at the end, or processed; in any other case the index is rebuilt.
         follows = self.index.followed_by(new) and all(segment.epoch == newest.epoch for segment in new)
         if newest != self._newest or not follows or any(segment.end > low for segment in gone):
-            listed = set(self._segments.values())
+            # A listing is not atomic: it may lack a segment, and have the one after it, which its writer wrote later.
             self._list()
-            return self._begin_again(low, listed.union(self._segments.values()))
+            return self._begin_again(low)
         if new:
             # A segment is listed before its writer has synced the folder, and a power cut must not remove what Spark
             # has planned.
@@ -105,11 +105,12 @@ class SpoolView:
                 self._segments[entry.name], known[entry.name] = segment, entry
         return sorted(new), gone
 
-    def _begin_again(self, low: int, listed: set[Segment]) -> bool:
+    def _begin_again(self, low: int) -> bool:
         """Rebuild the index; return `False` while an owner is about to begin."""
         newest = self._newest = active_claim(self._files)
         if newest is None:
             return False
+        listed = self._segments.values()
         # Whoever writes has begun before, and its claim is only removed by who began later.
         if any(one.epoch > newest.epoch for one in listed):
             self._newest = None
@@ -135,16 +136,8 @@ class SpoolView:
             write_mark(self._files, PLANNED, end)
             self._planned = end
 
-    def note_processed(self, low: int, *, retention: float = 0.0) -> None:
-        """Record that everything below `low` was processed, so that the writer removes it.
-
-        Args:
-            low: a sequence number.
-            retention: seconds for which each segment is kept in any case.
-        """
-        if retention > 0:
-            young = time.time() - retention
-            low = min([low, *(segment.first for segment in self.index.segments if segment.modified > young)])
+    def note_processed(self, low: int) -> None:
+        """Record that everything below `low` was processed, so that the writer removes it."""
         if low > self.index.low:
             write_mark(self._files, LOW, low)
             self.index.remove_below(low)

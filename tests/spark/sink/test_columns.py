@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.spark.sink.columns import Column, Columns, Outgoing
+from stompy.spark.sink.rows import Columns, Outgoing
 
 
 @dataclasses.dataclass
@@ -23,11 +23,7 @@ class Values:
 class Rows:
     columns: list[list[object]]
 
-    @property
-    def num_rows(self) -> int:
-        return len(self.columns[0])
-
-    def column(self, i: int, /) -> Column:
+    def column(self, i: int, /) -> Values:
         return Values(self.columns[i])
 
 

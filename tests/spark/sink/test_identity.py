@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from stompy.spark.sink.columns import Outgoing
-from stompy.spark.sink.identity import DedupMode, Part, digest_of, identifier
+from stompy.spark.sink.rows import DedupMode, Outgoing, Part, digest_of, identifier
 
 PART = Part("query", "7", 3)
 MESSAGES = [Outgoing("/queue/a", f"body {number % 40}") for number in range(100)]

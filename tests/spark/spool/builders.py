@@ -61,6 +61,11 @@ def settle(writer: SpoolWriter, rows: Sequence[Record]) -> None:
     writer.confirm(seal(writer, rows))
 
 
+def known_ids(writer: SpoolWriter) -> int:
+    """Return how many ids a writer remembers."""
+    return len(writer._redelivery.known)
+
+
 def ids_in(files: Files) -> list[str]:
     """Return the message ids of a spool in order, as its reader sees them."""
     spool = get_spool(files)

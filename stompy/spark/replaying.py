@@ -26,8 +26,8 @@ import pyarrow.dataset as ds
 
 from stompy.errors import ConfigurationError, PipelineError
 from stompy.spark.schema import ORDER
-from stompy.spark.sink.columns import Columns, Outgoing
-from stompy.spark.sink_options import SinkOptions
+from stompy.spark.sink.publisher import Publisher, SinkOptions
+from stompy.spark.sink.rows import Columns, Outgoing
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.spool import open_files
 from stompy.world import uuid
@@ -133,7 +133,7 @@ def replay(
     try:
         progress = _Progress.read(files, table, options.job_id)
         rows = _Rows(archive, condition, progress, options)
-        with options.publisher(name="replay", identify=lambda message: message.dedup_id) as publisher:
+        with Publisher(options, name="replay", identify=lambda message: message.dedup_id) as publisher:
 
             def confirmed() -> None:
                 progress.write(files)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql import functions as sql
 
 from stompy.errors import ConfigurationError
-from stompy.spark.pipelines.replay import BAD, MESSAGES
+from stompy.spark.replaying import BAD, MESSAGES
 from stompy.spark.schema import ORDER
 
 if TYPE_CHECKING:
@@ -110,21 +110,6 @@ def archive(
         ConfigurationError: an option is invalid.
     """
     rows = spark.readStream.format("stomp").options(**source).load()
-    return archive_rows(
-        rows, path=path, checkpoint=checkpoint, body=body, interval=interval, available_now=available_now
-    )
-
-
-def archive_rows(
-    rows: DataFrame,
-    *,
-    path: str,
-    checkpoint: str,
-    body: Body | None = None,
-    interval: str = "10 seconds",
-    available_now: bool = False,
-) -> Archive:
-    """Start to archive `rows`, a stream with the columns of the source; else as `archive`."""
     if rows.schema["headers"].dataType.typeName() != "map":
         raise ConfigurationError("an archive keeps headers as a map: leave out the option headersAs")
     root = path.rstrip("/")
