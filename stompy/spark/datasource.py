@@ -59,9 +59,11 @@ class SpoolPart(InputPartition):
     Args:
         spool: that the task reads.
         pieces: the rows to read.
+        options: of the query.
     """
 
-    def __init__(self, spool: Spool, pieces: Sequence[Piece]) -> None:
+    def __init__(self, spool: Spool, pieces: Sequence[Piece], options: ReadOptions) -> None:
+        self.array = options.headers_as == "array"
         self.url = spool.files.url
         self.identity = spool.identity
         self.pieces = tuple(pieces)
@@ -69,12 +71,17 @@ class SpoolPart(InputPartition):
     def __repr__(self) -> str:
         return f"<SpoolPart {sum(piece.rows for piece in self.pieces)} rows of {self.url}>"
 
-    def read(self, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-        """Yield the rows; on an executor."""
-        return read_pieces(self.url, self.identity, self.pieces, array=options.headers_as == "array")
+
+class _Reader:
+    """Reads the rows of a task; on an executor, in a pickled copy."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        assert isinstance(partition, SpoolPart)
+        return read_pieces(partition.url, partition.identity, partition.pieces, array=partition.array)
 
 
-class StompBatchReader(DataSourceReader):
+class StompBatchReader(_Reader, DataSourceReader):
     """The messages in a queue, as a table.
 
     Args:
@@ -90,15 +97,10 @@ class StompBatchReader(DataSourceReader):
         """Receive the messages, on the driver, unless that was done before; return the partition of each task."""
         spool, parts = drain(self._options, self._load)
         # Without a partition, Spark would add one of its own.
-        return [SpoolPart(spool, part) for part in parts or [[]]]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task."""
-        assert isinstance(partition, SpoolPart)
-        return partition.read(self._options)
+        return [SpoolPart(spool, part, self._options) for part in parts or [[]]]
 
 
-class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StompStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A spool as a stream.
 
     Args:
@@ -146,12 +148,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SpoolPart]:
         """Return the partitions of a micro-batch, one for each task."""
         engine = self._running
-        return [SpoolPart(engine.spool, part) for part in engine.plan(start, end)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task, in the pickled copy."""
-        assert isinstance(partition, SpoolPart)
-        return partition.read(self._options)
+        return [SpoolPart(engine.spool, part, self._options) for part in engine.plan(start, end)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Record that everything before `end` was processed."""

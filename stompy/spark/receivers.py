@@ -437,7 +437,6 @@ class ReceiverPool:
         options: of the receivers.
         spool: to fill.
         limit: number of messages in the spool at which the receivers end; `None` for no limit.
-        closing: ends the wait for a predecessor.
 
     Raises:
         SpoolError: the spool cannot be opened; no receiver was started.
@@ -449,7 +448,6 @@ class ReceiverPool:
         spool: Spool,
         *,
         limit: int | None = None,
-        closing: threading.Event | None = None,
     ) -> None:
         self._options = options
         self._stopped = False
@@ -459,7 +457,6 @@ class ReceiverPool:
             patience=ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after),
             dedup_header=options.dedup_header,
             fail_on_loss=options.fail_on_data_loss,
-            closing=closing,
         )
         """Shared by all receivers."""
         self._wakeup = Wakeup()
@@ -469,7 +466,9 @@ class ReceiverPool:
         self._receivers = [
             Receiver(options, self.writer, number, health, limit=limit) for number, health in enumerate(self.healths)
         ]
-        self._maintenance = _Maintenance(self.writer, options, changed=self._wakeup.wake)
+        self._closing = threading.Event()
+        self._error: StompError | None = None
+        self._maintenance = DaemonThread("stompy-spool-maintenance", self._maintain)
         for thread in (self._maintenance, *self._receivers):
             thread.start()
 
@@ -480,8 +479,8 @@ class ReceiverPool:
 
     def check(self) -> float:
         """Return the seconds after which this may raise, as no messages can arrive; see `Health.check`."""
-        if self._maintenance.error is not None:
-            raise self._maintenance.error.with_traceback(None)
+        if self._error is not None:
+            raise self._error.with_traceback(None)
         return min(health.check(self._options.broker_timeout) for health in self.healths)
 
     def quiet_for(self) -> float:
@@ -516,34 +515,18 @@ class ReceiverPool:
             receiver.close()
         deadline = Deadline(_STOP_TIMEOUT)
         ended = [receiver.join_until(deadline) for receiver in self._receivers]
-        self._maintenance.close()
+        self._closing.set()
         # If a thread is blocked in a file system, the claim is kept, as only one process may write to the spool.
         if self._maintenance.join_until(deadline) and all(ended):
             with contextlib.suppress(OSError):
                 self.writer.close()
 
-
-class _Maintenance(DaemonThread):
-    """Runs `SpoolWriter.maintain` regularly, also while there is no session."""
-
-    def __init__(self, writer: SpoolWriter, options: SpoolOptions, *, changed: Callable[[], None]) -> None:
-        super().__init__("stompy-spool-maintenance")
-        self._writer = writer
-        self._max_bytes = options.max_spool_bytes
-        self._changed = changed
-        self._closing = threading.Event()
-        self.error: StompError | None = None
-        """The error that ended it, or `None`."""
-
-    def close(self) -> None:
-        """Ask the thread to end; does not wait."""
-        self._closing.set()
-
-    def run(self) -> None:
-        """Maintain the spool until closed."""
+    def _maintain(self) -> None:
+        """Run `SpoolWriter.maintain` regularly until closed, also while there is no session."""
+        most = self._options.max_spool_bytes
         try:
-            while not self._closing.wait(_PERIOD_FULL if self._writer.is_full(self._max_bytes) else _PERIOD):
-                self._writer.maintain()
+            while not self._closing.wait(_PERIOD_FULL if self.writer.is_full(most) else _PERIOD):
+                self.writer.maintain()
         except StompError as error:
-            self.error = error
-            self._changed()
+            self._error = error
+            self._wakeup.wake()

@@ -15,9 +15,10 @@ import heapq
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import pyarrow as pa
@@ -133,7 +134,7 @@ def replay(
     try:
         progress = _Progress.read(files, table, options.job_id)
         rows = _Rows(archive, condition, progress, options)
-        with Publisher(options, name="replay", identify=lambda message: message.dedup_id) as publisher:
+        with closing(Publisher(options, name="replay", identify=lambda message: message.dedup_id)) as publisher:
 
             def confirmed() -> None:
                 progress.write(files)
@@ -300,20 +301,16 @@ def _place(row: _Row) -> Position:
 
 def _in_order(archive: ds.Dataset, condition: pc.Expression) -> Iterator[_Folder]:
     """Yield the folders that may have selected messages, in order."""
-    dates: dict[str, dict[str, dict[int, list[ds.ParquetFileFragment]]]]
-    dates = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    files: defaultdict[tuple[str, str, int], list[ds.ParquetFileFragment]] = defaultdict(list)
     for file in archive.get_fragments(filter=condition):
         keys = ds.get_partition_keys(file.partition_expression)
         query, _, batch = str(keys.get("part")).rpartition("-")
         if "date" not in keys or not batch.isdecimal():
             raise PipelineError(f"{file.path} is not a file of an archive")
-        dates[keys["date"]][query][int(batch)].append(file)
-    for date in sorted(dates):
-        queries = [
-            [_Folder(date, query, batch, tuple(files)) for batch, files in sorted(batches.items())]
-            for query, batches in dates[date].items()
-        ]
+        files[keys["date"], query, int(batch)].append(file)
+    folders = [_Folder(*key, tuple(found)) for key, found in sorted(files.items(), key=lambda item: item[0])]
+    for _, of_date in groupby(folders, key=lambda folder: folder.date):
+        queries = [list(of_query) for _, of_query in groupby(of_date, key=lambda folder: folder.query)]
         if len(queries) > 1:
             queries.sort(key=lambda folders: (folders[0].first_receipt(), folders[0].query))
-        for folders in queries:
-            yield from folders
+        yield from chain.from_iterable(queries)

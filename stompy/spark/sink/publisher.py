@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from stompy.connection.connection import Connection
 from stompy.default import DEFAULT, Default
@@ -34,9 +34,6 @@ from stompy.spark.broker_options import BrokerOptions
 from stompy.spark.options import option, parse
 from stompy.spark.sink.rows import DedupMode, Identify, Outgoing
 from stompy.world import time
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _FIRST_DELAY = 0.1
 _MAX_DELAY = 5.0
@@ -113,7 +110,7 @@ class RateLimiter:
 
 
 class Publisher:
-    """Sends messages; used as a context manager, by one thread.
+    """Sends messages; used by one thread, and closed at the end.
 
     It connects at the first message. If the connection is lost before a chunk is confirmed, the chunk is resent with
     the same ids as soon as the broker is reachable again, for at most the option `brokerTimeout`.
@@ -137,12 +134,8 @@ class Publisher:
         self.chunks = 0
         """Number of chunks that the broker has confirmed."""
 
-    def __enter__(self) -> Publisher:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Disconnect. Idempotent."""
         self._drop()
 
     def publish(self, messages: Iterable[Outgoing], on_confirmed: Callable[[], None] = lambda: None) -> None:

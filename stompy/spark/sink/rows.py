@@ -210,32 +210,18 @@ def _milliseconds(moment: object) -> int | None:
     return round((utc - _EPOCH).total_seconds() * 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The partition that rows belong to.
-
-    Attributes:
-        job: the id of the streaming query, or of one write of a batch job.
-        batch: the micro-batch; `None` for a batch job.
-        partition: the number of the partition.
-    """
-
-    job: str
-    batch: str | None
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.job}/{'-' if self.batch is None else self.batch}/{self.partition}"
-
-
 Identify = Callable[[Outgoing], "str | None"]
 """Returns the id of the next message of a partition, or `None` for none."""
 
 
-def identifier(part: Part, mode: DedupMode) -> Identify:
-    """Return the function that returns the id of each message of `part`; call it once per message, in order.
+def identifier(part: str, mode: DedupMode) -> Identify:
+    """Return the function that returns the id of each message of a partition; call it once per message, in order.
 
     The mode `content` stores 16 bytes and a count for each different message of the partition.
+
+    Args:
+        part: the beginning of all ids: job, batch and partition.
+        mode: how the id is made.
     """
     seen: Counter[bytes] = Counter()
     place = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -15,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from stompy.spark.sink.publisher import Publisher, SinkOptions
-from stompy.spark.sink.rows import Columns, Part, identifier
+from stompy.spark.sink.rows import Columns, identifier
 from stompy.world import uuid
 
 if TYPE_CHECKING:
@@ -69,18 +70,15 @@ class _Writer:
         Raises:
             PublishError: the broker refuses them, has stopped reading, or cannot be reached.
         """
-        part = self._part()
-        identify = identifier(part, self._options.dedup)
-        with Publisher(self._options, name=f"spark-sink-{part.partition}", identify=identify) as publisher:
+        context = TaskContext.get()
+        query, batch, partition = None, None, 0
+        if context is not None:
+            query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+            partition = context.partitionId()
+        identify = identifier(f"{query or self._job}/{batch or '-'}/{partition}", self._options.dedup)
+        with closing(Publisher(self._options, name=f"spark-sink-{partition}", identify=identify)) as publisher:
             publisher.publish(self._columns.messages(iterator))
             return Published(publisher.confirmed, publisher.size, publisher.chunks)
-
-    def _part(self) -> Part:
-        context = TaskContext.get()
-        if context is None:
-            return Part(self._job, None, 0)
-        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-        return Part(query or self._job, batch, context.partitionId())
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

@@ -20,7 +20,6 @@ import contextlib
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from stompy.deadline import Deadline
@@ -43,16 +42,6 @@ _POLL_INTERVAL = 0.1
 """Seconds between checks of the spool while waiting."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """A spool that is open, and claimed."""
-
-    spool: Spool
-    view: SpoolView
-    loss: Loss
-    offsets: Offsets
-
-
 class StreamEngine:
     """The driver's side of one streaming query.
 
@@ -63,7 +52,7 @@ class StreamEngine:
     def __init__(self, options: StreamOptions) -> None:
         self.options = options
         self._claim: _QueryClaim | None = None
-        self._opened: _Opened | None = None
+        self._opened: Offsets | None = None
         self._receivers: ReceiverPool | None = None
         self._position: Offset | None = None
         self._available_now = False
@@ -76,7 +65,7 @@ class StreamEngine:
         """Return the first offset of a query without a checkpoint: that of the oldest message in the spool."""
         opened = self._open()
         self._started()
-        return opened.offsets.at(opened.view.index.low).json()
+        return opened.at(opened.view.index.low).json()
 
     def latest(self, start: Mapping[str, Any] | None, *, unlimited: bool = False) -> dict[str, Any]:
         """Return the end offset of the next micro-batch; the start offset if there are no messages for it.
@@ -109,7 +98,7 @@ class StreamEngine:
             last = admitted(self.options, view.index, begin.next, last, waited=waited)
         if last <= begin.next:
             return begin.json()
-        end = opened.offsets.at(last, lost=begin.lost + opened.loss.count(begin.next, last))
+        end = opened.at(last, lost=begin.lost + opened.loss.count(begin.next, last))
         view.note_planned(end.next)
         self._position, self._last_batch = end, time.monotonic()
         return end.json()
@@ -136,7 +125,7 @@ class StreamEngine:
         """
         opened = self._claimed()
         self._refresh(opened.view)
-        begin, until = opened.offsets.check(start), opened.offsets.check(end)
+        begin, until = opened.check(start), opened.check(end)
         pieces = opened.loss.pieces(begin.next, until.next)
         missing = until.next - begin.next - sum(piece.rows for piece in pieces)
         if missing:
@@ -149,7 +138,7 @@ class StreamEngine:
     def commit(self, end: Mapping[str, Any]) -> None:
         """Record that everything before `end` was processed; raises as `plan`."""
         opened = self._claimed()
-        done = opened.offsets.check(end).next
+        done = opened.check(end).next
         opened.view.note_processed(done)
         opened.loss.forget_below(done)
 
@@ -176,7 +165,7 @@ class StreamEngine:
 
     # Internals.
 
-    def _open(self) -> _Opened:
+    def _open(self) -> Offsets:
         """Open the spool at the first call."""
         if self._opened is None:
             options = self.options
@@ -184,12 +173,11 @@ class StreamEngine:
             if self._claim is None:
                 self._claim = _QueryClaim(spool, options)
             view = SpoolView(spool, fail_on_loss=options.fail_on_data_loss)
-            loss = Loss(spool, view, fail=options.fail_on_data_loss)
-            self._opened = _Opened(spool, view, loss, Offsets(spool, view, loss))
+            self._opened = Offsets(spool, view, Loss(spool, view, fail=options.fail_on_data_loss))
             _LOG.info("spool %s has the messages %d to %d", spool.files.url, view.index.low, view.next - 1)
         return self._opened
 
-    def _claimed(self) -> _Opened:
+    def _claimed(self) -> Offsets:
         """Return the spool, which no other query has taken over."""
         opened = self._open()
         assert self._claim is not None, "the spool is claimed when it is opened"
@@ -253,11 +241,11 @@ class StreamEngine:
         self._target = view.next
         return readable
 
-    def _start(self, stored: Mapping[str, Any] | None, opened: _Opened, *, readable: bool) -> Offset:
+    def _start(self, stored: Mapping[str, Any] | None, opened: Offsets, *, readable: bool) -> Offset:
         if stored is None:
             # May be somewhat behind, but Spark continues from its own checkpoint in any case.
-            return self._position or opened.offsets.at(max(opened.view.planned, opened.view.index.low))
-        return opened.offsets.check(stored) if readable else Offset.from_json(stored, path=opened.spool.files.url)
+            return self._position or opened.at(max(opened.view.planned, opened.view.index.low))
+        return opened.check(stored) if readable else Offset.from_json(stored, path=opened.spool.files.url)
 
 
 class _QueryClaim(DaemonThread):
@@ -267,7 +255,7 @@ class _QueryClaim(DaemonThread):
         super().__init__("stompy-spool-query")
         patience = ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after)
         self._closing = threading.Event()
-        self._claim = Claim(spool.files, patience=patience, closing=self._closing, role=READER)
+        self._claim = Claim(spool.files, patience=patience, role=READER)
         try:
             self._claim.begin(0)
         except BaseException:

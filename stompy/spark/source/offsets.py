@@ -121,21 +121,21 @@ class Loss:
 class Offsets:
     """Makes and checks the offsets of one spool.
 
-    Args:
+    Attributes:
         spool: of the query.
         view: of the spool.
         loss: of its messages.
     """
 
     def __init__(self, spool: Spool, view: SpoolView, loss: Loss) -> None:
-        self._spool = spool
-        self._view = view
-        self._loss = loss
+        self.spool = spool
+        self.view = view
+        self.loss = loss
 
     def at(self, position: int, *, lost: int = 0) -> Offset:
         """Return the offset of a position, before which so many messages are lost."""
-        segment = self._view.index.holding(position - 1)
-        return Offset(self._spool.identity, position, None if segment is None else segment.digest, lost)
+        segment = self.view.index.holding(position - 1)
+        return Offset(self.spool.identity, position, None if segment is None else segment.digest, lost)
 
     def check(self, stored: Mapping[str, Any]) -> Offset:
         """Return an offset of the checkpoint, if the spool is the one that it was made with.
@@ -143,19 +143,19 @@ class Offsets:
         Raises:
             SpoolMismatchError: it is another one, or an older copy, which may have been filled since.
         """
-        path = self._spool.files.url
+        path = self.spool.files.url
         offset = Offset.from_json(stored, path=path)
-        check_identity(self._spool, offset.spool)
-        segment = self._view.index.holding(offset.next - 1)
+        check_identity(self.spool, offset.spool)
+        segment = self.view.index.holding(offset.next - 1)
         if segment is None:
             # Processed and removed; or lost, and then the spool's own mark tells that it was there.
-            known = offset.next <= self._view.index.low or self._loss.was_planned(offset.next)
+            known = offset.next <= self.view.index.low or self.loss.was_planned(offset.next)
         else:
-            known = segment.digest == offset.digest or self._loss.is_skipped(segment)
+            known = segment.digest == offset.digest or self.loss.is_skipped(segment)
         if not known:
             raise SpoolMismatchError(
                 f"the checkpoint says that the messages before {offset.next} were given to Spark, and the spool, which "
-                f"ends at {self._view.next}, does not have the last of them: it is an older copy, or lags, or segments "
+                f"ends at {self.view.next}, does not have the last of them: it is an older copy, or lags, or segments "
                 "are missing. Use the original spoolDir. If it is lost, start with a new checkpoint: it begins with "
                 "the oldest message in this spool, and some of its messages may have been processed before",
                 path=path,

@@ -52,13 +52,13 @@ class Segment:
         return f"seg-{self.first:020d}-{self.count:07d}-e{self.epoch:08d}-{self.digest}.arrow"
 
 
-def segment_of(name: str, *, size: int, modified: float) -> Segment | None:
-    """Return the segment with a file name, or `None` if the name is not that of a segment."""
+def segment_of(name: str) -> Segment | None:
+    """Return the segment with a file name, without its size; `None` if the name is not that of a segment."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
     first, count, epoch, digest = found.groups()
-    return Segment(int(first), int(count), int(epoch), digest, size, modified)
+    return Segment(int(first), int(count), int(epoch), digest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,13 +78,7 @@ def record_of(message: Message | Frame, *, broker: str, received_at: int) -> Rec
 
 def storable(text: str) -> str:
     r"""Return text that can be encoded as UTF-8: bytes that were not UTF-8 on the wire become `\xff` and the like."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return text
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def fingerprint(destination: str | None, body: bytes | None, moment: int | None = None) -> str:

@@ -170,10 +170,8 @@ class Suspects:
                 del self._sets[name]
 
     def _load(self) -> None:
-        for entry in self._files.list(SUSPECTS):
-            if not entry.name.endswith(".ids"):
-                continue
-            name = f"{SUSPECTS}/{entry.name}"
+        for file in self._files.list(SUSPECTS):
+            name = f"{SUSPECTS}/{file}"
             document = read_document(self._files, name)
             if document is None:
                 continue

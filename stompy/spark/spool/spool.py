@@ -6,7 +6,7 @@ Segments are Arrow IPC files; the schema's metadata has the spool's identity and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import pyarrow as pa
@@ -135,8 +135,14 @@ class Spool:
 
     def segments(self) -> list[Segment]:
         """Return every listed segment."""
-        found = (segment_of(one.name, size=one.size, modified=one.modified) for one in self.files.list(""))
+        found = map(self.segment, self.files.list(""))
         return [segment for segment in found if segment is not None]
+
+    def segment(self, name: str) -> Segment | None:
+        """Return the segment in a file; `None` if the file is another one, or was removed since it was listed."""
+        segment = segment_of(name)
+        state = None if segment is None else self.files.state(name)
+        return None if segment is None or state is None else replace(segment, size=state[0], modified=state[1])
 
     def read(self, segment: Segment) -> pa.RecordBatch:
         """Return the rows of a segment; raises as `decode`."""
@@ -207,7 +213,7 @@ def find_spool(files: Files) -> Spool | None:
     path = path_of(files, IDENTITY)
     document = read_document(files, IDENTITY)
     if document is None:
-        names = sorted(entry.name for entry in files.list("") if entry.name != LOW)
+        names = sorted(name for name in files.list("") if name != LOW)
         # Another process may have made the spool between the two.
         document = read_document(files, IDENTITY) if names else None
         if document is None:
@@ -252,7 +258,7 @@ def check_identity(spool: Spool, identity: str) -> None:
 def _check_empty(files: Files, names: Sequence[str]) -> None:
     if not names:
         return
-    if any(name in _OURS or segment_of(name, size=0, modified=0.0) is not None for name in names):
+    if any(name in _OURS or segment_of(name) is not None for name in names):
         raise damaged(path_of(files, IDENTITY), "the file with the spool's identity is missing")
     raise SpoolError(
         f"the folder is neither empty nor a spool: it holds {', '.join(names[:3])}. Give the spool a folder of its own",

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 
 from stompy.spark.spool.claims import ActiveClaim, active_claim, last_heartbeat
-from stompy.spark.spool.files import LOW, PLANNED, Entry, read_mark, write_mark
-from stompy.spark.spool.index import Segment, SegmentIndex, lost, segment_of, sound, stale_claims
+from stompy.spark.spool.files import LOW, PLANNED, read_mark, write_mark
+from stompy.spark.spool.index import Segment, SegmentIndex, lost, sound, stale_claims
 from stompy.spark.spool.spool import Spool
 from stompy.world import time
 
@@ -37,7 +37,6 @@ class SpoolView:
         self._planned = read_mark(self._files, PLANNED) or 0
         self._heartbeat = last_heartbeat(self._files)
         self._heartbeat_at = time.monotonic()
-        self._entries: dict[str, Entry] = {}
         self._segments: dict[str, Segment] = {}
         self._newest: ActiveClaim | None = None
         self.index = SegmentIndex(low=spool.low(), path=self._files.url)
@@ -90,20 +89,12 @@ class SpoolView:
 
     def _list(self) -> tuple[list[Segment], list[Segment]]:
         """List the folder; return the new segments, in order, and those that have disappeared."""
-        known, entries = self._entries, self._files.list("", self._entries)
-        others = [entry for entry in entries if entry.name not in known]
-        gone = []
-        if len(entries) - len(others) < len(known):
-            for name in known.keys() - {entry.name for entry in entries}:
-                gone.append(self._segments.pop(name))
-                del known[name]
-        new = []
-        for entry in others:
-            segment = segment_of(entry.name, size=entry.size, modified=entry.modified)
-            if segment is not None:  # not a mark, which is rewritten repeatedly
-                new.append(segment)
-                self._segments[entry.name], known[entry.name] = segment, entry
-        return sorted(new), gone
+        known, names = self._segments, set(self._files.list(""))
+        gone = [known.pop(name) for name in known.keys() - names]
+        found = map(self._spool.segment, names - known.keys())
+        new = sorted(segment for segment in found if segment is not None)
+        known.update((segment.name, segment) for segment in new)
+        return new, gone
 
     def _begin_again(self, low: int) -> bool:
         """Rebuild the index; return `False` while an owner is about to begin."""

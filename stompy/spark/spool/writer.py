@@ -32,7 +32,7 @@ from stompy.spark.spool.index import Segment, SegmentIndex, lost, sound, stale_c
 from stompy.spark.spool.record import Identifier, Identity, Record
 from stompy.spark.spool.redelivery import Redelivery, StoredRange, Suspects
 from stompy.spark.spool.spool import Spool, encode
-from stompy.world import threading, time
+from stompy.world import time
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -48,7 +48,6 @@ class SpoolWriter:
         patience: how long to wait for a predecessor.
         dedup_header: the header that identifies stored messages; `None` uses their message ids.
         fail_on_loss: whether to raise if segments are missing; otherwise they are ignored.
-        closing: ends the wait for a predecessor.
 
     Raises:
         SpoolBusyError: another process fills the spool.
@@ -62,7 +61,6 @@ class SpoolWriter:
         patience: ClaimTimeouts | None = None,
         dedup_header: str | None = None,
         fail_on_loss: bool = True,
-        closing: threading.Event | None = None,
     ) -> None:
         self._spool = spool
         self._files = spool.files
@@ -71,7 +69,7 @@ class SpoolWriter:
         self._broken: BaseException | None = None
         self._counts: defaultdict[int, Counts] = defaultdict(Counts)
         self._counted = 0
-        self._claim = Claim(spool.files, patience=patience or ClaimTimeouts(), closing=closing or threading.Event())
+        self._claim = Claim(spool.files, patience=patience or ClaimTimeouts())
         try:
             orphans = self._look(fail_on_loss)
         except BaseException:

@@ -148,4 +148,4 @@ def test_a_folder_that_is_no_checkpoint_is_named(spark: SparkSession, tmp_path: 
 @pytest.mark.parametrize(("kind", "schema"), [("json", None), ("text", "id BIGINT"), ("xml", None)])
 def test_what_a_body_has_to_be_is_checked(kind: str, schema: str | None) -> None:
     with pytest.raises(ConfigurationError):
-        Body(kind, schema)  # on purpose
+        Body(kind, schema)  # type: ignore[arg-type]  # on purpose

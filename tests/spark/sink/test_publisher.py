@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,14 +14,14 @@ from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import LocalProtocolError, PublishError
 from stompy.spark.sink import publisher as module
 from stompy.spark.sink.publisher import Publisher, SinkOptions
-from stompy.spark.sink.rows import DedupMode, Outgoing, Part, identifier
+from stompy.spark.sink.rows import DedupMode, Outgoing, identifier
 from stompy.testing.faults import Cut, CutAfter, Delay, Drop, FaultPlan, Insert
 from stompy.testing.proxy import FaultProxy
 
 QUEUE = "/queue/rows"
-PART = Part("job", "1", 0)
+PART = "job/1/0"
 
-Make = Callable[..., Publisher]
+Make = Callable[..., closing[Publisher]]
 
 
 @pytest.fixture
@@ -42,9 +43,10 @@ def proxy(broker: Broker, faults: FaultPlan) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def make(proxy: FaultProxy) -> Make:
-    def made(*, mode: DedupMode = "content", **given: object) -> Publisher:
+    def made(*, mode: DedupMode = "content", **given: object) -> closing[Publisher]:
         options = {"url": proxy.url, "receipt_timeout": 20.0, **given}
-        return Publisher(SinkOptions(**options), name="test", identify=identifier(PART, mode))  # type: ignore[arg-type]
+        identify = identifier(PART, mode)
+        return closing(Publisher(SinkOptions(**options), name="test", identify=identify))  # type: ignore[arg-type]
 
     return made
 
@@ -90,7 +92,7 @@ def test_every_row_arrives_once_in_order_with_an_id_of_its_own(broker: Broker, m
 
 def test_nothing_is_connected_for_no_rows() -> None:
     nowhere = SinkOptions(url="stomp://127.0.0.1:1", broker_timeout=0.0)
-    with Publisher(nowhere, name="test", identify=identifier(PART, "content")) as publisher:
+    with closing(Publisher(nowhere, name="test", identify=identifier(PART, "content"))) as publisher:
         publisher.publish([])
 
 

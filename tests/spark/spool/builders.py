@@ -77,4 +77,4 @@ def ids_in(files: Files) -> list[str]:
 
 def segment_names(files: Files) -> list[str]:
     """Return the names of the segments that are there, in order."""
-    return sorted(one.name for one in files.list("") if one.name.startswith("seg-"))
+    return sorted(name for name in files.list("") if name.startswith("seg-"))

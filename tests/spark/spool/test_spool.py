@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
-from stompy.spark.spool.files import Entry, Files, dump
+from stompy.spark.spool.files import Files, dump
 from stompy.spark.spool.spool import check_identity, find_spool, get_spool, make_spool, open_files
 from tests.spark.spool.builders import spool_writer
 
@@ -34,11 +32,11 @@ def test_one_that_was_begun_and_not_made_is_made(files: Files) -> None:
 
 def test_one_that_is_made_while_it_is_looked_for_is_found(tmp_path: Path) -> None:
     class MadeMeanwhile(Files):
-        def list(self, folder: str, known: Mapping[str, Entry] = MappingProxyType({})) -> list[Entry]:
+        def list(self, folder: str) -> list[str]:
             other = Files(self.url)
             make_spool(other, "/queue/a")
             spool_writer(other).close()
-            return super().list(folder, known)
+            return super().list(folder)
 
     assert find_spool(MadeMeanwhile(str(tmp_path / "spool"))) is not None
 

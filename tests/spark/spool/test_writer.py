@@ -343,15 +343,15 @@ def test_segments_that_are_newer_than_the_claims_are_no_orphans(files: Files, cl
     """The claims were put back from a copy: what a later process had stored and acknowledged must not be removed."""
     settled(files, 10).close()
     (older,) = files.list("epoch")
-    document = files.read(f"epoch/{older.name}")
+    document = files.read(f"epoch/{older}")
     assert document is not None
     for number in range(claims_ago):
         writer = spool_writer(files)
         settle(writer, records(range(10 + 10 * number, 20 + 10 * number)))
         writer.close()
-    for entry in files.list("epoch"):
-        files.remove(f"epoch/{entry.name}")
-    files.write(f"epoch/{older.name}", document)
+    for name in files.list("epoch"):
+        files.remove(f"epoch/{name}")
+    files.write(f"epoch/{older}", document)
     for open_it in (spool_writer, ids_in):
         with pytest.raises(SpoolMismatchError, match="the claims below `epoch` are older than the segments"):
             open_it(files)
