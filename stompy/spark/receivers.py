@@ -5,9 +5,6 @@
 | `stompy-spool-<number>` | its connection | dial, `receive`, a receipt, the writer | holds a lock there |
 | `stompy-spool-maintenance` | the marks, the heartbeat, the removal of processed segments | the disk | |
 
-The state of a receiver (`Health`) has a leaf lock. The receiver's thread updates it, any thread checks it, and one
-thread waits for a change of it (`Wakeup.watch`).
-
 Group commit without a timer: whenever the writer is free, all messages that have arrived meanwhile are made durable and
 acknowledged by one cumulative ACK for each subscription. It never waits for a full group, as some brokers (ActiveMQ:
 after 200 messages) deliver no more until they get an ACK.
@@ -21,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -47,7 +43,6 @@ from stompy.errors import (
 )
 from stompy.forks import Owner
 from stompy.link.receipts import Receipt
-from stompy.locks import Rank, make_lock
 from stompy.spark.source_options import SpoolOptions
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.record import Identifier, Identity, Record, are_stable, now_us, record_of
@@ -60,7 +55,7 @@ from stompy.world import random, threading, time
 _LOG = logging.getLogger("stompy.spark")
 
 _POLL_INTERVAL = 0.1
-"""Maximum seconds between checks of receipts, the closing flag and the limit."""
+"""Maximum seconds between checks of receipts, the closing flag and the limit, and of the state of receivers."""
 _SEGMENT_MESSAGES, _SEGMENT_BYTES = 200, 8 << 20
 """Messages, and bytes of bodies, at which a segment is written."""
 _MAX_PENDING_ACKS = 8
@@ -74,54 +69,22 @@ _ROUND_TRIP_INTERVAL = 0.5
 """Seconds between two round trips of an idle session."""
 _STOP_TIMEOUT = 5.0
 """Seconds to wait for receivers to end."""
-_MIN_WAIT = 0.01
-"""Minimum seconds of a wait."""
 _PERIOD, _PERIOD_FULL = 1.0, 0.1
 """Seconds between checks of the marks: usually, and while the spool is full and its receivers wait."""
-_MAX_WAIT = 3600.0
-"""Maximum seconds of one wait, after which the state is checked again."""
-
-
-class Wakeup:
-    """Wakes one waiting thread when something has changed."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Event()
-
-    def wake(self) -> None:
-        """Make the waiting thread check again, now or when it next waits."""
-        self._changed.set()
-
-    def watch(self, look: Callable[[], float]) -> None:
-        """Return when `look` returns 0 or less; raises what it raises.
-
-        Args:
-            look: called at once, after each `wake`, and when the seconds that it returned are over.
-        """
-        while True:
-            # Cleared first, so that a change during the check causes another check.
-            self._changed.clear()
-            left = look()
-            if left <= 0:
-                return
-            self._changed.wait(min(left, _MAX_WAIT))
 
 
 class Health:
-    """The state of one receiver.
+    """The state of one receiver: its thread writes it, one attribute at a time, and any thread reads it.
 
     Args:
         name: of the receiver, for the log and errors.
-        changed: called, without the lock, when the receiver connects, loses its connection, or ends.
     """
 
-    def __init__(self, name: str, *, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._changed = changed
-        self._lock = make_lock(Rank.LEAF, "receiver health")
         self._error: StompError | None = None
-        self._lost_since: float | None = time.monotonic()
         self._reason = "there was no connection yet"
+        self._lost_since: float | None = time.monotonic()
         self._quiet_since: float | None = None
         self._subscribed_at: float | None = None
         self.ended = False
@@ -129,71 +92,51 @@ class Health:
 
     def subscribed(self) -> None:
         """Record that the broker has confirmed the subscription."""
-        now = time.monotonic()
-        with self._lock:
-            self._lost_since = None
-            self._quiet_since = now
-            if self._subscribed_at is None:
-                self._subscribed_at = now
-        self._changed()
+        self._quiet_since = time.monotonic()
+        self._lost_since = None
+        if self._subscribed_at is None:
+            self._subscribed_at = self._quiet_since
 
     def arrived(self) -> None:
         """Record that messages arrived: until they are `settled` it is not idle, however slow disk and broker are."""
-        with self._lock:
-            self._quiet_since = None
+        self._quiet_since = None
 
     def settled(self) -> None:
         """Record that the broker has confirmed every ACK; idle time starts now, as it may have waited for them."""
-        with self._lock:
-            self._quiet_since = time.monotonic()
+        self._quiet_since = time.monotonic()
 
     def lost(self, reason: StompError) -> None:
         """Record that there is no session now."""
-        with self._lock:
-            if self._lost_since is None:
-                self._lost_since = time.monotonic()
-            self._reason = str(reason)
-            self._quiet_since = None
+        self._reason = str(reason)
+        self._quiet_since = None
+        if self._lost_since is None:
+            self._lost_since = time.monotonic()
         _LOG.warning("%s has no connection: %s", self._name, reason)
-        self._changed()
 
     def fail(self, error: StompError) -> None:
         """Record that the receiver has ended with an error, and will not retry."""
-        with self._lock:
-            if self._error is None:
-                self._error = error
-            self._quiet_since = None
+        self._error = error
+        self._quiet_since = None
         _LOG.error("%s has ended: %s", self._name, error)
-        self._changed()
 
-    def end(self) -> None:
-        """Record that the receiver has ended."""
-        self.ended = True
-        self._changed()
-
-    def check(self, broker_timeout: float) -> float:
-        """Return the seconds after which this may raise; infinity while there is a session.
+    def check(self, broker_timeout: float) -> None:
+        """Raise if no messages can arrive.
 
         Args:
             broker_timeout: seconds without a session that are tolerated.
 
         Raises:
-            ConnectTimeoutError: there was no session for longer, so no messages can arrive.
+            ConnectTimeoutError: there was no session for longer.
             StompError: the receiver has ended with this error.
         """
-        with self._lock:
-            error, since, reason = self._error, self._lost_since, self._reason
-        if error is not None:
-            raise error.with_traceback(None)
-        if since is None:
-            return math.inf
-        left = broker_timeout - (time.monotonic() - since)
-        if left < 0:
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        since = self._lost_since
+        if since is not None and time.monotonic() - since > broker_timeout:
             raise ConnectTimeoutError(
                 f"{self._name} had no connection to a broker for more than {broker_timeout:g} s "
-                f"(option brokerTimeout): {reason}"
+                f"(option brokerTimeout): {self._reason}"
             )
-        return left
 
     @property
     def was_subscribed(self) -> bool:
@@ -205,13 +148,12 @@ class Health:
 
         Return 0 without a subscription, and until messages are in the spool and the broker has confirmed their ACKs.
         """
-        with self._lock:
-            return 0.0 if self._quiet_since is None else time.monotonic() - self._quiet_since
+        since = self._quiet_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def subscribed_for(self) -> float:
         """Return the seconds since the first subscription, including interruptions; 0 before it."""
-        with self._lock:
-            return 0.0 if self._subscribed_at is None else time.monotonic() - self._subscribed_at
+        return 0.0 if self._subscribed_at is None else time.monotonic() - self._subscribed_at
 
 
 class Receiver(DaemonThread):
@@ -260,7 +202,7 @@ class Receiver(DaemonThread):
             if isinstance(error, Exception):  # others, such as SystemExit, only end this thread
                 raise
         finally:
-            self._health.end()
+            self._health.ended = True
 
     def _after(self, error: StompError) -> None:
         """Wait before the next session, or raise if another one would fail too."""
@@ -337,7 +279,9 @@ class Receiver(DaemonThread):
             taken = self._take(subscriptions)
             if taken:
                 self._health.arrived()
-                self._keep(taken, _rows([message for message, _ in taken], connection.address, identifier))
+                now = now_us()
+                rows = (record_of(message, broker=connection.address, received_at=now) for message, _ in taken)
+                self._keep(taken, [(row, identifier.of(row)) for row in rows])
             else:
                 self._round_trip(connection)
 
@@ -423,13 +367,6 @@ class Receiver(DaemonThread):
             self._writer.leave(self._number)
 
 
-def _rows(messages: list[Message], broker: str, identifier: Identifier) -> list[tuple[Record, Identity | None]]:
-    """Return the records of messages, each with its identity."""
-    now = now_us()
-    rows = (record_of(message, broker=broker, received_at=now) for message in messages)
-    return [(row, identifier.of(row)) for row in rows]
-
-
 class ReceiverPool:
     """Receivers as threads of this process.
 
@@ -442,13 +379,7 @@ class ReceiverPool:
         SpoolError: the spool cannot be opened; no receiver was started.
     """
 
-    def __init__(
-        self,
-        options: SpoolOptions,
-        spool: Spool,
-        *,
-        limit: int | None = None,
-    ) -> None:
+    def __init__(self, options: SpoolOptions, spool: Spool, *, limit: int | None = None) -> None:
         self._options = options
         self._stopped = False
         self._owner = Owner("pool of receivers")
@@ -459,9 +390,7 @@ class ReceiverPool:
             fail_on_loss=options.fail_on_data_loss,
         )
         """Shared by all receivers."""
-        self._wakeup = Wakeup()
-        names = [f"receiver {number} of {options.origin}" for number in range(options.receivers)]
-        self.healths = [Health(name, changed=self._wakeup.wake) for name in names]
+        self.healths = [Health(f"receiver {number} of {options.origin}") for number in range(options.receivers)]
         """The state of each receiver, by its number."""
         self._receivers = [
             Receiver(options, self.writer, number, health, limit=limit) for number, health in enumerate(self.healths)
@@ -477,11 +406,12 @@ class ReceiverPool:
         """Whether all receivers have ended, such as at the limit."""
         return all(health.ended for health in self.healths)
 
-    def check(self) -> float:
-        """Return the seconds after which this may raise, as no messages can arrive; see `Health.check`."""
+    def check(self) -> None:
+        """Raise if no messages can arrive; see `Health.check`."""
         if self._error is not None:
             raise self._error.with_traceback(None)
-        return min(health.check(self._options.broker_timeout) for health in self.healths)
+        for health in self.healths:
+            health.check(self._options.broker_timeout)
 
     def quiet_for(self) -> float:
         """Return the seconds since any receiver got a message; 0 unless all of them are subscribed."""
@@ -495,16 +425,14 @@ class ReceiverPool:
         """Wait until `left` returns 0 or less; raises as `check`, as soon as that raises.
 
         Args:
-            left: returns the seconds until its next call; it is also called when a receiver connects, loses its
-                connection, or ends.
+            left: returns about the seconds until it returns 0; it is called several times a second.
         """
-
-        def look() -> float:
-            patience = self.check()
+        while True:
+            self.check()
             seconds = left()
-            return seconds if seconds <= 0 else min(seconds, patience + _MIN_WAIT)
-
-        self._wakeup.watch(look)
+            if seconds <= 0:
+                return
+            time.sleep(min(seconds, _POLL_INTERVAL))
 
     def stop(self) -> None:
         """End the receivers and close the spool. Idempotent."""
@@ -529,4 +457,3 @@ class ReceiverPool:
                 self.writer.maintain()
         except StompError as error:
             self._error = error
-            self._wakeup.wake()

@@ -27,8 +27,8 @@ class SpoolOptions(BrokerOptions):
     subscribe_headers: Mapping[str, str] = option(kinds.headers, "{}", "further headers of SUBSCRIBE, as JSON")
     selector: str | None = option(kinds.text, None, "the `selector` header of SUBSCRIBE, if the broker has "
         "selectors")
-    durable: str | None = option(kinds.text, None, "the name of a durable subscription of a topic, which stores "
-        "messages while no receiver runs; with `clientId`, and one receiver")
+    durable: str | None = option(kinds.text, None, "the name of a durable subscription of a topic; with "
+        "`clientId`, and one receiver")
     prefetch: int = option(kinds.count, "1000", "how many unacknowledged messages the broker may send ahead, and "
         "so how many may be delivered twice")
     receivers: int = option(kinds.number, "1", "how many connections fill the spool, each with a thread; 0 when "
@@ -38,15 +38,14 @@ class SpoolOptions(BrokerOptions):
     broker_timeout: float = option(kinds.seconds, "60", "how long the broker may be unreachable before the query "
         "fails; with receivers=0, how long the process that fills the spool may send no heartbeat")
     dedup_header: str | None = option(kinds.text, None,
-        "a header whose value identifies a message of a destination; by default the message id with brokers that "
-        "deliver a message again under the same id: ActiveMQ, Artemis and the embedded broker")
+        "a header whose value identifies a message of a destination; by default the message id, if the broker's is "
+        "stable: ActiveMQ, Artemis, the embedded broker")
     fail_on_data_loss: bool = option(kinds.flag, "true", "fail if segments are missing; otherwise continue "
         "without them, with a warning")
     lock_timeout: float = option(kinds.seconds, "30", "how long to wait until another query, or its receivers, "
         "release the spool")
-    take_over_after: float = option(kinds.seconds, "20", "receivers, or a query, that hold the spool, and have shown "
-        "no sign of life for so long while others wait for it, are taken over from; what they do later is not "
-        "acknowledged")
+    take_over_after: float = option(kinds.seconds, "20", "how long a process that holds the spool may show no sign "
+        "of life until one that waits for it takes over")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -83,9 +82,8 @@ class ReadOptions(SpoolOptions):
         "of a stream, with Trigger.AvailableNow")
     num_partitions: int | None = option(kinds.count, None, "the most tasks of a micro-batch or a table; by default "
         "one for about 10,000 messages or 32 MiB")
-    headers_as: str = option(kinds.choice("map", "array"), "map", "`array` makes the column `headers` that of Kafka's "
-        "source, `array<struct<key: string, value: binary>>`; a repeated header is in it with each value, in a map "
-        "with the first")
+    headers_as: str = option(kinds.choice("map", "array"), "map", "`array` gives the column `headers` the type of "
+        "Kafka's source, `array<struct<key: string, value: binary>>`, which keeps repeated headers")
     # fmt: on
 
 
@@ -101,9 +99,8 @@ class StreamOptions(ReadOptions):
     min_offsets_per_trigger: int | None = option(kinds.count, None, "wait until there are this many messages; by "
         "default it does not wait")
     max_trigger_delay: float = option(kinds.seconds, "15m", "the longest wait for minOffsetsPerTrigger")
-    available_now_timeout: float = option(kinds.seconds, "60", "with Trigger.AvailableNow: messages that arrive "
-        "later than this after the subscription are left for the next run, so that the query ends although a "
-        "producer continues")
+    available_now_timeout: float = option(kinds.seconds, "60", "with Trigger.AvailableNow: how long after the "
+        "subscription messages are received, if a producer does not pause")
     # fmt: on
 
 
@@ -113,9 +110,8 @@ class BatchOptions(ReadOptions):
 
     # fmt: off
     max_messages: int | None = option(kinds.count, None, "receive at most this many messages; by default all")
-    read_id: str | None = option(kinds.text, None, "a name for the result of this read: a read with the same name and "
-        "spoolDir gives the same rows again, after a failure of the job as well; without it each load() receives "
-        "again")
+    read_id: str | None = option(kinds.text, None, "a name for this read: another one with the same name and "
+        "spoolDir gives the same rows; by default each load() receives again")
     browse: bool = option(kinds.flag, "false", "read messages and leave them in the queue, if the broker "
         "supports it (ActiveMQ); otherwise it raises")
     # fmt: on

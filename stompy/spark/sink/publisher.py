@@ -62,9 +62,8 @@ class SinkOptions(BrokerOptions):
     job_id: str | None = option(kinds.text, None, "part of those ids in a batch job, so that a second run of the "
         "job has the same ids; by default new for each write")
     transactions: Transactions = option(kinds.choice("auto", "true", "false"), "auto",
-        "send in transactions, or confirm each message separately, for brokers without transactions; "
-        "`auto` uses them unless the broker drops duplicates by their ids (Artemis), which it does reliably only "
-        "outside of them")
+        "send in transactions, or confirm each message separately; `auto` uses transactions unless the broker drops "
+        "duplicates by their ids (Artemis), which it does reliably only outside of them")
     transaction_size: int = option(kinds.count, "1000", "messages in one transaction, at most, or sent before their "
         "confirmations are awaited; about 4 MiB at most")
     rate_limit: int | None = option(kinds.count, None, "messages per second and task, at most; by default no limit")

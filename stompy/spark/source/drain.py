@@ -59,7 +59,7 @@ def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
     end = _end_of(spool.files)
     if end is None:
         end = _taken(options, spool)
-    pieces = SpoolView(spool).index.pieces(0, end)
+    pieces = list(SpoolView(spool).index.pieces(0, end))
     return spool, split(pieces, max_parts=options.num_partitions)
 
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from stompy.errors import SpoolError
 from stompy.spark.schema import arrow_schema
 from stompy.spark.spool.index import Piece
-from stompy.spark.spool.spool import check_identity, find_spool, open_files
-from stompy.world import socket
+from stompy.spark.spool.spool import check_identity, get_spool, open_files
 
 _ROWS = 10_000
 """Approximate rows in one Arrow batch for Spark."""
@@ -29,14 +27,7 @@ def read_pieces(url: str, identity: str, pieces: Sequence[Piece], *, array: bool
         SpoolError: the spool is not visible on this machine.
         SpoolDamagedError, SpoolMismatchError: a segment is corrupt, missing, or of another spool.
     """
-    files = open_files(url)
-    spool = find_spool(files)
-    if spool is None:
-        raise SpoolError(
-            f"it is not visible on executor {socket.gethostname()}. Every executor must reach it under this name: "
-            "use a shared folder",
-            path=url,
-        )
+    spool = get_spool(open_files(url))
     check_identity(spool, identity)
     waiting: list[pa.RecordBatch] = []
     rows = 0

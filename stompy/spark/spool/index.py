@@ -143,8 +143,8 @@ class SegmentIndex:
         self._size -= sum(segment.size for segment in gone)
         return gone
 
-    def pieces(self, start: int, end: int, *, fail: bool = True) -> list[Piece]:
-        """Return the pieces that cover the sequence numbers from `start` up to `end`.
+    def pieces(self, start: int, end: int, *, fail: bool = True) -> Iterator[Piece]:
+        """Yield the pieces that cover the sequence numbers from `start` up to `end`.
 
         Args:
             start: the first number.
@@ -154,9 +154,6 @@ class SegmentIndex:
         Raises:
             SpoolDataLossError: there is a gap.
         """
-        return list(self._pieces(start, end, fail=fail))
-
-    def _pieces(self, start: int, end: int, *, fail: bool) -> Iterator[Piece]:
         at = start
         position = max(0, bisect.bisect_right(self._segments, start, key=lambda one: one.first) - 1)
         for segment in itertools.islice(self._segments, position, None):
@@ -174,7 +171,7 @@ class SegmentIndex:
     def end_within(self, start: int, max_bytes: int) -> int:
         """Return the end of about `max_bytes` of messages from `start` on, at least of one message."""
         at = start
-        for piece in self._pieces(start, self.next, fail=False):
+        for piece in self.pieces(start, self.next, fail=False):
             size = piece.size
             if size > max_bytes:
                 rows = max_bytes * piece.rows // max(1, size)

@@ -13,12 +13,8 @@ import pyarrow as pa
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
 from stompy.spark.schema import stored_schema
-from stompy.spark.spool.claims import FILLER, READER
 from stompy.spark.spool.files import (
-    COUNTS,
     LOW,
-    PLANNED,
-    SETTLED,
     Files,
     damaged,
     dump,
@@ -28,16 +24,12 @@ from stompy.spark.spool.files import (
 )
 from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.record import Record
-from stompy.spark.spool.redelivery import SUSPECTS
-from stompy.world import secrets, uuid
+from stompy.world import secrets, socket, uuid
 
 IDENTITY = "spool.json"
 """The file that identifies the spool."""
 FORMAT = "stompy spool"
 VERSION = 2
-_OURS = frozenset({
-    COUNTS, FILLER.folder, FILLER.lock, SUSPECTS, PLANNED, READER.folder, READER.lock, SETTLED,
-})  # fmt: skip
 _SCHEMA = stored_schema()
 _SEGMENT_VERSION = "3"
 _ADVICE = (
@@ -105,18 +97,15 @@ def digest_of(data: bytes) -> str:
 
 
 def _check_origin(metadata: dict[bytes, bytes], segment: Segment, spool: str, path: str) -> None:
-    fields = {name: metadata.get(f"stompy.{name}".encode(), b"").decode() for name in ("version", "spool", "first")}
-    if fields["version"] != _SEGMENT_VERSION:
-        raise SpoolMismatchError(
-            f"the segment is of version {fields['version'] or '?'}, this program knows {_SEGMENT_VERSION}", path=path
-        )
-    if fields["spool"] != spool:
-        raise SpoolMismatchError(
-            f"the segment belongs to spool {fields['spool']}, not to spool {spool}; move it out of the folder",
-            path=path,
-        )
-    if fields["first"] != str(segment.first):
-        raise SpoolMismatchError("the segment was renamed: its sequence numbers do not match its name", path=path)
+    expected = {"version": _SEGMENT_VERSION, "spool": spool, "first": str(segment.first)}
+    for name, value in expected.items():
+        found = metadata.get(f"stompy.{name}".encode(), b"?").decode()
+        if found != value:
+            raise SpoolMismatchError(
+                f"the {name} in the segment is {found}, not {value}: it belongs to another spool, or was renamed, or "
+                "another version of stompy wrote it. Move it out of the folder",
+                path=path,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +180,7 @@ def make_spool(files: Files, destination: str) -> Spool:
         # First, so that a spool without this mark is corrupt, not unfinished.
         files.create(LOW, dump({LOW: 0}))
         files.create(IDENTITY, dump({**document, "salt": secrets.token_hex(4)}))
-        found = find_spool(files)
-        assert found is not None, "it was just created"
+        found = get_spool(files)
     if found.destination != destination:
         raise SpoolMismatchError(
             f"it is filled from {found.destination!r}, not from {destination!r}. Each query needs a spool of its own: "
@@ -213,12 +201,20 @@ def find_spool(files: Files) -> Spool | None:
     path = path_of(files, IDENTITY)
     document = read_document(files, IDENTITY)
     if document is None:
-        names = sorted(name for name in files.list("") if name != LOW)
-        # Another process may have made the spool between the two.
-        document = read_document(files, IDENTITY) if names else None
-        if document is None:
-            _check_empty(files, names)
+        names = sorted(files.list(""))
+        # Without others, the mark is that of a spool whose making was interrupted.
+        if names in ([], [LOW]):
             return None
+        # Another process may have made the spool between the two.
+        document = read_document(files, IDENTITY)
+    if document is None and LOW in names:
+        raise damaged(path, "the file with the spool's identity is missing")
+    if document is None:
+        raise SpoolError(
+            f"the folder is neither empty nor a spool: it holds {', '.join(names[:3])}. Give the spool a folder of its "
+            "own",
+            path=files.url,
+        )
     if document.get("format") != FORMAT or not {"id", "destination", "version"} <= document.keys():
         raise damaged(path, "the file does not belong to a spool")
     if document["version"] != VERSION:
@@ -233,8 +229,8 @@ def get_spool(files: Files) -> Spool:
     found = find_spool(files)
     if found is None:
         raise SpoolError(
-            "there is no spool. If it was moved, say where it is now; if the folder is on another machine, it must be "
-            "reachable under this name from every executor as well",
+            f"there is no spool, as {socket.gethostname()} sees it. If it was moved, say where it is now. Each "
+            "executor must reach it under this name: use a shared folder",
             path=files.url,
         )
     return found
@@ -253,14 +249,3 @@ def check_identity(spool: Spool, identity: str) -> None:
             "message in this one",
             path=spool.files.url,
         )
-
-
-def _check_empty(files: Files, names: Sequence[str]) -> None:
-    if not names:
-        return
-    if any(name in _OURS or segment_of(name) is not None for name in names):
-        raise damaged(path_of(files, IDENTITY), "the file with the spool's identity is missing")
-    raise SpoolError(
-        f"the folder is neither empty nor a spool: it holds {', '.join(names[:3])}. Give the spool a folder of its own",
-        path=files.url,
-    )

@@ -22,7 +22,7 @@ def spool(tmp_path: Path) -> tuple[str, str, list[Piece]]:
     seal(writer, records(range(10)))
     seal(writer, [record(10, body=b"\xff"), record(11, body="é".encode())])
     writer.close()
-    pieces = SpoolView(get_spool(files)).index.pieces(0, 12)
+    pieces = list(SpoolView(get_spool(files)).index.pieces(0, 12))
     return files.url, get_spool(files).identity, pieces
 
 
@@ -55,7 +55,7 @@ def test_headers_are_a_map_or_the_array_of_kafkas_source(
 
 
 def test_a_spool_that_is_not_visible_is_reported(spool: tuple[str, str, list[Piece]], tmp_path: Path) -> None:
-    with pytest.raises(SpoolError, match=r"not visible on executor .*use a shared folder"):
+    with pytest.raises(SpoolError, match=r"there is no spool, as .*use a shared folder"):
         list(read_pieces(str(tmp_path / "elsewhere"), spool[1], spool[2], array=False))
 
 

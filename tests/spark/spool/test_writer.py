@@ -310,7 +310,7 @@ def test_a_segment_of_another_spool_is_refused(files: Files, tmp_path: Path) -> 
     (mine,), (theirs,) = segment_names(files), segment_names(other)
     os.unlink(files.path(mine))
     os.rename(other.path(theirs), files.path(theirs))
-    with pytest.raises(SpoolMismatchError, match="belongs to spool"):
+    with pytest.raises(SpoolMismatchError, match="belongs to another spool"):
         spool_writer(files)
 
 
