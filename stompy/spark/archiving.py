@@ -23,7 +23,6 @@ from pyspark.sql import functions as sql
 
 from stompy.errors import ConfigurationError
 from stompy.spark.replaying import BAD, MESSAGES
-from stompy.spark.schema import ORDER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -151,7 +150,7 @@ def query_id(spark: SparkSession, checkpoint: str) -> str:
 def _write(rows: DataFrame, folder: str) -> None:
     # Replaces the folders of this micro-batch, if it was run before, and no others.
     (
-        rows.sortWithinPartitions("date", "part", *ORDER)
+        rows.sortWithinPartitions("date", "part", "sequence")
         .write.mode("overwrite")
         .option("partitionOverwriteMode", "dynamic")
         .partitionBy("date", "part")

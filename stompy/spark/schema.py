@@ -42,9 +42,6 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 )
 """Name and type of every column of a message."""
 
-ORDER = ("sequence",)
-"""The columns that sort the messages of a micro-batch in the order of receipt."""
-
 _MAP, _ARRAY = "MAP<STRING, STRING>", "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 

@@ -153,7 +153,7 @@ def test_the_failure_of_the_receiver_fails_the_query(stomp: SparkSession, broker
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"maxMesagesPerTrigger": "1"}, "did you mean maxOffsetsPerTrigger?"),
+        ({"maxOfsetsPerTrigger": "1"}, "did you mean maxOffsetsPerTrigger?"),
         ({"passcode": "sesame"}, "passcodeEnv"),
         ({"prefetch": "many"}, "option prefetch must be a whole number"),
     ],

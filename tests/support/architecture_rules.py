@@ -94,7 +94,6 @@ REACHES: Mapping[str, int] = {
     "link": 1,  # the same
     "connection": 64,
     "worker": 1,
-    "spark": 1,
 }
 """Folder to the number of its uses of private names of other modules' objects; a smaller number is always welcome."""
 

@@ -133,9 +133,11 @@ class Publisher:
         self.chunks = 0
         """Number of chunks that the broker has confirmed."""
 
-    def close(self) -> None:
-        """Disconnect. Idempotent."""
-        self._drop()
+    def close(self, *, timeout: float | Default = DEFAULT) -> None:
+        """Disconnect, within some seconds; the next message connects again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close(timeout=timeout)
 
     def publish(self, messages: Iterable[Outgoing], on_confirmed: Callable[[], None] = lambda: None) -> None:
         """Send messages in order; return when the broker has confirmed all of them.
@@ -196,7 +198,10 @@ class Publisher:
 
     def _attempt(self, chunk: list[Item]) -> None:
         try:
-            connection = self._live()
+            if self._connection is None or not self._connection.connected:
+                self.close()
+                self._connection = self._options.connect(name=self._name)
+            connection = self._connection
             dialect = dialect_named(connection.dialect)
             if self._in_transactions(dialect, chunk):
                 with connection.transaction() as transaction:
@@ -214,24 +219,13 @@ class Publisher:
             for receipt in receipts:
                 receipt.result()
         except StompError:
-            self._drop(_DISCONNECT_TIMEOUT)
+            self.close(timeout=_DISCONNECT_TIMEOUT)
             raise
 
     def _in_transactions(self, dialect: Dialect, chunk: list[Item]) -> bool:
         if self._options.transactions != "auto":
             return self._options.transactions == "true"
         return not (dialect.supports("dedupe_id") and any(identity is not None for _, identity in chunk))
-
-    def _live(self) -> Connection:
-        if self._connection is None or not self._connection.connected:
-            self._drop()
-            self._connection = self._options.connect(name=self._name)
-        return self._connection
-
-    def _drop(self, timeout: float | Default = DEFAULT) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close(timeout=timeout)
 
 
 def _send_options(dialect: Dialect, message: Outgoing, identity: str | None, *, dedupe: bool = False) -> SendOptions:

@@ -35,7 +35,6 @@ between a crash and the restart, the rows get other ids.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,11 +124,11 @@ class Columns:
     def __init__(self, columns: Sequence[tuple[str, str]], *, destination: str | None) -> None:
         self._names = [_checked(name, kind) for name, kind in columns]
         self._destination = destination
-        doubled = {name for name in self._names if self._names.count(name) > 1}
-        if doubled or {"body", "value"} <= set(self._names):
-            named = "body and value" if not doubled else " and ".join(sorted(doubled))
-            raise ConfigurationError(f"the rows to send have more than one column for {named}")
-        if not {"body", "value"} & set(self._names):
+        found = Counter("body" if name == "value" else name for name in self._names)
+        doubled = [name for name in found if found[name] > 1]
+        if doubled:
+            raise ConfigurationError(f"the rows to send have more than one column for {' and '.join(doubled)}")
+        if "body" not in found:
             raise ConfigurationError("the rows to send need a column body (BINARY or STRING)")
         if destination is None and "destination" not in self._names:
             raise ConfigurationError("no destination: set the option destination, or add a column destination (STRING)")
@@ -190,11 +189,8 @@ def _pairs(given: Any) -> Iterator[tuple[str, str | None]]:
 def _checked(name: str, kind: str) -> str:
     known = name.lower()
     if known not in KINDS:
-        near = difflib.get_close_matches(known, KINDS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigurationError(
-            f"unknown column {name!r} in the rows to send{hint} (known: {', '.join(KINDS)}); "
-            "select only the columns to send"
+            f"unknown column {name!r} in the rows to send: select only those to send, of {', '.join(KINDS)}"
         )
     if kind.lower().replace(" ", "") not in KINDS[known]:
         kinds = " or ".join(kind.upper() for kind in KINDS[known])
