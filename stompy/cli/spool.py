@@ -62,12 +62,13 @@ def run_spool(arguments: argparse.Namespace) -> Exit:
     if arguments.destination == "status":
         return _print_status(arguments.spool_dir)
     from stompy.spark.receivers import ReceiverPool
-    from stompy.spark.spool.spool import make_spool, open_files
+    from stompy.spark.spool.files import Files
+    from stompy.spark.spool.spool import make_spool
 
     options = spool_options(_given(arguments))
     if not options.receivers:
         raise Failure("--receivers must be 1 or more here", Exit.USAGE)
-    spool = make_spool(open_files(options.spool_dir), options.origin)
+    spool = make_spool(Files(options.spool_dir), options.origin)
     if arguments.lock_timeout is None:
         # One that waits without a limit takes over when the other one ends or hangs.
         options = replace(options, lock_timeout=math.inf)
@@ -93,11 +94,11 @@ def check_pyarrow(what: str) -> None:
 def _print_status(folder: str) -> Exit:
     """Print what a spool holds and how fast it gets more; nothing of it is changed."""
     from stompy.spark.spool.claims import last_heartbeat, owner_of
-    from stompy.spark.spool.files import read_counts
-    from stompy.spark.spool.spool import get_spool, open_files
+    from stompy.spark.spool.files import Files, read_counts
+    from stompy.spark.spool.spool import get_spool
     from stompy.spark.spool.view import SpoolView
 
-    spool = get_spool(open_files(folder))
+    spool = get_spool(Files(folder))
     view = SpoolView(spool, fail_on_loss=False)
     before, since = view.next, time.monotonic()
     time.sleep(_REPORT_INTERVAL)

@@ -68,9 +68,6 @@ class SpoolPart(InputPartition):
         self.identity = spool.identity
         self.pieces = tuple(pieces)
 
-    def __repr__(self) -> str:
-        return f"<SpoolPart {sum(piece.rows for piece in self.pieces)} rows of {self.url}>"
-
 
 class _Reader:
     """Reads the rows of a task; on an executor, in a pickled copy."""

@@ -200,10 +200,10 @@ def seconds(value: str) -> float:
 
 
 def size(value: str) -> int:
-    """Return a size in bytes, from text such as `4096`, `64k`, `8m` or `1g` (powers of 1024)."""
+    """Return a size of at least one byte, from text such as `4096`, `64k`, `8m` or `1g` (powers of 1024)."""
     found = _SIZE.fullmatch(value.lower())
-    if not found:
-        raise ValueError("a size such as 4096, 64k, 8m or 1g")
+    if not found or not int(found[1]):
+        raise ValueError("a size of at least one byte, such as 4096, 64k, 8m or 1g")
     return int(found[1]) * _UNITS[found[2]]
 
 

@@ -29,7 +29,6 @@ from stompy.errors import ConfigurationError, PipelineError
 from stompy.spark.sink.publisher import Publisher, SinkOptions
 from stompy.spark.sink.rows import Columns, Outgoing
 from stompy.spark.spool.files import Files
-from stompy.spark.spool.spool import open_files
 from stompy.world import uuid
 
 MESSAGES, BAD = "messages", "bad"
@@ -125,7 +124,7 @@ def replay(
     options = SinkOptions.of(sink)
     condition = (selection or Selection()).condition()
     archive = _archive(f"{path.rstrip('/')}/{table}")
-    files = open_files(checkpoint)
+    files = Files(checkpoint)
     files.make_folder("")
     lock = files.lock("lock")
     if lock is None:

@@ -106,6 +106,7 @@ def test_values(kind: kinds.Parse, value: str, parsed: object) -> None:
         (kinds.seconds, "soon"),
         (kinds.seconds, "-1"),
         (kinds.size, "1.5m"),
+        (kinds.size, "0"),
         (kinds.count, "0"),
         (kinds.count, "²"),
         (kinds.flag, "maybe"),

@@ -23,7 +23,7 @@ from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Files, dump, read_document
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.record import now_us, record_of
-from stompy.spark.spool.spool import Spool, make_spool, open_files
+from stompy.spark.spool.spool import Spool, make_spool
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 
@@ -55,7 +55,7 @@ def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
     Raises:
         StompError: the broker cannot be reached, or the spool cannot be used.
     """
-    spool = make_spool(open_files(read_folder(options, load)), options.origin)
+    spool = make_spool(Files(read_folder(options, load)), options.origin)
     end = _end_of(spool.files)
     if end is None:
         end = _taken(options, spool)

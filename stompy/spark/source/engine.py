@@ -29,9 +29,9 @@ from stompy.spark.source.admission import admitted, split
 from stompy.spark.source.offsets import Loss, Offset, Offsets
 from stompy.spark.source_options import SpoolOptions, StreamOptions
 from stompy.spark.spool.claims import HEARTBEAT_INTERVAL, READER, Claim, ClaimTimeouts
-from stompy.spark.spool.files import read_counts
+from stompy.spark.spool.files import Files, read_counts
 from stompy.spark.spool.index import Piece
-from stompy.spark.spool.spool import Spool, make_spool, open_files
+from stompy.spark.spool.spool import Spool, make_spool
 from stompy.spark.spool.view import SpoolView
 from stompy.threads import DaemonThread
 from stompy.world import threading, time
@@ -169,7 +169,7 @@ class StreamEngine:
         """Open the spool at the first call."""
         if self._opened is None:
             options = self.options
-            spool = make_spool(open_files(options.spool_dir), options.origin)
+            spool = make_spool(Files(options.spool_dir), options.origin)
             if self._claim is None:
                 self._claim = _QueryClaim(spool, options)
             view = SpoolView(spool, fail_on_loss=options.fail_on_data_loss)

@@ -80,7 +80,7 @@ class Loss:
         self._spool = spool
         self._view = view
         self._fail = fail
-        self._sound: dict[Segment, bool] = {}
+        self._skipped: dict[Segment, bool] = {}
 
     def pieces(self, start: int, end: int) -> list[Piece]:
         """Return the pieces that cover some messages, without lost ones.
@@ -97,17 +97,14 @@ class Loss:
 
     def is_skipped(self, segment: Segment) -> bool:
         """Return whether a segment is damaged, and no error."""
-        if self._fail:
-            return False
-        if segment not in self._sound:
+        if not self._fail and segment not in self._skipped:
+            self._skipped[segment] = False
             try:
                 self._spool.read(segment)
             except SpoolDamagedError as error:
                 _LOG.warning("the messages %d to %d are skipped: %s", segment.first, segment.end - 1, error)
-                self._sound[segment] = False
-            else:
-                self._sound[segment] = True
-        return not self._sound[segment]
+                self._skipped[segment] = True
+        return self._skipped.get(segment, False)
 
     def was_planned(self, position: int) -> bool:
         """Return whether the spool's own mark tells that the messages before a position were there, and may be lost."""
@@ -115,7 +112,7 @@ class Loss:
 
     def forget_below(self, position: int) -> None:
         """Forget what was found out about processed segments."""
-        self._sound = {segment: sound for segment, sound in self._sound.items() if segment.end > position}
+        self._skipped = {segment: skipped for segment, skipped in self._skipped.items() if segment.end > position}
 
 
 class Offsets:

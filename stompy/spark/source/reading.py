@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from stompy.spark.schema import arrow_schema
+from stompy.spark.spool.files import Files
 from stompy.spark.spool.index import Piece
-from stompy.spark.spool.spool import check_identity, get_spool, open_files
+from stompy.spark.spool.spool import check_identity, get_spool
 
 _ROWS = 10_000
 """Approximate rows in one Arrow batch for Spark."""
@@ -27,7 +28,7 @@ def read_pieces(url: str, identity: str, pieces: Sequence[Piece], *, array: bool
         SpoolError: the spool is not visible on this machine.
         SpoolDamagedError, SpoolMismatchError: a segment is corrupt, missing, or of another spool.
     """
-    spool = get_spool(open_files(url))
+    spool = get_spool(Files(url))
     check_identity(spool, identity)
     waiting: list[pa.RecordBatch] = []
     rows = 0

@@ -46,20 +46,24 @@ class Files:
     that a listing is never out of date.
 
     Args:
-        root: the directory; it need not exist.
+        url: a path or a `file://` URL; the directory need not exist.
+
+    Raises:
+        SpoolError: it is another URL.
     """
 
-    def __init__(self, root: str) -> None:
-        self._root = os.path.abspath(root)
-
-    @property
-    def url(self) -> str:
-        """The directory."""
-        return self._root
+    def __init__(self, url: str) -> None:
+        path = url.removeprefix("file://")
+        if "://" in path:
+            raise SpoolError(
+                "it is not a directory: only a directory has the locks and atomic files of a spool", path=url
+            )
+        self.url = os.path.abspath(path)
+        """The path of the directory."""
 
     def path(self, name: str) -> str:
         """Return the path of a name."""
-        return os.path.join(self._root, *name.split("/")) if name else self._root
+        return os.path.join(self.url, name) if name else self.url
 
     def read(self, name: str) -> bytes | None:
         """Return the bytes of a file, or `None` if it does not exist."""
@@ -269,7 +273,7 @@ def read_document(files: Files, name: str) -> dict[str, Any] | None:
         SpoolDamagedError: it is corrupt.
     """
     data = files.read(name)
-    return None if data is None else load(data, path_of(files, name))
+    return None if data is None else load(data, files.path(name))
 
 
 def write_mark(files: Files, name: str, value: int) -> None:
@@ -288,7 +292,7 @@ def read_mark(files: Files, name: str) -> int | None:
         return None
     value = document.get(name.rpartition("/")[2])
     if not isinstance(value, int):
-        raise damaged(path_of(files, name), "the file belongs to another spool")
+        raise damaged(files.path(name), "the file belongs to another spool")
     return value
 
 
@@ -324,11 +328,6 @@ def read_counts(files: Files) -> list[Counts]:
     except SpoolDamagedError:
         return []
     return [] if document is None else [Counts(**receiver) for receiver in document[COUNTS]]
-
-
-def path_of(files: Files, name: str) -> str:
-    """Return the path or URL of a file, for messages."""
-    return f"{files.url}/{name}" if name else files.url
 
 
 def _check(content: bytes) -> bytes:

@@ -92,13 +92,14 @@ class SegmentIndex:
     Args:
         low: everything below was processed.
         path: of the spool, named by errors.
+        segments: in order; those below `low` are left out.
     """
 
-    def __init__(self, *, low: int, path: str) -> None:
+    def __init__(self, *, low: int, path: str, segments: Iterable[Segment] = ()) -> None:
         self.low = low
         self._path = path
-        self._segments: list[Segment] = []
-        self._size = 0
+        self._segments = [segment for segment in segments if segment.end > low]
+        self._size = sum(segment.size for segment in self._segments)
 
     @property
     def next(self) -> int:

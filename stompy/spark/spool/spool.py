@@ -18,7 +18,6 @@ from stompy.spark.spool.files import (
     Files,
     damaged,
     dump,
-    path_of,
     read_document,
     read_mark,
 )
@@ -136,7 +135,7 @@ class Spool:
     def read(self, segment: Segment) -> pa.RecordBatch:
         """Return the rows of a segment; raises as `decode`."""
         data = self.files.read(segment.name)
-        return decode(data, segment, spool=self.identity, path=path_of(self.files, segment.name))
+        return decode(data, segment, spool=self.identity, path=self.files.path(segment.name))
 
     def low(self) -> int:
         """Return the mark below which everything was processed.
@@ -146,23 +145,8 @@ class Spool:
         """
         low = read_mark(self.files, LOW)
         if low is None:
-            raise damaged(path_of(self.files, LOW), "the file with the start of the spool is missing")
+            raise damaged(self.files.path(LOW), "the file with the start of the spool is missing")
         return low
-
-
-def open_files(url: str) -> Files:
-    """Return the files of a directory.
-
-    Args:
-        url: a path or a `file://` URL.
-
-    Raises:
-        SpoolError: it is another URL.
-    """
-    path = url.removeprefix("file://")
-    if "://" in path:
-        raise SpoolError("it is not a directory: only a directory has the locks and atomic files of a spool", path=url)
-    return Files(path)
 
 
 def make_spool(files: Files, destination: str) -> Spool:
@@ -198,7 +182,7 @@ def find_spool(files: Files) -> Spool | None:
         SpoolMismatchError: it has another version of the format.
         SpoolError: the folder contains other files.
     """
-    path = path_of(files, IDENTITY)
+    path = files.path(IDENTITY)
     document = read_document(files, IDENTITY)
     if document is None:
         names = sorted(files.list(""))

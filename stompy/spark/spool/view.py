@@ -34,7 +34,8 @@ class SpoolView:
         self._spool = spool
         self._files = spool.files
         self._fail = fail_on_loss
-        self._planned = read_mark(self._files, PLANNED) or 0
+        self.planned = read_mark(self._files, PLANNED) or 0
+        """The mark below which messages were given to Spark."""
         self._heartbeat = last_heartbeat(self._files)
         self._heartbeat_at = time.monotonic()
         self._segments: dict[str, Segment] = {}
@@ -47,11 +48,6 @@ class SpoolView:
     def next(self) -> int:
         """The sequence number after the last message that can be read."""
         return self.index.next
-
-    @property
-    def planned(self) -> int:
-        """The mark below which messages were given to Spark."""
-        return self._planned
 
     def silent_for(self) -> float:
         """Return the seconds since this view saw the heartbeat of a process that fills the spool change."""
@@ -107,9 +103,7 @@ class SpoolView:
             self._newest = None
             raise stale_claims(self._files.url)
         kept, _ = sound((one for one in listed if one.end > low), epoch=newest.epoch, start=newest.start)
-        index = SegmentIndex(low=low, path=self._files.url)
-        for segment in kept:
-            index.add(segment)
+        index = SegmentIndex(low=low, path=self._files.url, segments=kept)
         if index.next < self.next:
             missing = lost(self._files.url, index.next, self.next)
             if self._fail:
@@ -123,9 +117,9 @@ class SpoolView:
 
     def note_planned(self, end: int) -> None:
         """Record that messages below `end` were given to Spark, so that the writer numbers new ones above it."""
-        if end > self._planned:
+        if end > self.planned:
             write_mark(self._files, PLANNED, end)
-            self._planned = end
+            self.planned = end
 
     def note_processed(self, low: int) -> None:
         """Record that everything below `low` was processed, so that the writer removes it."""

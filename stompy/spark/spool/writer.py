@@ -90,21 +90,19 @@ class SpoolWriter:
             self._claim.check()  # else they are a successor's, which this process must not take for orphans
             raise stale_claims(self._files.url)
         kept, orphans = sound(listed, epoch=predecessor.epoch, start=predecessor.start)
-        self._index = SegmentIndex(low=low, path=self._files.url)
-        for segment in kept:
-            if segment.end > low:
-                self._index.add(segment)
+        self._index = SegmentIndex(low=low, path=self._files.url, segments=kept)
         self._processed = deque(segment for segment in kept if segment.end <= low)
         self._settled = read_mark(self._files, SETTLED) or 0
         self._planned = read_mark(self._files, PLANNED) or 0
-        self._next = max(self._index.next, self._settled, self._planned, predecessor.start)
+        self.next = max(self._index.next, self._settled, self._planned, predecessor.start)
+        """The sequence number of the next message."""
         if fail_on_loss:
             self._check_whole()
         self._unsettled = [segment for segment in kept if segment.end > self._settled]
         return orphans
 
     def _begin(self, orphans: Iterable[Segment], identifier: Identifier, fail_on_loss: bool) -> None:
-        self._claim.begin(self._next)
+        self._claim.begin(self.next)
         # A predecessor may have ended before it synced the folder (W3); its segments count from now on, and duplicates
         # of their messages are acknowledged.
         self._files.sync("")
@@ -119,8 +117,8 @@ class SpoolWriter:
         self._write_settled()
 
     def _check_whole(self) -> None:
-        if self._next > self._index.next:
-            raise lost(self._files.url, self._index.next, self._next)
+        if self.next > self._index.next:
+            raise lost(self._files.url, self._index.next, self.next)
         for before, after in itertools.pairwise(self._index.segments):
             if before.end != after.first:
                 raise lost(self._files.url, before.end, after.first)
@@ -139,21 +137,11 @@ class SpoolWriter:
     # State.
 
     @property
-    def epoch(self) -> int:
-        """The number of this writer's claim."""
-        return self._claim.epoch
-
-    @property
-    def next(self) -> int:
-        """The sequence number of the next message."""
-        return self._next
-
-    @property
     def settled(self) -> int:
         """The sequence number below which the broker has confirmed each ACK, or the message is a suspect."""
         with self._lock:
             settled = self._redelivery.settled
-            return self._next if settled is None else settled
+            return self.next if settled is None else settled
 
     def counts(self) -> list[Counts]:
         """Return the statistics of each receiver, by its number."""
@@ -172,7 +160,7 @@ class SpoolWriter:
         for space in the spool, neither would ever continue.
         """
         with self._lock:
-            return self._planned < self._next and self._index.size >= max_bytes
+            return self._planned < self.next and self._index.size >= max_bytes
 
     # For receivers.
 
@@ -197,7 +185,7 @@ class SpoolWriter:
                 raise self._broken.with_traceback(None)
             ids = [identity for _, identity in messages if identity is not None]
             new = self._unknown(messages)
-            start = self._next
+            start = self.next
             segment = None
             try:
                 if new:
@@ -210,13 +198,13 @@ class SpoolWriter:
             with self._lock:
                 if segment is not None:
                     self._index.add(segment)
-                    self._next = segment.end
+                    self.next = segment.end
                 counts = self._counts[receiver]
                 counts.messages += len(new)
                 counts.dropped += len(messages) - len(new)
                 counts.flagged += sum(record.possible_duplicate for record in new)
                 counts.last = time.time()
-                return self._redelivery.wrote(receiver, ids, start, self._next)
+                return self._redelivery.wrote(receiver, ids, start, self.next)
 
     def _write(self, segment: Segment, data: bytes) -> None:
         try:

@@ -25,7 +25,8 @@ import pytest
 from stompy.connection.connecting import connect
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source_options import spool_options
-from stompy.spark.spool.spool import find_spool, get_spool, make_spool, open_files
+from stompy.spark.spool.files import Files
+from stompy.spark.spool.spool import find_spool, get_spool, make_spool
 from stompy.spark.spool.view import SpoolView
 from tests.spark.receiver.helpers import eventually
 from tests.spark.streaming_run import Target, targets
@@ -81,7 +82,7 @@ class SpoolProcesses:
     def held(self) -> int:
         """Return how many messages the spool has, as far as is known now; starts what is not running."""
         self.keep_up()
-        spool = find_spool(open_files(self.given["spoolDir"]))
+        spool = find_spool(Files(self.given["spoolDir"]))
         return 0 if spool is None else max((one.end for one in spool.segments()), default=0)
 
     def kill_owner(self) -> None:
@@ -104,7 +105,7 @@ def finish(runs: list[SpoolProcesses], count: int) -> tuple[Counter[int], Counte
         for run in runs:
             run.kill_all()
             options = spool_options({**run.given, "receivers": "1", "takeOverAfter": "5"})
-            made.append(ReceiverPool(options, make_spool(open_files(options.spool_dir), options.origin)))
+            made.append(ReceiverPool(options, make_spool(Files(options.spool_dir), options.origin)))
             pools.callback(made[-1].stop)
         # A broker takes its time to find out that a session is dead.
         eventually(
@@ -116,7 +117,7 @@ def finish(runs: list[SpoolProcesses], count: int) -> tuple[Counter[int], Counte
     found: Counter[int] = Counter()
     flagged: Counter[int] = Counter()
     for run in runs:
-        spool = get_spool(open_files(run.given["spoolDir"]))
+        spool = get_spool(Files(run.given["spoolDir"]))
         for segment in SpoolView(spool).index.segments:
             rows = spool.read(segment)
             bodies = [int(body) for body in rows.column("body").to_pylist()]

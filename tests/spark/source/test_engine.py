@@ -24,7 +24,7 @@ from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import stream_options
 from stompy.spark.spool.files import Files, dump
 from stompy.spark.spool.index import Piece
-from stompy.spark.spool.spool import get_spool, open_files
+from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.view import SpoolView
 from tests.spark.receiver.helpers import QUEUE, eventually, fill, receiving, spool_in
 from tests.spark.source.forking_queries import QUERIES
@@ -76,7 +76,7 @@ def latest(
 
 def spooled(engine: StreamEngine, count: int) -> None:
     """Wait until the receivers have so many messages."""
-    view = SpoolView(get_spool(open_files(engine.options.spool_dir)))
+    view = SpoolView(get_spool(Files(engine.options.spool_dir)))
     eventually(lambda: view.refresh() and view.next >= count)
 
 

@@ -79,7 +79,7 @@ def again(writer: SpoolWriter, numbers: range, *, receiver: int = 0) -> int:
 def test_the_next_writer_goes_on_where_the_last_one_ended(files: Files) -> None:
     filled(files, 10, 5)[0].close()
     writer, _ = filled(files, 3)
-    assert (writer.next, writer.epoch) == (18, 2)
+    assert (writer.next, writer._claim.epoch) == (18, 2)
     writer.close()
     assert ids_in(files) == [f"id-{number}" for number in range(18)]
 
