@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 import stompy
 from benchmarks.spark_latency import floor, latency
 from stompy.spark import session
-from stompy.spark.receiver.pool import ReceiverPool
-from stompy.spark.receiver.process import ReceiverProcess
+from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.spool import get_spool, make_spool
@@ -73,12 +72,12 @@ def plain(url: str, count: int) -> tuple[float, float]:
         return count / (time.perf_counter() - began), 1e6 * (time.process_time() - cpu) / count
 
 
-def ingest(url: str, count: int, *, receivers: int, mode: str, place: str) -> float:
+def ingest(url: str, count: int, *, receivers: int, place: str) -> float:
     """Receive into a spool; return messages per second from the first segment on."""
     queue = fill(url, count)
     options = spool_options({"url": url, "destination": queue, "spooldir": place, "receivers": str(receivers)})
     spool = make_spool(Files(place), queue)
-    filling = ReceiverPool(options, spool) if mode == "thread" else ReceiverProcess(options)
+    filling = ReceiverPool(options, spool)
     view = SpoolView(spool)
     began = first = 0.0
     try:
@@ -98,11 +97,11 @@ def ingest(url: str, count: int, *, receivers: int, mode: str, place: str) -> fl
 def filled(spark: SparkSession, url: str, folder: Path, rows: int) -> DataFrame:
     """Return a stream of full micro-batches: its spool is full before it starts, however fast the broker gives."""
     place = str(folder / uuid.uuid4().hex)
-    ingest(url, rows * BATCHES, receivers=1, mode="thread", place=place)
+    ingest(url, rows * BATCHES, receivers=1, place=place)
     queue = get_spool(Files(place)).destination
     options = {"url": url, "destination": queue, "spoolDir": place, "receivers": "0", "brokerTimeout": "1h"}
     reading = spark.readStream.format("stomp").options(**options)
-    return reading.option("maxMessagesPerTrigger", str(rows)).load()
+    return reading.option("maxOffsetsPerTrigger", str(rows)).load()
 
 
 @contextlib.contextmanager
@@ -207,10 +206,9 @@ def measure(spark: SparkSession, url: str, folder: Path, count: int) -> Iterator
     """Yield what was measured on one broker, a line each."""
     rate, cpu = plain(url, count)
     yield "plain client, ack each 200", f"{rate:,.0f} messages/s, {cpu:.1f} us CPU each"
-    for mode in ("thread", "process"):
-        for receivers in (1, 2, 4):
-            speed = ingest(url, count, receivers=receivers, mode=mode, place=str(folder / uuid.uuid4().hex))
-            yield f"ingest, {receivers} receiver{'s' if receivers > 1 else ''} ({mode})", f"{speed:,.0f} messages/s"
+    for receivers in (1, 2, 4):
+        speed = ingest(url, count, receivers=receivers, place=str(folder / uuid.uuid4().hex))
+        yield f"ingest, {receivers} receiver{'s' if receivers > 1 else ''}", f"{speed:,.0f} messages/s"
     yield "spool read by Spark", drained(spark, url, folder, count)
     yield from streaming(spark, url, folder)
     for name in ("topic", "queue"):

@@ -109,7 +109,7 @@ def _run(
 def _visible(place: Path) -> Iterator[tuple[int, float]]:
     """Yield the first number of each segment, and when its file got its name."""
     for entry in os.scandir(place):
-        segment = segment_of(entry.name, size=0, modified=0.0)
+        segment = segment_of(entry.name)
         with contextlib.suppress(FileNotFoundError):  # processed meanwhile
             if segment is not None:
                 yield segment.first, entry.stat().st_ctime

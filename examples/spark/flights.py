@@ -116,7 +116,7 @@ def parsed(spark: SparkSession, url: str, out: Path) -> StreamingQuery:
     from pyspark.sql import functions as sql
 
     reading = spark.readStream.format("stomp").options(url=url, destination=QUEUE, spoolDir=str(out / "spool"))
-    rows = reading.option("maxMessagesPerTrigger", 50_000).load()
+    rows = reading.option("maxOffsetsPerTrigger", 50_000).load()
     values = rows.select(sql.from_json(rows.body.cast("string"), SCHEMA).alias("flight")).select("flight.*")
     return start(values, "flights", out)
 

@@ -23,19 +23,18 @@ from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import CommandParser, add_headers, add_verbose, count, headers_of, seconds
 from stompy.connection.connecting import DEFAULT_URL
 from stompy.errors import SpoolDamagedError
-from stompy.spark.broker_options import BROKER_OPTIONS
-from stompy.spark.options import Option
-from stompy.spark.source_options import SPOOL_OPTIONS, spool_options
+from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.options import Option, own_options, table_of
+from stompy.spark.source_options import SpoolOptions, spool_options
 from stompy.world import os, time
 
 if TYPE_CHECKING:
-    from stompy.spark.receiver.pool import ReceiverPool
+    from stompy.spark.receivers import ReceiverPool
 
 _PASSCODE = "STOMPY_PASSCODE"
 _REPORT_INTERVAL = 1.0
 """Seconds between two lines on a terminal."""
 _POSITIONAL = frozenset({"destination", "spoolDir"})
-_NOT_HERE = frozenset({"receiverMode"})
 
 
 def add_spool(parser: CommandParser) -> None:
@@ -52,9 +51,9 @@ def add_spool(parser: CommandParser) -> None:
     parser.add_argument("spool_dir", metavar="FOLDER", help="a directory that Spark's machines reach as well")
     broker = parser.add_argument_group("connection")
     receivers = parser.add_argument_group("receivers")
-    for group, table in ((broker, BROKER_OPTIONS), (receivers, SPOOL_OPTIONS)):
-        for option in table:
-            if option.name not in _POSITIONAL | _NOT_HERE:
+    for group, kind in ((broker, BrokerOptions), (receivers, SpoolOptions)):
+        for option in own_options(kind):
+            if option.name not in _POSITIONAL:
                 group.add_argument(_flag(option), metavar="VALUE", help=_help(option))
     receivers.add_argument(
         "--idle-timeout", type=seconds, metavar="S", help="end with code 0 when nothing arrived for S seconds"
@@ -67,13 +66,14 @@ def run_spool(arguments: argparse.Namespace) -> Exit:
     check_pyarrow("a spool")
     if arguments.destination == "status":
         return _print_status(arguments.spool_dir)
-    from stompy.spark.receiver.pool import ReceiverPool
-    from stompy.spark.spool.spool import make_spool, open_files
+    from stompy.spark.receivers import ReceiverPool
+    from stompy.spark.spool.files import Files
+    from stompy.spark.spool.spool import make_spool
 
     options = spool_options(_given(arguments))
     if not options.receivers:
         raise Failure("--receivers must be 1 or more here", Exit.USAGE)
-    spool = make_spool(open_files(options.spool_dir), options.origin)
+    spool = make_spool(Files(options.spool_dir), options.origin)
     if arguments.lock_timeout is None:
         # One that waits without a limit takes over when the other one ends or hangs.
         options = replace(options, lock_timeout=math.inf)
@@ -99,11 +99,11 @@ def check_pyarrow(purpose: str) -> None:
 def _print_status(folder: str) -> Exit:
     """Print the contents of a spool and its rate; the spool is not changed."""
     from stompy.spark.spool.claims import last_heartbeat, owner_of
-    from stompy.spark.spool.files import read_counts
-    from stompy.spark.spool.spool import get_spool, open_files
+    from stompy.spark.spool.files import Files, read_counts
+    from stompy.spark.spool.spool import get_spool
     from stompy.spark.spool.view import SpoolView
 
-    spool = get_spool(open_files(folder))
+    spool = get_spool(Files(folder))
     view = SpoolView(spool, fail_on_loss=False)
     before, since = view.next, time.monotonic()
     time.sleep(_REPORT_INTERVAL)
@@ -156,7 +156,7 @@ def _receive(pool: ReceiverPool, idle_timeout: float | None) -> None:
 def _given(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of the command line and the environment as Spark would give them."""
     given = {"destination": arguments.destination, "spoolDir": arguments.spool_dir}
-    for option in (*BROKER_OPTIONS, *SPOOL_OPTIONS):
+    for option in table_of(SpoolOptions):
         value = getattr(arguments, option.field, None)
         if value is not None:
             given[option.name] = value
@@ -263,7 +263,7 @@ def _add_common(parser: CommandParser) -> None:
 def run_archive(arguments: argparse.Namespace) -> Exit:
     """Archive until stopped, or with `--once` the messages that wait now."""
     with _session(arguments) as spark:
-        from stompy.spark.pipelines.archive import Body, archive
+        from stompy.spark.archiving import Body, archive
 
         running = archive(
             spark,
@@ -281,8 +281,8 @@ def run_archive(arguments: argparse.Namespace) -> Exit:
 def run_replay(arguments: argparse.Namespace) -> Exit:
     """Send an archive."""
     check_pyarrow("a replay")
-    from stompy.spark.pipelines.progress import ProgressLine
-    from stompy.spark.pipelines.replay import Selection, replay
+    from stompy.spark.monitoring import ProgressLine
+    from stompy.spark.replaying import Selection, replay
 
     given = {"destination": arguments.destination, "rateLimit": arguments.rate, "jobId": arguments.replay_id}
     line = ProgressLine(sys.stderr, "sent")
@@ -300,7 +300,7 @@ def run_replay(arguments: argparse.Namespace) -> Exit:
 
 @contextmanager
 def _session(arguments: argparse.Namespace) -> Iterator[Any]:
-    from stompy.spark.causes import pipeline_errors
+    from stompy.spark.monitoring import pipeline_errors
     from stompy.spark.session import session
 
     # Under spark-submit the master is named there.
@@ -317,7 +317,7 @@ def _session(arguments: argparse.Namespace) -> Iterator[Any]:
 
 
 def _show_progress(running: Any) -> None:
-    from stompy.spark.pipelines.progress import ProgressLine, show_progress
+    from stompy.spark.monitoring import ProgressLine, show_progress
 
     try:
         show_progress(running.query, running.rows, ProgressLine(sys.stderr, "archived"))

@@ -3,34 +3,35 @@
 ::
 
     session.py          register(spark), session(): register the format "stomp", with clear errors
-    datasource.py       the data source behind format("stomp")
-    causes.py           the cause of an error of Spark, in one line
+    datasource.py       the data source behind format("stomp"): pyspark's interface to source and sink
+    monitoring.py       metrics of a query, its progress, and the cause of a failure
+    archiving.py        destination → Parquet by date, with invalid messages in a separate folder
+    replaying.py        Parquet → destination, in order, resumable, with rate limit and filter; without Spark
     source/             a spool as a stream, a queue as a table
-    sink/               rows as messages
-    receiver/           receivers, which fill a spool from a broker
+    sink/               rows as messages, and the options of the sink
+    receivers.py        receivers, which fill a spool from a broker
     spool/              messages as files, durable before they are acknowledged; needs pyarrow, but not pyspark
     schema.py           the columns of a message, for Spark and for Arrow
     options.py          parsing and documenting options
     broker_options.py   the options that source and sink share, and connecting with them
     source_options.py   the options of the source
-    sink_options.py     the options of the sink
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompy.spark.causes import cause as cause
-from stompy.spark.metrics import watch as watch
+from stompy.spark.monitoring import cause as cause
+from stompy.spark.monitoring import watch as watch
 from stompy.spark.session import register as register
 from stompy.spark.session import session as session
 
 if TYPE_CHECKING:
-    from stompy.spark.pipelines.archive import Archive as Archive
-    from stompy.spark.pipelines.archive import Body as Body
-    from stompy.spark.pipelines.archive import archive as archive
-    from stompy.spark.pipelines.replay import Selection as Selection
-    from stompy.spark.pipelines.replay import replay as replay
+    from stompy.spark.archiving import Archive as Archive
+    from stompy.spark.archiving import Body as Body
+    from stompy.spark.archiving import archive as archive
+    from stompy.spark.replaying import Selection as Selection
+    from stompy.spark.replaying import replay as replay
 
 __all__ = [
     "Archive",
@@ -45,11 +46,11 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Archive": "stompy.spark.pipelines.archive",
-    "Body": "stompy.spark.pipelines.archive",
-    "Selection": "stompy.spark.pipelines.replay",
-    "archive": "stompy.spark.pipelines.archive",
-    "replay": "stompy.spark.pipelines.replay",
+    "Archive": "stompy.spark.archiving",
+    "Body": "stompy.spark.archiving",
+    "Selection": "stompy.spark.replaying",
+    "archive": "stompy.spark.archiving",
+    "replay": "stompy.spark.replaying",
 }
 """Imported on first use, as they need pyspark and pyarrow."""
 

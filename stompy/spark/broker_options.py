@@ -6,26 +6,24 @@ environment or a file by the process that connects: the driver for the source, e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from stompy.connection.config import addresses_of, is_failover, parse_failover, versions_of
+from stompy.connection.config import addresses_of, is_failover, parse_failover
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.dialects.brokers import DialectName
 from stompy.errors import ConfigurationError
 from stompy.link.settings import Limits, Timeouts
 from stompy.spark import options as kinds
-from stompy.spark.options import option, picked, table_of
+from stompy.spark.options import NO_SECRETS, option
 from stompy.transport.tls.options import Tls
 from stompy.world import os
 
-_NO_SECRETS = (
-    "options are pickled, sent to executors and printed by programs. Use a reference instead: passcodeEnv (an "
-    "environment variable) or passcodeFile, of the process that connects"
-)
+_CONNECT_TIMEOUT = 10.0
+"""Seconds for each address, until CONNECTED, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,41 +38,25 @@ class BrokerOptions:
         "process that connects")
     passcode_file: str | None = option(kinds.text, None, "the file whose first line is the passcode, on the machine "
         "that connects")
-    vhost: str | None = option(kinds.text, None, "the `host` header of CONNECT; by default from the address")
     client_id: str | None = option(kinds.text, None, "the `client-id` of CONNECT, to which a durable subscription "
         "belongs")
     dialect: DialectName | None = option(kinds.choice(*get_args(DialectName)), None,
         "the kind of broker, if it does not report it")
-    versions: str = option(kinds.text, "1.0,1.1,1.2", "the STOMP versions to offer")
-    heartbeat: tuple[float, float] = option(kinds.heartbeat, "10,10", "seconds between heartbeats: the client's, "
-        "and those requested of the broker")
-    connect_timeout: float = option(kinds.seconds, "10", "seconds for each address, until CONNECTED")
-    receipt_timeout: float = option(kinds.seconds, "30", "seconds that the broker may take to confirm")
-    send_timeout: float = option(kinds.seconds, "30", "seconds that one write may take")
+    receipt_timeout: float = option(kinds.seconds, "30", "how long the broker may take to accept a frame, or to "
+        "confirm it; to connect, 10 seconds at most")
     max_body_bytes: int = option(kinds.size, "128m", "the largest body that is accepted from the broker")
     tls_ca: str | None = option(kinds.text, None, "for `stomp+ssl://`: the file of authorities to trust instead of "
         "the system's")
     tls_cert: str | None = option(kinds.text, None, "the file of the client's certificate, if the broker needs one")
     tls_key: str | None = option(kinds.text, None, "the file with its key, if it is not in the same file")
-    tls_password_file: str | None = option(kinds.text, None, "the file whose first line is the password of that key")
-    tls_server_name: str | None = option(kinds.text, None, "the name to find in the broker's certificate, instead "
-        "of the host's")
-    connect_headers: Mapping[str, str] = option(kinds.headers, "{}", 'further headers of CONNECT, as JSON: '
-        '`{"x-tenant": "a"}`')
     # fmt: on
 
     def __post_init__(self) -> None:
-        versions_of(self.versions.replace(" ", "").split(","))
         for address in self._addresses():
             if address.passcode is not None:
-                raise ConfigurationError(f"option url must not contain a passcode ({address}): {_NO_SECRETS}")
+                raise ConfigurationError(f"option url must not contain a passcode ({address}): {NO_SECRETS}")
         if self.passcode_env is not None and self.passcode_file is not None:
             raise ConfigurationError("give passcodeEnv or passcodeFile, not both")
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> BrokerOptions:
-        """Return the connection options in parsed values."""
-        return cls(**picked(cls, values))
 
     def connect(self, *, name: str) -> Connection:
         """Connect, in the process that has the passcode; raises as `stompy.connect`.
@@ -84,19 +66,15 @@ class BrokerOptions:
         Args:
             name: part of thread names.
         """
-        urls = self._urls()
+        urls, timeout = self._urls(), self.receipt_timeout
         return connect(
             urls[0] if len(urls) == 1 else urls,
             login=self._login(),
             passcode=self.passcode(),
-            vhost=self.vhost,
             client_id=self.client_id,
             dialect=self.dialect,
-            versions=self.versions.replace(" ", "").split(","),
-            heartbeat=self.heartbeat,
-            timeouts=Timeouts(connect=self.connect_timeout, send=self.send_timeout, receipt=self.receipt_timeout),
+            timeouts=Timeouts(connect=min(_CONNECT_TIMEOUT, timeout), send=timeout, receipt=timeout),
             limits=Limits(max_body=self.max_body_bytes),
-            headers=self.connect_headers,
             reconnect=False,
             name=name,
             tls=self._tls(),
@@ -117,16 +95,19 @@ class BrokerOptions:
                     "(spark.executorEnv.NAME)"
                 )
             return found
-        return None if self.passcode_file is None else _first_line("passcodeFile", self.passcode_file)
+        if self.passcode_file is None:
+            return None
+        try:
+            with open(self.passcode_file, encoding="utf-8") as file:
+                return file.readline().removesuffix("\n")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise ConfigurationError(f"option passcodeFile: {self.passcode_file!r} cannot be read: {why}") from None
 
     def _tls(self) -> Tls | None:
         """Return the TLS settings, or `None` if no option sets them."""
         ca, cert, key = (None if path is None else Path(path) for path in (self.tls_ca, self.tls_cert, self.tls_key))
-        file = self.tls_password_file
-        password = None if file is None else _first_line("tlsPasswordFile", file)
-        if not (ca or cert or key or password or self.tls_server_name):
-            return None
-        return Tls(ca=ca, cert=cert, key=key, password=password, server_name=self.tls_server_name)
+        return Tls(ca=ca, cert=cert, key=key) if ca or cert or key else None
 
     def _login(self) -> str | None:
         # `connect` only combines a passcode with a login that is given outside the address.
@@ -139,27 +120,3 @@ class BrokerOptions:
 
     def _addresses(self) -> Sequence[Any]:
         return addresses_of(parse_failover(self.url).urls if is_failover(self.url) else self._urls())
-
-
-BROKER_OPTIONS = table_of(BrokerOptions)
-"""Options that source and sink share."""
-
-
-def _first_line(option: str, path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.readline().removesuffix("\n")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise ConfigurationError(f"option {option}: {path!r} cannot be read: {why}") from None
-
-
-def refuse_secrets(given: Mapping[str, str]) -> None:
-    """Check that no option is a passcode; names are compared without case.
-
-    Raises:
-        ConfigurationError: there is one.
-    """
-    for name in given:
-        if name.replace("_", "").lower() in ("passcode", "password"):
-            raise ConfigurationError(f"option {name!r} is not accepted: {_NO_SECRETS}")

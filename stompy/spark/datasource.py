@@ -1,22 +1,51 @@
-"""The data source of Spark behind `format("stomp")`."""
+"""The data source of Spark behind `format("stomp")`: pyspark's interface to the source and the sink.
+
+Spark uses two instances of a stream's reader: one in a Python process of the driver, as long as the query runs, for
+every method except `read`; the other is pickled to the executors for `read` only. So anything that cannot be pickled is
+created at the first call that needs it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Iterator, MutableMapping, Sequence
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from stompy.errors import ConfigurationError
 from stompy.spark.schema import columns, ddl
-from stompy.spark.sink.writer import BatchWriter, StreamWriter, batch_writer, stream_writer
-from stompy.spark.sink_options import SinkOptions
+from stompy.spark.sink.publisher import SinkOptions
+from stompy.spark.sink.writer import BatchWriter, StreamWriter
 from stompy.spark.source.drain import drain
+from stompy.spark.source.engine import StreamEngine
 from stompy.spark.source.reading import read_pieces
-from stompy.spark.source.stream import SpoolPart, StompStreamReader
-from stompy.spark.source_options import BatchOptions, ColumnOptions, batch_options, column_options, stream_options
-from stompy.world import uuid
+from stompy.spark.source_options import (
+    BatchOptions,
+    ReadOptions,
+    StreamOptions,
+    batch_options,
+    read_options,
+    stream_options,
+)
+from stompy.spark.spool.index import Piece
+from stompy.spark.spool.spool import Spool
+from stompy.world import signal, threading, uuid
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # before 4.2, where Spark has no admission control for Python
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Stands in for the base class, which this release does not have."""
+
+    class ReadAllAvailable:  # type: ignore[no-redef]
+        """Stands in for the limit of Trigger.Once, which this release does not pass."""
+
+    ReadMaxRows = None
 
 _NO_TABLE = (
     ": Spark does not pass the options of such a table to the source. Use CREATE TEMPORARY VIEW ... USING stomp "
@@ -24,7 +53,32 @@ _NO_TABLE = (
 )
 
 
-class StompBatchReader(DataSourceReader):
+class SpoolPart(InputPartition):
+    """The partition of one task.
+
+    Args:
+        spool: that the task reads.
+        pieces: the rows to read.
+        options: of the query.
+    """
+
+    def __init__(self, spool: Spool, pieces: Sequence[Piece], options: ReadOptions) -> None:
+        self.array = options.headers_as == "array"
+        self.url = spool.files.url
+        self.identity = spool.identity
+        self.pieces = tuple(pieces)
+
+
+class _Reader:
+    """Reads the rows of a task; on an executor, in a pickled copy."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        assert isinstance(partition, SpoolPart)
+        return read_pieces(partition.url, partition.identity, partition.pieces, array=partition.array)
+
+
+class StompBatchReader(_Reader, DataSourceReader):
     """The messages in a queue, as a table.
 
     Args:
@@ -40,12 +94,67 @@ class StompBatchReader(DataSourceReader):
         """Receive the messages, on the driver, unless that was done before; return the partition of each task."""
         spool, parts = drain(self._options, self._load)
         # Without a partition, Spark would add one of its own.
-        return [SpoolPart(spool.files.url, spool.identity, part) for part in parts or [[]]]
+        return [SpoolPart(spool, part, self._options) for part in parts or [[]]]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task; on an executor."""
-        assert isinstance(partition, SpoolPart)
-        return read_pieces(partition.url, partition.identity, partition.pieces, columns=self._options.columns)
+
+class StompStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A spool as a stream.
+
+    Args:
+        options: of the query.
+    """
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._engine: StreamEngine | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_engine": None}
+
+    @property
+    def _running(self) -> StreamEngine:
+        if self._engine is None:
+            end_on_sigterm()
+            self._engine = StreamEngine(self._options)
+        return self._engine
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Return the first offset of a query without a checkpoint."""
+        return self._running.initial()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Return the end offset of the next micro-batch. Spark before 4.2 passes no arguments."""
+        once = isinstance(limit, ReadAllAvailable)
+        if once:
+            # Trigger.Once calls only once, so all messages must be received before.
+            self._running.prepare_available_now()
+        return self._running.latest(start, unlimited=once)
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """Return a limit by which Spark shows that it is not Trigger.Once; those in the options apply in any case."""
+        return ReadMaxRows(self._options.max_offsets_per_trigger or sys.maxsize)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the end offset of the spool, for the query's progress."""
+        return self._running.report()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Receive until the queue counts as empty, and make the query end there."""
+        self._running.prepare_available_now()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SpoolPart]:
+        """Return the partitions of a micro-batch, one for each task."""
+        engine = self._running
+        return [SpoolPart(engine.spool, part, self._options) for part in engine.plan(start, end)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Record that everything before `end` was processed."""
+        self._running.commit(end)
+
+    def stop(self) -> None:
+        """End the receivers."""
+        if self._engine is not None:
+            self._engine.stop()
 
 
 class StompDataSource(DataSource):
@@ -70,27 +179,34 @@ class StompDataSource(DataSource):
             ConfigurationError: the options are valid neither for a stream nor for a table. Checked here, as Spark would
                 otherwise raise it for a stream only when the query runs, in the background.
         """
-        return ddl(**_form(column_options(self._given())))
+        return ddl(array=read_options(self._given()).headers_as == "array")
 
     def reader(self, schema: Any) -> StompBatchReader:
         """Return the reader for `spark.read`."""
         options = batch_options(self._given())
-        _check_schema(schema, options.columns)
+        _check_schema(schema, options)
         return StompBatchReader(options, self._load)
 
     def streamReader(self, schema: Any) -> StompStreamReader:  # noqa: N802  # Spark's name
         """Return the reader for `spark.readStream`."""
         options = stream_options(self._given())
-        _check_schema(schema, options.columns)
+        _check_schema(schema, options)
         return StompStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
         """Return the writer for `df.write`."""
-        return batch_writer(SinkOptions.of(self._given()), schema, overwrite=overwrite)
+        if overwrite:
+            raise ConfigurationError("a destination cannot be overwritten: use mode('append')")
+        return BatchWriter(SinkOptions.of(self._given()), schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
         """Return the writer for `df.writeStream`."""
-        return stream_writer(SinkOptions.of(self._given()), schema, overwrite=overwrite)
+        if overwrite:
+            raise ConfigurationError(
+                "outputMode('complete') would send every row of the result again in each micro-batch: use "
+                "outputMode('update')"
+            )
+        return StreamWriter(SinkOptions.of(self._given()), schema)
 
     def _given(self) -> dict[str, str]:
         # For a table of the catalog, Spark passes the options when it is created, and none when it is used.
@@ -101,13 +217,28 @@ class StompDataSource(DataSource):
         return dict(self.options)
 
 
-def _form(options: ColumnOptions) -> dict[str, bool]:
-    return {"text": options.body_as == "text", "array": options.headers_as == "array"}
-
-
-def _check_schema(schema: Any, options: ColumnOptions) -> None:
-    if schema.fieldNames() != [name for name, _ in columns(**_form(options))]:
+def _check_schema(schema: Any, options: ReadOptions) -> None:
+    array = options.headers_as == "array"
+    if schema.fieldNames() != [name for name, _ in columns(array=array)]:
         raise ConfigurationError(
-            f"the columns of a message are fixed: {ddl(**_form(options))}. Leave out .schema(...), and parse the body "
+            f"the columns of a message are fixed: {ddl(array=array)}. Leave out .schema(...), and parse the body "
             "with from_json(cast(body as string), ...)"
         )
+
+
+def end_on_sigterm() -> None:
+    """Make SIGTERM raise `SystemExit` in this process, so that it disconnects from the broker.
+
+    By default the process would end at once; no message would be lost, but the broker would not notice immediately.
+    Further signals are ignored, as Spark sends SIGTERM twice without waiting. No effect outside the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    with contextlib.suppress(ValueError):
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + number)

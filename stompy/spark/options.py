@@ -1,11 +1,11 @@
-"""Parsing the options of the source and the sink, by one table for each, which is also the source of their docs.
+"""The options of Spark, as dataclasses: the fields of each are its table, by which text is parsed and documented.
 
 Spark passes options as text, and their names without case. Docs write names in camelCase; `max_messages`, `maxMessages`
-and `maxmessages` are the same. An unknown name raises an error that suggests the nearest one.
+and `maxmessages` are the same. An unknown name raises an error that suggests the nearest one. An option that Spark's
+Kafka source has too has its name.
 
-To add an option, add a field to its dataclass (`broker_options.py`, `source_options.py`, ...), from which the table is
-made. The page of options in the documentation is generated from the tables
-(`python -m tests.documentation.spark_options`).
+To add an option, add a field to its dataclass (`broker_options.py`, `source_options.py`, `sink/publisher.py`). The page
+of options in the documentation is generated from the fields (`python -m tests.documentation.spark_options`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar
 
 from stompy.errors import ConfigurationError
 
@@ -24,16 +24,32 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 _SIZE = re.compile(r"(\d+)\s*([bkmgt]?)b?")
-_KAFKAS = {
-    "kafka.bootstrap.servers": "url", "subscribe": "destination", "subscribepattern": "destination",
-    "assign": "destination", "topic": "destination", "maxoffsetspertrigger": "maxMessagesPerTrigger",
-    "minoffsetspertrigger": "minMessagesPerTrigger", "minpartitions": "numPartitions", "kafka.group.id": "durable",
-}  # fmt: skip
-"""The name of an option of Kafka's source and sink, in lower case, to its name here."""
-_KAFKAS_OFFSETS = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
+_SECRETS = ("passcode", "password")
+NO_SECRETS = (
+    "options are pickled, sent to executors and printed by programs. Use a reference instead: passcodeEnv (an "
+    "environment variable) or passcodeFile, of the process that connects"
+)
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+_INSTEAD = {
+    "kafka.bootstrap.servers": "url",
+    "subscribe": "destination",
+    "subscribepattern": "destination",
+    "assign": "destination",
+    "topic": "destination",
+    "minpartitions": "numPartitions",
+    "kafka.group.id": "durable",
+    "startingoffsets": "nothing, as a query begins with the oldest message in the queue",
+    "maxmessagespertrigger": "maxOffsetsPerTrigger",
+    "minmessagespertrigger": "minOffsetsPerTrigger",
+    "receivermode": "receivers=0, and fill the spool by the command `stompy spool`",
+    "bodyas": "nothing, and CAST(body AS STRING) in the query",
+    "sendtimeout": "receiptTimeout",
+    "maxspoolmessages": "maxSpoolBytes",
+}
+"""What to write in place of an option of Kafka's source and sink, or of an earlier release; names in lower case."""
 
 Parse = Callable[[str], Any]
+_Options = TypeVar("_Options")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,52 +85,51 @@ def option(parse: Parse, default: str | None, description: str, *, required: boo
 
 
 def table_of(kind: Any) -> tuple[Option, ...]:
-    """Return the options of a dataclass; fields that hold other options are ignored."""
-    return tuple(Option(_camel(each.name), **each.metadata) for each in fields(kind) if each.metadata)
+    """Return the options of a dataclass, those that it inherits first."""
+    return tuple(Option(_camel(each.name), **each.metadata) for each in fields(kind))
 
 
-def picked(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parsed values of the options of a dataclass."""
-    return {each.name: values[each.name] for each in fields(kind) if each.metadata and each.name in values}
+def own_options(kind: Any) -> tuple[Option, ...]:
+    """Return the options of a dataclass, without those that it inherits."""
+    inherited = {option for base in kind.__bases__ if is_dataclass(base) for option in table_of(base)}
+    return tuple(option for option in table_of(kind) if option not in inherited)
 
 
 def parse(
-    table: Iterable[Option],
+    kind: type[_Options],
     given: Mapping[str, str],
     *,
-    ignored: Iterable[str] = (),
+    without: Iterable[str] = (),
     elsewhere: tuple[Iterable[Option], str] = ((), ""),
-) -> dict[str, Any]:
-    """Return the value of each option of a table, by its field name.
+) -> _Options:
+    """Return the options in text.
 
     Args:
-        table: the known options.
+        kind: the dataclass of the result.
         given: the given options, by name.
-        ignored: names that Spark itself adds.
+        without: names of options of `kind` that are not accepted.
         elsewhere: another table and its use, to explain an option that was passed to the wrong function.
 
     Raises:
         ConfigurationError: an unknown name, an invalid value, or a missing required option. Values are never shown, as
             one may be a secret under a wrong name.
     """
-    options = {_key(option.name): option for option in table}
+    options = {_key(option.name): option for option in table_of(kind) if option.name not in without}
     values: dict[str, Any] = {}
-    ignored_keys = {_key(name) for name in ignored}
     for name, text in given.items():
-        if _key(name) in ignored_keys:
-            continue
         option = options.get(_key(name))
         if option is None:
-            raise ConfigurationError(_unknown(name, options.values(), *elsewhere))
+            raise ConfigurationError(_unknown(name, options, *elsewhere))
         if option.field in values:
             raise ConfigurationError(f"option {option.name} is given twice")
-        values[option.field] = _parsed(option, str(text))
+        try:
+            values[option.field] = option.parse(str(text).strip())
+        except ValueError as error:
+            raise ConfigurationError(f"option {option.name} must be {error}") from None
     for option in options.values():
-        if option.field not in values:
-            if option.required:
-                raise ConfigurationError(f"option {option.name} is missing: {option.description}")
-            values[option.field] = None if option.default is None else _parsed(option, option.default)
-    return values
+        if option.required and option.field not in values:
+            raise ConfigurationError(f"option {option.name} is missing: {option.description}")
+    return kind(**values)
 
 
 def _camel(name: str) -> str:
@@ -126,29 +141,19 @@ def _key(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _unknown(name: str, options: Iterable[Option], others: Iterable[Option], theirs: str) -> str:
-    if any(_key(other.name) == _key(name) for other in others):
+def _unknown(name: str, options: Mapping[str, Option], others: Iterable[Option], theirs: str) -> str:
+    """Return why an option is refused, with what to write."""
+    key = _key(name)
+    if key in _SECRETS:
+        return f"option {name!r} is not accepted: {NO_SECRETS}"
+    if any(_key(other.name) == key for other in others):
         return f"option {name!r} is one {theirs}"
-    names = {_key(option.name): option.name for option in options}
-    if _key(name).startswith(_KAFKAS_OFFSETS):
-        return f"unknown option {name!r}: a queue has no offsets; a query begins with the oldest message in it"
-    ours = _KAFKAS.get(_key(name))
-    if ours in names.values():
-        return f"unknown option {name!r}; Kafka's option corresponds to the option {ours} here"
-    if _key(name).startswith("kafka."):
-        return (
-            f"unknown option {name!r}: it is an option of Kafka's client; there are {', '.join(sorted(names.values()))}"
-        )
-    close = difflib.get_close_matches(_key(name), names, n=1, cutoff=0.6)
-    near = f"; did you mean {names[close[0]]}?" if close else f"; there are {', '.join(sorted(names.values()))}"
-    return f"unknown option {name!r}{near}"
-
-
-def _parsed(option: Option, text: str) -> Any:
-    try:
-        return option.parse(text.strip())
-    except ValueError as error:
-        raise ConfigurationError(f"option {option.name} must be {error}") from None
+    if key in _INSTEAD:
+        return f"unknown option {name!r}: write {_INSTEAD[key]} instead"
+    close = difflib.get_close_matches(key, options, n=1, cutoff=0.6)
+    if close:
+        return f"unknown option {name!r}; did you mean {options[close[0]].name}?"
+    return f"unknown option {name!r}; there are {', '.join(sorted(option.name for option in options.values()))}"
 
 
 # Parsers of values.
@@ -174,11 +179,6 @@ def count(value: str) -> int:
     return _whole(value, least=1)
 
 
-def count_or_none(value: str) -> int | None:
-    """Return a whole number of 1 or more, or `None` for 0."""
-    return _whole(value, least=0) or None
-
-
 def number(value: str) -> int:
     """Return a whole number of 0 or more."""
     return _whole(value, least=0)
@@ -200,16 +200,11 @@ def seconds(value: str) -> float:
 
 
 def size(value: str) -> int:
-    """Return a size in bytes, from text such as `4096`, `64k`, `8m` or `1g` (powers of 1024)."""
+    """Return a size of at least one byte, from text such as `4096`, `64k`, `8m` or `1g` (powers of 1024)."""
     found = _SIZE.fullmatch(value.lower())
-    if not found:
-        raise ValueError("a size such as 4096, 64k, 8m or 1g")
+    if not found or not int(found[1]):
+        raise ValueError("a size of at least one byte, such as 4096, 64k, 8m or 1g")
     return int(found[1]) * _UNITS[found[2]]
-
-
-def size_or_none(value: str) -> int | None:
-    """Return a size, or `None` for 0."""
-    return size(value) or None
 
 
 def flag(value: str) -> bool:
@@ -241,13 +236,3 @@ def headers(value: str) -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(item, str) for item in found.values()):
         raise ValueError('a JSON object of text, such as {"selector": "region = \'EU\'"}')
     return found
-
-
-def heartbeat(value: str) -> tuple[float, float]:
-    """Return two intervals in seconds: ours, the broker's."""
-    parts = value.split(",")
-    try:
-        send, receive = (seconds(part.strip()) for part in parts)
-    except ValueError:
-        raise ValueError("two intervals in seconds, the client's and the broker's, such as 10,10") from None
-    return send, receive

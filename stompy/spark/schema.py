@@ -42,35 +42,26 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 )
 """Name and type of every column of a message."""
 
-ORDER = ("sequence",)
-"""The columns that sort the messages of a micro-batch in the order of receipt."""
-
-TEXT = ("text", "STRING")
-"""The column that `bodyAs=text` adds: the body, decoded."""
-
-
 _MAP, _ARRAY = "MAP<STRING, STRING>", "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
-def columns(*, text: bool = False, array: bool = False) -> tuple[tuple[str, str], ...]:
+def columns(*, array: bool = False) -> tuple[tuple[str, str], ...]:
     """Return name and type of each column of a query.
 
     Args:
-        text: whether to add the column `text`.
         array: whether `headers` has the type that Kafka's source uses.
     """
-    found = ((name, _ARRAY if array and kind == _MAP else kind) for name, kind in COLUMNS)
-    return (*found, *((TEXT,) if text else ()))
+    return tuple((name, _ARRAY if array and kind == _MAP else kind) for name, kind in COLUMNS)
 
 
-def ddl(*, text: bool = False, array: bool = False) -> str:
+def ddl(*, array: bool = False) -> str:
     """Return the columns as a DDL schema of Spark."""
-    return ", ".join(f"{name} {kind}" for name, kind in columns(text=text, array=array))
+    return ", ".join(f"{name} {kind}" for name, kind in columns(array=array))
 
 
-def arrow_schema(*, text: bool = False, array: bool = False) -> pa.Schema:
+def arrow_schema(*, array: bool = False) -> pa.Schema:
     """Return the columns as an Arrow schema."""
-    return _arrow(columns(text=text, array=array))
+    return _arrow(columns(array=array))
 
 
 def stored_schema() -> pa.Schema:

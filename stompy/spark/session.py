@@ -28,13 +28,8 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 """Spark's log4j configuration, unless the user has one."""
 
 _PROBE = """\
-import sys
-missing = []
-for name in ("pyarrow", "pyspark", "stompy"):
-    try:
-        __import__(name)
-    except ImportError:
-        missing.append(name)
+import importlib.util, sys
+missing = [name for name in ("pyarrow", "pyspark", "stompy") if importlib.util.find_spec(name) is None]
 print("%d.%d" % sys.version_info[:2], ",".join(missing))
 """
 
@@ -171,24 +166,23 @@ def check_worker_python(spark: SparkSession) -> None:
 
 @functools.cache  # so that `register` starts each Python only once
 def _check_python(python: str) -> None:
-    advice = (
-        f"Set PYSPARK_PYTHON={sys.executable} (or the setting spark.pyspark.python) before the session starts; on a "
-        "cluster the same must be installed there"
-    )
+    wrong = _unfit(python)
+    if wrong is not None:
+        raise ConfigurationError(
+            f"Spark would start {python!r} for its workers, which {wrong}. Set PYSPARK_PYTHON={sys.executable} (or the "
+            "setting spark.pyspark.python) before the session starts; on a cluster the same must be installed there"
+        )
+
+
+def _unfit(python: str) -> str | None:
+    """Return why a Python cannot run the data source; `None` if it can."""
     try:
         found = subprocess.run(
             [python, "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_TIMEOUT, check=True, cwd=os.sep
         ).stdout.split()
     except (OSError, subprocess.SubprocessError) as error:
-        raise ConfigurationError(
-            f"Spark would start {python!r} for its workers, which does not run: {error}. {advice}"
-        ) from error
+        return f"does not run: {error}"
     ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if found and found[0] != ours:
-        raise ConfigurationError(
-            f"Spark would start {python!r} for its workers, which is Python {found[0]}; this is {ours}. {advice}"
-        )
-    if len(found) > 1:
-        raise ConfigurationError(
-            f"Spark would start {python!r} for its workers, which lacks {found[1].replace(',', ', ')}. {advice}"
-        )
+        return f"is Python {found[0]}; this is {ours}"
+    return f"lacks {found[1].replace(',', ', ')}" if len(found) > 1 else None

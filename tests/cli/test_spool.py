@@ -12,8 +12,8 @@ import stompy
 from stompy.broker import Broker
 from stompy.cli import spark
 from stompy.deadline import Deadline
-from stompy.spark.broker_options import BROKER_OPTIONS
-from stompy.spark.source_options import SPOOL_OPTIONS
+from stompy.spark.options import table_of
+from stompy.spark.source_options import SpoolOptions
 from tests.cli.conftest import Run, Start
 
 QUEUE = "/queue/a"
@@ -34,8 +34,8 @@ def test_it_says_what_it_needs(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_every_option_of_the_source_is_one_here(run: Run) -> None:
     printed = run("spool", "--help").out.decode()
-    for option in (*BROKER_OPTIONS, *SPOOL_OPTIONS):
-        if option.name not in ("destination", "spoolDir", "receiverMode"):
+    for option in table_of(SpoolOptions):
+        if option.name not in ("destination", "spoolDir"):
             assert f"{spark._flag(option)} " in printed
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from stompy.spark.broker_options import BROKER_OPTIONS
-from stompy.spark.options import Option
-from stompy.spark.sink_options import SINK_OPTIONS
-from stompy.spark.source_options import BATCH_OPTIONS, BATCH_TABLE, SPOOL_OPTIONS, STREAM_OPTIONS
+from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.options import own_options
+from stompy.spark.sink.publisher import SinkOptions
+from stompy.spark.source_options import NOT_OF_A_TABLE, BatchOptions, ReadOptions, SpoolOptions, StreamOptions
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "spark-options.md"
 
@@ -24,7 +24,7 @@ error that suggests the nearest one. Durations are seconds, or `200ms`, `30s`, `
 
 There is no option for a passcode, and the address must not contain one: options are pickled and sent to every executor,
 and programs print them. Use `passcodeEnv` or `passcodeFile` instead: the source resolves it in the driver's Python,
-`spark.read` and the sink in that of each executor.
+the sink in that of each executor.
 
 Give them as Spark's own: `.option("spoolDir", "/data/spool")`, or `.options(url=..., spool_dir="/data/spool")`.
 `load()` of the source checks them, and so does the write of the sink.
@@ -33,24 +33,24 @@ Give them as Spark's own: `.option("spoolDir", "/data/spool")`, or `.options(url
 
 def page() -> str:
     """Return the whole page."""
-    batch = {option.name for option in BATCH_TABLE}
-    shared = ", ".join(f"`{option.name}`" for option in SPOOL_OPTIONS if option.name in batch)
+    others = ", ".join(f"`{name}`" for name in NOT_OF_A_TABLE)
     parts = [
         HEAD,
-        section("The broker: source and sink", BROKER_OPTIONS),
-        section("Receivers: `spark.readStream` and `stompy spool`", SPOOL_OPTIONS),
-        f"`spark.read` takes some of them: {shared}.\n",
-        section("Streams: `spark.readStream`", STREAM_OPTIONS),
-        section("Tables: `spark.read`", BATCH_OPTIONS),
-        section("The sink: `df.write` and `df.writeStream`", SINK_OPTIONS),
+        section("The broker: source and sink", BrokerOptions),
+        section("Receivers: `spark.readStream`, `spark.read` and `stompy spool`", SpoolOptions),
+        f"`spark.read` has none of {others}, as each of its spools is read completely and once.\n",
+        section("Streams and tables: `spark.readStream` and `spark.read`", ReadOptions),
+        section("Streams: `spark.readStream`", StreamOptions),
+        section("Tables: `spark.read`", BatchOptions),
+        section("The sink: `df.write` and `df.writeStream`", SinkOptions),
     ]
     return "\n".join(parts)
 
 
-def section(title: str, table: Iterable[Option]) -> str:
-    """Return a section with a table."""
+def section(title: str, kind: Any) -> str:
+    """Return a section with the table of a dataclass of options."""
     rows = [f"## {title}\n", "| option | default | what it does |", "|---|---|---|"]
-    for option in table:
+    for option in own_options(kind):
         name = f"**`{option.name}`**" if option.required else f"`{option.name}`"
         default = "" if option.default is None else f"`{option.default}`"
         rows.append(f"| {name} | {default} | {option.description.replace('|', '/')} |")

@@ -28,7 +28,7 @@ from stompy.broker import Broker
 from stompy.compat.connect import StompConnection12
 from stompy.compat.listener import ConnectionListener as CompatListener
 from stompy.outbox.lockfile import LockFile
-from stompy.spark.spool.files import FileLock
+from stompy.spark.spool.files import Files
 from stompy.testing.brokers import BrokerSettings, Certificates, EmbeddedBroker
 from stompy.testing.listener import RecordingListener
 from stompy.testing.proxy import FaultProxy
@@ -232,11 +232,11 @@ def a_worker() -> Iterator[Held_]:
 @contextlib.contextmanager
 def files_with_locks() -> Iterator[Held_]:
     with a_folder() as folder:
-        first, second = FileLock.take(f"{folder}/spool"), LockFile(f"{folder}/outbox", create=True)
+        first, second = Files(folder).lock("spool"), LockFile(f"{folder}/outbox", create=True)
         assert first is not None
 
         def works() -> None:
-            assert FileLock.take(f"{folder}/spool") is None
+            assert Files(folder).lock("spool") is None
             try:
                 LockFile(f"{folder}/outbox", create=True)
             except stompy.OutboxError:
@@ -411,7 +411,7 @@ def orphan() -> None:
     folder = sys.argv[3]
     broker = Broker().start()
     connection = stompy.connect(sys.argv[2])
-    lock = FileLock.take(f"{folder}/spool")
+    lock = Files(folder).lock("spool")
     outbox = stompy.Outbox(f"{folder}/outbox", sys.argv[2])
     child = os.fork()
     if child == 0:

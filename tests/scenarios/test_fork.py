@@ -19,7 +19,7 @@ import pytest
 import stompy
 from stompy import locks
 from stompy.broker import Broker
-from stompy.spark.spool.files import FileLock
+from stompy.spark.spool.files import Files
 from stompy.testing.brokers import Certificates
 from stompy.transport.tls.options import Tls
 from tests.scenarios.forking_programs import THINGS
@@ -251,7 +251,7 @@ def test_a_child_does_not_keep_open_what_its_dead_parent_had(tmp_path: Path) -> 
             until(lambda: not broker.stats().sessions)
             with pytest.raises(stompy.ConnectError):
                 stompy.connect(url)
-            lock = FileLock.take(str(tmp_path / "spool"))
+            lock = Files(str(tmp_path)).lock("spool")
             assert lock is not None
             lock.release()
             stompy.Outbox(tmp_path / "outbox", broker.url).close()

@@ -14,7 +14,6 @@ from stompy.errors import SpoolMismatchError
 from stompy.spark import cause
 from stompy.spark.datasource import StompBatchReader
 from stompy.spark.schema import COLUMNS
-from stompy.spark.source.stream import SpoolPart
 from stompy.spark.source_options import batch_options
 from tests.spark.dataframes import WITH_LIMITS, needs_available_now, run_once, stream, table, until, written
 from tests.spark.receiver.helpers import QUEUE, eventually, fill
@@ -54,9 +53,9 @@ def test_a_view_in_sql(stomp: SparkSession, broker: Broker, tmp_path: Path) -> N
     fill(broker.url, range(10))
     stomp.sql(
         f"CREATE OR REPLACE TEMP VIEW orders USING stomp OPTIONS (url '{broker.url}', destination '{QUEUE}', "
-        f"spoolDir '{tmp_path}/spool', idleTimeout '0.5', bodyAs 'text')"
+        f"spoolDir '{tmp_path}/spool', idleTimeout '0.5')"
     )
-    assert stomp.sql("SELECT sum(CAST(text AS INT)) AS total FROM orders").collect()[0].total == 45
+    assert stomp.sql("SELECT sum(CAST(CAST(body AS STRING) AS INT)) AS total FROM orders").collect()[0].total == 45
     assert stomp.sql("SELECT headers['n'] AS n FROM orders ORDER BY n DESC LIMIT 1").collect()[0].n == "9"
     stomp.catalog.dropTempView("orders")
 
@@ -82,7 +81,7 @@ def test_a_query_over_what_is_available_goes_on_where_it_ended(
     stomp: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     fill(broker.url, range(1000))
-    limits = {"maxMessagesPerTrigger": "330", "segmentMaxMessages": "70"}
+    limits = {"maxOffsetsPerTrigger": "330"}
     query = run_once(stream(stomp, broker, tmp_path, **limits), tmp_path)
     counts = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
     assert counts == [330, 330, 330, 10]
@@ -137,7 +136,7 @@ def test_stop_and_start_at_once(stomp: SparkSession, broker: Broker, tmp_path: P
 @pytest.mark.hard_case("T14")
 def test_the_failure_of_the_receiver_fails_the_query(stomp: SparkSession, broker: Broker, tmp_path: Path) -> None:
     query = (
-        stream(stomp, broker, tmp_path, brokerTimeout="1", connectTimeout="1")
+        stream(stomp, broker, tmp_path, brokerTimeout="1")
         .writeStream.format("noop")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .start()
@@ -154,7 +153,7 @@ def test_the_failure_of_the_receiver_fails_the_query(stomp: SparkSession, broker
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"maxMesagesPerTrigger": "1"}, "did you mean maxMessagesPerTrigger?"),
+        ({"maxOfsetsPerTrigger": "1"}, "did you mean maxOffsetsPerTrigger?"),
         ({"passcode": "sesame"}, "passcodeEnv"),
         ({"prefetch": "many"}, "option prefetch must be a whole number"),
     ],
@@ -183,7 +182,9 @@ def test_every_action_reads_the_same_rows_from_pickled_copies(broker: Broker, tm
     })  # fmt: skip
     reader = StompBatchReader(options, "load")
     parts = reader.partitions()
-    assert [repr(part) for part in parts] == [f"<SpoolPart 10 rows of {tmp_path}/read-load>"] * 2
+    assert [(part.url, sum(piece.rows for piece in part.pieces)) for part in parts] == [
+        (f"{tmp_path}/read-load", 10)
+    ] * 2
     for _ in range(2):
         copy: StompBatchReader = pickle.loads(pickle.dumps(reader))
         found: list[int] = []
@@ -191,8 +192,9 @@ def test_every_action_reads_the_same_rows_from_pickled_copies(broker: Broker, tm
             for batch in copy.read(pickle.loads(pickle.dumps(part))):
                 found += map(int, batch.column("body").to_pylist())
         assert sorted(found) == list(range(20))
+    parts[0].identity = "another"
     with pytest.raises(SpoolMismatchError):
-        list(reader.read(SpoolPart(parts[0].url, "another", [])))
+        list(reader.read(parts[0]))
 
 
 def test_an_empty_queue_has_a_part_without_rows(broker: Broker, tmp_path: Path) -> None:

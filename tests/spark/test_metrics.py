@@ -10,7 +10,7 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.spark import watch
-from stompy.spark.metrics import metrics_of
+from stompy.spark.monitoring import metrics_of
 from tests.spark.dataframes import needs_available_now, stream
 from tests.spark.receiver.helpers import eventually, fill
 from tests.spark.streaming_run import begin
@@ -49,7 +49,7 @@ def test_a_query_is_watched_to_its_end(stomp: SparkSession, tmp_path: Path, capl
     try:
         with Broker() as broker:
             fill(broker.url, range(400))
-            given = {"minMessagesPerTrigger": "200", "maxMessagesPerTrigger": "200"}
+            given = {"minOffsetsPerTrigger": "200", "maxOffsetsPerTrigger": "200"}
             source = stream(stomp, broker, tmp_path, **given)
             query = begin(source.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")))
             try:

@@ -1,35 +1,24 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.spark.broker_options import BrokerOptions
-from stompy.spark.sink_options import SINK_OPTIONS, SinkOptions
+from stompy.spark.sink.publisher import SinkOptions
 
 GIVEN = {"url": "stomp://localhost"}
 
 
-def test_every_option_has_its_field() -> None:
-    assert {option.field for option in SINK_OPTIONS} == SinkOptions.__dataclass_fields__.keys() - {"broker"}
-
-
 def test_the_address_is_enough() -> None:
-    assert SinkOptions.of(GIVEN) == SinkOptions(broker=BrokerOptions.of({**_defaults(), "url": "stomp://localhost"}))
-
-
-def _defaults() -> dict[str, Any]:
-    broker = SinkOptions.of(GIVEN).broker
-    return {name: getattr(broker, name) for name in BrokerOptions.__dataclass_fields__}
+    assert SinkOptions.of({**GIVEN, "checkpointLocation": "x"}) == SinkOptions(url="stomp://localhost")
 
 
 def test_what_was_given_is_taken() -> None:
     given = {"destination": "/queue/a", "dedup": "position", "transactionsize": "7"}
-    options = SinkOptions.of({**GIVEN, **given, "persistent": "false", "ratelimit": "50", "brokertimeout": "5m"})
+    options = SinkOptions.of({**GIVEN, **given, "ratelimit": "50", "brokertimeout": "5m"})
     assert options.transaction_size == 7
-    assert (options.destination, options.dedup, options.persistent) == ("/queue/a", "position", "false")
+    assert (options.destination, options.dedup) == ("/queue/a", "position")
     assert (options.rate_limit, options.broker_timeout) == (50, 300.0)
 
 

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from stompy.errors import ConfigurationError
+from stompy.spark.options import table_of
 from stompy.spark.source_options import (
-    BATCH_TABLE,
-    STREAM_TABLE,
+    BatchOptions,
+    StreamOptions,
     batch_options,
-    column_options,
+    read_options,
     spool_options,
     stream_options,
 )
@@ -30,9 +31,9 @@ def test_they_travel() -> None:
 
 
 def test_an_option_of_the_stream_is_none_of_the_batch() -> None:
-    stream_options({**GIVEN, "maxmessagespertrigger": "5"})
+    stream_options({**GIVEN, "maxoffsetspertrigger": "5"})
     with pytest.raises(ConfigurationError, match=r"of spark\.readStream"):
-        batch_options({**GIVEN, "maxmessagespertrigger": "5"})
+        batch_options({**GIVEN, "maxoffsetspertrigger": "5"})
 
 
 @pytest.mark.parametrize(
@@ -40,14 +41,15 @@ def test_an_option_of_the_stream_is_none_of_the_batch() -> None:
     [
         (stream_options, "maxmessages", "option 'maxmessages' is one of spark.read, not of spark.readStream"),
         (stream_options, "browse", "one of spark.read, not of spark.readStream"),
-        (batch_options, "maxMessagesPerTrigger", "one of spark.readStream, not of spark.read"),
-        (stream_options, "kafka.bootstrap.servers", "Kafka's option corresponds to the option url here"),
-        (stream_options, "subscribe", "Kafka's option corresponds to the option destination here"),
-        (stream_options, "maxOffsetsPerTrigger", "the option maxMessagesPerTrigger here"),
-        (stream_options, "startingOffsets", "a queue has no offsets"),
-        (stream_options, "kafka.security.protocol", "an option of Kafka's client"),
-        (batch_options, "minpartitions", "the option numPartitions here"),
-        (batch_options, "maxoffsetspertrigger", "unknown option 'maxoffsetspertrigger'; there are"),
+        (batch_options, "maxOffsetsPerTrigger", "one of spark.readStream, not of spark.read"),
+        (stream_options, "kafka.bootstrap.servers", "unknown option 'kafka.bootstrap.servers': write url instead"),
+        (stream_options, "subscribe", "write destination instead"),
+        (stream_options, "startingOffsets", "a query begins with the oldest message in the queue"),
+        (stream_options, "kafka.security.protocol", "unknown option"),
+        (batch_options, "minpartitions", "write numPartitions instead"),
+        (stream_options, "maxMessagesPerTrigger", "write maxOffsetsPerTrigger instead"),
+        (stream_options, "receiverMode", "receivers=0, and fill the spool by the command `stompy spool`"),
+        (stream_options, "bodyAs", r"CAST\(body AS STRING\)"),
     ],
 )
 def test_an_option_of_something_else_is_named_as_such(make: Any, name: str, words: str) -> None:
@@ -63,15 +65,15 @@ def test_a_passcode_is_refused(make: object) -> None:
 
 
 def test_what_fits_neither_a_stream_nor_a_table_is_refused() -> None:
-    assert column_options({**GIVEN, "maxmessagespertrigger": "5", "bodyas": "text"}).body_as == "text"
-    assert column_options({**GIVEN, "browse": "true", "headersas": "array"}).headers_as == "array"
-    for wrong in ({"maxmesagespertrigger": "5"}, {"browse": "true", "receivermode": "thread"}, {"prefetch": "many"}):
+    assert read_options({**GIVEN, "maxoffsetspertrigger": "5"}).headers_as == "map"
+    assert read_options({**GIVEN, "browse": "true", "headersas": "array"}).headers_as == "array"
+    for wrong in ({"maxmesagespertrigger": "5"}, {"browse": "true", "durable": "mine"}, {"prefetch": "many"}):
         with pytest.raises(ConfigurationError):
-            column_options({**GIVEN, **wrong})
+            read_options({**GIVEN, **wrong})
 
 
 def test_every_option_says_what_it_does() -> None:
-    for option in (*STREAM_TABLE, *BATCH_TABLE):
+    for option in (*table_of(StreamOptions), *table_of(BatchOptions)):
         text = option.description
         assert text[0].islower() or text[0] in "`'1" or text.startswith("STOMP")
         assert not text.endswith(".")
@@ -119,9 +121,3 @@ def test_a_durable_subscription_has_one_receiver() -> None:
 def test_a_table_takes_its_messages_itself() -> None:
     with pytest.raises(ConfigurationError, match="receivers must be 1 or more"):
         batch_options({**GIVEN, "receivers": "0"})
-
-
-def test_a_minimum_that_the_spool_has_no_room_for_is_refused() -> None:
-    stream_options({**GIVEN, "minmessagespertrigger": "10", "maxspoolmessages": "10"})
-    with pytest.raises(ConfigurationError, match=r"minMessagesPerTrigger \(11\) .* maxSpoolMessages \(10\)"):
-        stream_options({**GIVEN, "minmessagespertrigger": "11", "maxspoolmessages": "10"})

@@ -2,10 +2,9 @@
 
 ::
 
-    columns.py    the columns of a row and the message they make; needs neither pyspark nor pyarrow
-    identity.py   the dedupe id of a message, the same each time a row is sent
-    publisher.py  sends messages in confirmed transactions, with an optional rate limit
-    writer.py     the methods that Spark calls in the executors and on the driver
+    rows.py        rows as messages: their columns, and their dedupe ids
+    publisher.py   the options, and sending messages in confirmed transactions, with an optional rate limit
+    writer.py      the methods that Spark calls in the executors and on the driver
 
 A partition is sent by one connection, opened at its first row, in chunks of one transaction each. The receipt of a
 chunk's COMMIT is awaited before the next one begins, so if a task dies, at most the outcome of one chunk is unknown.

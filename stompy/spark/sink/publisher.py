@@ -1,4 +1,4 @@
-"""Send the messages of one partition in chunks, each of which is confirmed before the next one begins.
+"""The options of the sink, and sending messages in chunks, each of which is confirmed before the next one begins.
 
 A chunk is a transaction, except with a broker that drops duplicates (Artemis), where each message is sent individually.
 Artemis checks an id when the SEND arrives, but stores it at the COMMIT, so two open transactions with the same id (of a
@@ -10,9 +10,9 @@ duplicate like the original.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from stompy.connection.connection import Connection
 from stompy.default import DEFAULT, Default
@@ -29,12 +29,11 @@ from stompy.errors import (
     StompError,
     is_passing,
 )
-from stompy.spark.sink.columns import Outgoing
-from stompy.spark.sink.identity import Identify
+from stompy.spark import options as kinds
+from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.options import option, parse
+from stompy.spark.sink.rows import DedupMode, Identify, Outgoing
 from stompy.world import time
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _FIRST_DELAY = 0.1
 _MAX_DELAY = 5.0
@@ -43,24 +42,43 @@ _MAX_DELAY = 5.0
 _DISCONNECT_TIMEOUT = 1.0
 """Seconds for disconnecting after an error; a broker that has stopped reading does not answer DISCONNECT."""
 
-Persistence = Literal["auto", "true", "false"]
+_CHUNK_BYTES = 4 << 20
+"""Approximate bytes of bodies, headers and destinations at which a chunk ends; it has at least one message."""
+
 Transactions = Literal["auto", "true", "false"]
 
 Item = tuple[Outgoing, "str | None"]
 """A message and its id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Limits of one transaction, which has at least one message.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions(BrokerOptions):
+    """Options of the sink; picklable, and without a secret. Durations in seconds."""
 
-    Attributes:
-        max_messages: number of messages.
-        max_bytes: approximate bytes of bodies, headers and destinations, at which a transaction ends.
-    """
+    # fmt: off
+    destination: str | None = option(kinds.text, None, "the destination of rows without a column `destination`")
+    dedup: DedupMode = option(kinds.choice("content", "position", "none"), "content", "how the id in the header "
+        "`stompy-dedupe-id` is made, by which a consumer recognises duplicates")
+    job_id: str | None = option(kinds.text, None, "part of those ids in a batch job, so that a second run of the "
+        "job has the same ids; by default new for each write")
+    transactions: Transactions = option(kinds.choice("auto", "true", "false"), "auto",
+        "send in transactions, or confirm each message separately; `auto` uses transactions unless the broker drops "
+        "duplicates by their ids (Artemis), which it does reliably only outside of them")
+    transaction_size: int = option(kinds.count, "1000", "messages in one transaction, at most, or sent before their "
+        "confirmations are awaited; about 4 MiB at most")
+    rate_limit: int | None = option(kinds.count, None, "messages per second and task, at most; by default no limit")
+    broker_timeout: float = option(kinds.seconds, "60", "seconds without a broker before the task fails")
+    # fmt: on
 
-    max_messages: int = 1000
-    max_bytes: int = 4 * 1024 * 1024
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> SinkOptions:
+        """Return the options that Spark passed.
+
+        Raises:
+            ConfigurationError: an option is unknown, invalid or missing; its value is never shown.
+        """
+        # Spark adds its own option to those of a streaming query.
+        return parse(cls, {name: text for name, text in given.items() if name.lower() != "checkpointlocation"})
 
 
 class RateLimiter:
@@ -68,20 +86,10 @@ class RateLimiter:
 
     Args:
         rate: messages per second; `None` for no limit.
-        clock: seconds, monotonic.
-        sleep: waits for seconds.
     """
 
-    def __init__(
-        self,
-        rate: float | None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, rate: float | None) -> None:
         self._rate = rate
-        self._clock = clock
-        self._sleep = sleep
         self._free_at = -math.inf
 
     @property
@@ -93,48 +101,30 @@ class RateLimiter:
         """Wait until `messages` may be sent."""
         if self._rate is None:
             return
-        now = self._clock()
+        now = time.monotonic()
         if now < self._free_at:
-            self._sleep(self._free_at - now)
+            time.sleep(self._free_at - now)
             now = self._free_at
         self._free_at = now + messages / self._rate
 
 
 class Publisher:
-    """Sends messages; used as a context manager, by one thread.
+    """Sends messages; used by one thread, and closed at the end.
 
     It connects at the first message. If the connection is lost before a chunk is confirmed, the chunk is resent with
-    the same ids as soon as the broker is reachable again, for at most `retry_timeout` seconds.
+    the same ids as soon as the broker is reachable again, for at most the option `brokerTimeout`.
 
     Args:
-        connect: opens a connection.
+        options: of the sink.
+        name: part of thread names.
         identify: returns the id of each message.
-        chunk: limits of one transaction.
-        transactions: whether each chunk is a transaction; otherwise each message is confirmed individually. `"auto"`
-            uses none if the broker drops duplicates by their ids.
-        persistent: for messages that do not set it; `"auto"` means `"true"` if the broker supports the option.
-        retry_timeout: seconds to retry connecting.
-        rate_limiter: `None` for no limit.
     """
 
-    def __init__(
-        self,
-        connect: Callable[[], Connection],
-        *,
-        identify: Identify,
-        chunk: Chunk | None = None,
-        transactions: Transactions = "auto",
-        persistent: Persistence = "auto",
-        retry_timeout: float = 60.0,
-        rate_limiter: RateLimiter | None = None,
-    ) -> None:
-        self._connect = connect
+    def __init__(self, options: SinkOptions, *, name: str, identify: Identify) -> None:
+        self._options = options
+        self._name = name
         self._identify = identify
-        self._chunk = chunk or Chunk()
-        self._transactions = transactions
-        self._persistent = persistent
-        self._retry_timeout = retry_timeout
-        self._rate_limiter = rate_limiter or RateLimiter(None)
+        self._rate_limiter = RateLimiter(options.rate_limit)
         self._connection: Connection | None = None
         self.confirmed = 0
         """Number of messages that the broker has confirmed."""
@@ -143,13 +133,11 @@ class Publisher:
         self.chunks = 0
         """Number of chunks that the broker has confirmed."""
 
-    def __enter__(self) -> Publisher:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._drop()
+    def close(self, *, timeout: float | Default = DEFAULT) -> None:
+        """Disconnect, within some seconds; the next message connects again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close(timeout=timeout)
 
     def publish(self, messages: Iterable[Outgoing], on_confirmed: Callable[[], None] = lambda: None) -> None:
         """Send messages in order; return when the broker has confirmed all of them.
@@ -159,7 +147,7 @@ class Publisher:
             on_confirmed: called after each chunk; the messages taken from `messages` so far are then all confirmed.
 
         Raises:
-            PublishError: the broker rejected a chunk, has stopped reading, or was unreachable for `retry_timeout`.
+            PublishError: the broker rejected a chunk, has stopped reading, or was unreachable for `brokerTimeout`.
             LocalProtocolError: the session's version cannot express a message.
             ConfigurationError: the broker does not support an option of a message.
         """
@@ -174,11 +162,11 @@ class Publisher:
     def _chunks(self, messages: Iterable[Outgoing]) -> Iterator[list[Item]]:
         chunk: list[Item] = []
         size = 0
-        most = min(self._chunk.max_messages, self._rate_limiter.burst)
+        most = min(self._options.transaction_size, self._rate_limiter.burst)
         for message in messages:
             chunk.append((message, self._identify(message)))
             size += message.size
-            if len(chunk) >= most or size >= self._chunk.max_bytes:
+            if len(chunk) >= most or size >= _CHUNK_BYTES:
                 yield chunk
                 chunk, size = [], 0
         if chunk:
@@ -189,7 +177,7 @@ class Publisher:
 
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_may_come_back),
-            stop=tenacity.stop_after_delay(self._retry_timeout),
+            stop=tenacity.stop_after_delay(self._options.broker_timeout),
             wait=tenacity.wait_random_exponential(multiplier=_FIRST_DELAY, max=_MAX_DELAY),
             reraise=True,
         )
@@ -198,88 +186,74 @@ class Publisher:
         except (SendTimeoutError, ReceiptTimeoutError) as stalled:
             raise PublishError(
                 f"the broker has stopped reading or confirming ({stalled}): most likely its store or memory is "
-                "full and it blocks producers; free some space there, or raise sendTimeout and receiptTimeout",
+                "full and it blocks producers; free some space there, or raise receiptTimeout",
                 confirmed=self.confirmed,
             ) from stalled
         except BrokerError as refused:
             raise PublishError(f"the broker rejected a message: {refused}", confirmed=self.confirmed) from refused
         except (ConnectError, ConnectionLostError) as error:
             raise PublishError(
-                f"no broker was reachable for {self._retry_timeout:g} s: {error}", confirmed=self.confirmed
+                f"no broker was reachable for {self._options.broker_timeout:g} s: {error}", confirmed=self.confirmed
             ) from error
 
     def _attempt(self, chunk: list[Item]) -> None:
         try:
-            connection = self._live()
+            if self._connection is None or not self._connection.connected:
+                self.close()
+                self._connection = self._options.connect(name=self._name)
+            connection = self._connection
             dialect = dialect_named(connection.dialect)
-            frames = _Frames(dialect, persistent=self._persistent)
             if self._in_transactions(dialect, chunk):
-                _send_as_one(connection, frames, chunk)
-            else:
-                _send_each(connection, frames, chunk)
+                with connection.transaction() as transaction:
+                    for message, identity in chunk:
+                        transaction.send(message.destination, message.body, **_send_options(dialect, message, identity))
+                return
+            dedupe = dialect.supports("dedupe_id")
+            with connection.batch():
+                receipts = [
+                    connection.send_async(
+                        message.destination, message.body, **_send_options(dialect, message, identity, dedupe=dedupe)
+                    )
+                    for message, identity in chunk
+                ]
+            for receipt in receipts:
+                receipt.result()
         except StompError:
-            self._drop(_DISCONNECT_TIMEOUT)
+            self.close(timeout=_DISCONNECT_TIMEOUT)
             raise
 
     def _in_transactions(self, dialect: Dialect, chunk: list[Item]) -> bool:
-        if self._transactions != "auto":
-            return self._transactions == "true"
+        if self._options.transactions != "auto":
+            return self._options.transactions == "true"
         return not (dialect.supports("dedupe_id") and any(identity is not None for _, identity in chunk))
 
-    def _live(self) -> Connection:
-        if self._connection is None or not self._connection.connected:
-            self._drop()
-            self._connection = self._connect()
-        return self._connection
 
-    def _drop(self, timeout: float | Default = DEFAULT) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close(timeout=timeout)
+def _send_options(dialect: Dialect, message: Outgoing, identity: str | None, *, dedupe: bool = False) -> SendOptions:
+    """Return the arguments with which to send a message.
 
-
-class _Frames:
-    """Makes the arguments of a send, for one broker."""
-
-    def __init__(self, dialect: Dialect, *, persistent: Persistence) -> None:
-        self._dialect = dialect
-        self._drops = dialect.supports("dedupe_id")
-        # Explicit if possible, as some brokers lose messages without the option at a restart.
-        self._persistent = {"auto": True if dialect.supports("persistent") else None, "true": True, "false": False}[
-            persistent
-        ]
-
-    def options(self, message: Outgoing, identity: str | None, *, alone: bool) -> SendOptions:
-        options: SendOptions = {
-            "content_type": message.content_type,
-            "persistent": self._persistent if message.persistent is None else message.persistent,
-            "priority": message.priority,
-            "expires": _remaining(message.expires),
-            "dedupe_id": identity if alone and self._drops else None,
-        }
-        # A row of the source has the headers of its message, which columns and options of the sink replace.
-        replaced = frozenset(self._dialect.headers_of(options).values())
-        headers: dict[str, object] = {name: value for name, value in message.headers.items() if name not in replaced}
-        if identity is not None:
-            headers[DEDUPE_HEADER] = identity
-        options["headers"] = headers
-        return options
-
-
-def _send_as_one(connection: Connection, frames: _Frames, chunk: list[Item]) -> None:
-    with connection.transaction() as transaction:
-        for message, identity in chunk:
-            transaction.send(message.destination, message.body, **frames.options(message, identity, alone=False))
-
-
-def _send_each(connection: Connection, frames: _Frames, chunk: list[Item]) -> None:
-    with connection.batch():
-        receipts = [
-            connection.send_async(message.destination, message.body, **frames.options(message, identity, alone=True))
-            for message, identity in chunk
-        ]
-    for receipt in receipts:
-        receipt.result()
+    Args:
+        dialect: of the broker.
+        message: to send.
+        identity: its id.
+        dedupe: whether the broker drops the message if it knows the id.
+    """
+    persistent = message.persistent
+    if persistent is None and dialect.supports("persistent"):
+        persistent = True  # explicit, as some brokers lose messages without the option at a restart
+    options: SendOptions = {
+        "content_type": message.content_type,
+        "persistent": persistent,
+        "priority": message.priority,
+        "expires": _remaining(message.expires),
+        "dedupe_id": identity if dedupe else None,
+    }
+    # A row of the source has the headers of its message, which columns and options of the sink replace.
+    replaced = frozenset(dialect.headers_of(options).values())
+    headers: dict[str, object] = {name: value for name, value in message.headers.items() if name not in replaced}
+    if identity is not None:
+        headers[DEDUPE_HEADER] = identity
+    options["headers"] = headers
+    return options
 
 
 def _remaining(moment: int | None) -> float | None:

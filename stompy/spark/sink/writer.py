@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from stompy.errors import ConfigurationError
-from stompy.spark.sink.columns import Columns
-from stompy.spark.sink.identity import Part, identifier
-from stompy.spark.sink_options import SinkOptions
+from stompy.spark.sink.publisher import Publisher, SinkOptions
+from stompy.spark.sink.rows import Columns, identifier
 from stompy.world import uuid
 
 if TYPE_CHECKING:
@@ -46,50 +45,44 @@ class Published(WriterCommitMessage):
     chunks: int
 
 
-class _Partitions:
+class _Writer:
     """Sends partitions; travels to the executors.
 
     Args:
         options: of the sink.
-        columns: of the rows.
-        job: part of the ids of a batch job.
+        schema: of the rows.
+
+    Raises:
+        ConfigurationError: a column cannot be sent.
     """
 
-    def __init__(self, options: SinkOptions, columns: Columns, job: str) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = columns
-        self._job = job
+        self._columns = Columns(
+            [(column.name, column.dataType.simpleString()) for column in schema.fields], destination=options.destination
+        )
+        # Made once for each write on the driver and pickled: the same in every attempt of every task.
+        self._job = options.job_id or uuid.uuid4().hex
 
-    def write(self, tables: Iterator[RecordBatch]) -> Published:
+    def write(self, iterator: Iterator[RecordBatch]) -> Published:
         """Send the rows of one partition; runs in an executor's Python, once for each attempt of a task.
 
         Raises:
             PublishError: the broker refuses them, has stopped reading, or cannot be reached.
         """
-        part = self._part()
-        identify = identifier(part, self._options.dedup)
-        with self._options.publisher(name=f"spark-sink-{part.partition}", identify=identify) as publisher:
-            publisher.publish(self._columns.messages(tables))
+        context = TaskContext.get()
+        query, batch, partition = None, None, 0
+        if context is not None:
+            query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+            partition = context.partitionId()
+        identify = identifier(f"{query or self._job}/{batch or '-'}/{partition}", self._options.dedup)
+        with closing(Publisher(self._options, name=f"spark-sink-{partition}", identify=identify)) as publisher:
+            publisher.publish(self._columns.messages(iterator))
             return Published(publisher.confirmed, publisher.size, publisher.chunks)
 
-    def _part(self) -> Part:
-        context = TaskContext.get()
-        if context is None:
-            return Part(self._job, None, 0)
-        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-        return Part(query or self._job, batch, context.partitionId())
 
-
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter(_Writer, DataSourceArrowWriter):
     """Sends the rows of a batch job."""
-
-    def __init__(self, options: SinkOptions, columns: Columns) -> None:
-        # Made once for each write on the driver and pickled: the same in every attempt of every task.
-        self._partitions = _Partitions(options, columns, options.job_id or uuid.uuid4().hex)
-
-    def write(self, iterator: Iterator[RecordBatch]) -> Published:
-        """Send the rows of one partition."""
-        return self._partitions.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log how much was sent."""
@@ -100,15 +93,8 @@ class BatchWriter(DataSourceArrowWriter):
         log.warning("the job failed; the broker keeps the messages of its finished tasks: %s", _totals(messages))
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Sends the rows of one micro-batch."""
-
-    def __init__(self, options: SinkOptions, columns: Columns) -> None:
-        self._partitions = _Partitions(options, columns, options.job_id or uuid.uuid4().hex)
-
-    def write(self, iterator: Iterator[RecordBatch]) -> Published:
-        """Send the rows of one partition."""
-        return self._partitions.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Log how much was sent; called again for a micro-batch that is run again."""
@@ -119,38 +105,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         log.warning(
             "micro-batch %d failed; the broker keeps the messages of its finished tasks: %s", batchId, _totals(messages)
         )
-
-
-def batch_writer(options: SinkOptions, schema: StructType, *, overwrite: bool) -> BatchWriter:
-    """Return the writer of a batch job.
-
-    Raises:
-        ConfigurationError: the mode is `overwrite`, or a column is invalid.
-    """
-    if overwrite:
-        raise ConfigurationError("a destination cannot be overwritten: use mode('append')")
-    return BatchWriter(options, _columns(options, schema))
-
-
-def stream_writer(options: SinkOptions, schema: StructType, *, overwrite: bool) -> StreamWriter:
-    """Return the writer of one micro-batch.
-
-    Raises:
-        ConfigurationError: the output mode is `complete` and the option allowCompleteMode is not set, or a column
-            cannot be sent.
-    """
-    if overwrite and not options.allow_complete_mode:
-        raise ConfigurationError(
-            "outputMode('complete') sends every row of the result again in each micro-batch; to allow that, set "
-            "the option allowCompleteMode"
-        )
-    return StreamWriter(options, _columns(options, schema))
-
-
-def _columns(options: SinkOptions, schema: StructType) -> Columns:
-    return Columns(
-        [(column.name, column.dataType.simpleString()) for column in schema.fields], destination=options.destination
-    )
 
 
 def _totals(messages: Sequence[WriterCommitMessage | None]) -> str:

@@ -2,10 +2,11 @@
 
 ::
 
-    reading.py   splitting messages into tasks, and reading them on an executor
-    engine.py    the driver's side of a streaming query: offsets, limits, plans
-    stream.py    the interface of pyspark to that engine
-    drain.py     the driver's side of a batch read
+    offsets.py     positions in a spool, compared with it before they are used, and lost messages
+    admission.py   how many messages a micro-batch gets, and how its tasks share them
+    engine.py      the driver's side of a streaming query, which brings them together
+    drain.py       the driver's side of a batch read
+    reading.py     reading messages on an executor
 
-Only `stream.py` imports pyspark.
+Only `datasource.py` imports pyspark.
 """

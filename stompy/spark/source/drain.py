@@ -7,22 +7,23 @@ continues where a previous process stopped. Of two concurrent reads, one waits f
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import sys
+from contextlib import closing, suppress
 from dataclasses import replace
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
 from stompy.deadline import Deadline
-from stompy.errors import ReceiveTimeoutError, SpoolBusyError, SpoolError
-from stompy.spark.receiver.pool import ReceiverPool
-from stompy.spark.source.reading import split
+from stompy.errors import ReceiveTimeoutError, SpoolBusyError
+from stompy.spark.receivers import ReceiverPool
+from stompy.spark.source.admission import split
 from stompy.spark.source_options import BatchOptions
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.files import Files, dump, path_of, read_document
+from stompy.spark.spool.files import Files, dump, read_document
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.record import now_us, record_of
-from stompy.spark.spool.spool import Spool, make_spool, open_files
+from stompy.spark.spool.spool import Spool, make_spool
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 
@@ -30,6 +31,8 @@ DONE = "done"
 """The file with the number of messages of a finished read."""
 _PATIENCE = ClaimTimeouts(wait=1.0)
 """How long to wait for another process between checks whether it has finished."""
+_CHUNK = 1000
+"""Messages in a segment of browsed ones."""
 _OTHER_TIMEOUT = 3600.0
 """Seconds to wait for another process that executes the same read."""
 
@@ -41,7 +44,7 @@ def read_folder(options: BatchOptions, load: str) -> str:
         options: of the read.
         load: the id of this `load()`, for a read without `readId`.
     """
-    return f"{options.spool.spool_dir.rstrip('/')}/read-{options.read_id or load}"
+    return f"{options.spool_dir.rstrip('/')}/read-{options.read_id or load}"
 
 
 def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
@@ -52,11 +55,11 @@ def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
     Raises:
         StompError: the broker cannot be reached, or the spool cannot be used.
     """
-    spool = make_spool(open_files(read_folder(options, load)), options.spool.origin)
+    spool = make_spool(Files(read_folder(options, load)), options.origin)
     end = _end_of(spool.files)
     if end is None:
         end = _taken(options, spool)
-    pieces = SpoolView(spool).index.pieces(0, end)
+    pieces = list(SpoolView(spool).index.pieces(0, end))
     return spool, split(pieces, max_parts=options.num_partitions)
 
 
@@ -78,10 +81,10 @@ def _taken(options: BatchOptions, spool: Spool) -> int:
 
 def _receive(options: BatchOptions, spool: Spool) -> int:
     asked = replace(
-        options.spool,
+        options,
         # One, as several receivers cannot stop at an exact total.
-        receivers=options.spool.receivers if options.max_messages is None else 1,
-        max_spool_bytes=None,
+        receivers=options.receivers if options.max_messages is None else 1,
+        max_spool_bytes=sys.maxsize,
         lock_timeout=_PATIENCE.wait,
     )
     pool = ReceiverPool(asked, spool, limit=options.max_messages)
@@ -95,39 +98,32 @@ def _receive(options: BatchOptions, spool: Spool) -> int:
 
 def _browse(options: BatchOptions, spool: Spool) -> int:
     """Copy messages into the spool without consuming them; raises `ConfigurationError` if the broker cannot browse."""
-    writer = SpoolWriter(spool, patience=_PATIENCE)
-    connection: Connection | None = None
-    try:
+    with closing(SpoolWriter(spool, patience=_PATIENCE)) as writer:
         if not writer.next:
-            connection = options.spool.broker.connect(name="spark-browse")
-            _copy(connection, options, writer)
+            with closing(options.connect(name="spark-browse")) as connection:
+                _copy(connection, options, writer)
         return writer.next
-    finally:
-        if connection is not None:
-            connection.close()
-        writer.close()
 
 
 def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) -> None:
-    asked = options.spool
     waiting: list[Message] = []
-    for destination in asked.destination:
+    for destination in options.destination:
         browsed = connection.browse(
             destination,
-            selector=asked.selector,
-            headers=asked.subscribe_headers,
+            selector=options.selector,
+            headers=options.subscribe_headers,
             timeout=options.idle_timeout,
         )
         left = None if options.max_messages is None else options.max_messages - len(waiting)
         # The broker marks the end of the queue; the timeout is for one that does not.
-        with contextlib.suppress(ReceiveTimeoutError):
+        with suppress(ReceiveTimeoutError):
             waiting.extend(itertools.islice(browsed, left))
     now = now_us()
     rows = [(record_of(message, broker=connection.address, received_at=now), None) for message in waiting]
     writer.begin(0)
-    for start in range(0, len(rows), asked.segment_max_messages):
+    for start in range(0, len(rows), _CHUNK):
         # Confirmed at once: nothing is acknowledged or redelivered.
-        writer.confirm(writer.store(0, rows[start : start + asked.segment_max_messages]))
+        writer.confirm(writer.store(0, rows[start : start + _CHUNK]))
 
 
 def _end_of(files: Files) -> int | None:
@@ -137,9 +133,8 @@ def _end_of(files: Files) -> int | None:
 
 
 def _finish(files: Files, end: int) -> int:
-    if not files.create(DONE, dump({"end": end})):
-        found = _end_of(files)
-        if found is None:
-            raise SpoolError("the file that marks the read as complete was removed", path=path_of(files, DONE))
-        return found
-    return end
+    """Mark the read as complete; return its number of messages, which another process may have found first."""
+    files.create(DONE, dump({"end": end}))
+    found = _end_of(files)
+    assert found is not None, "it was just created"
+    return found

@@ -4,35 +4,34 @@ Spark calls it in one thread, in this order: `prepare_available_now`, `initial`,
 `commit` of the previous one, then `plan`. After a restart with an unfinished batch it begins with `plan`. Whichever
 process fills the spool, the query reads it through a `SpoolView`.
 
-Before an offset of a checkpoint is used, it is compared with the spool, which may have been replaced by an older copy:
-what was received into that one has the numbers of messages that Spark has processed. The receivers start after that, so
-a query that is refused has acknowledged nothing.
+The receivers start after an offset of the checkpoint was compared with the spool, so a query that is refused has
+acknowledged nothing.
 
 | thread | owns | may block on |
 |---|---|---|
 | Spark's | offsets, the view | the disk; with `prepare_available_now` the broker, in `latest` |
 | `stompy-spool-query` | the heartbeat of the query's claim | the disk |
-| `stompy-spool-<number>` | see `receiver.py` | |
+| `stompy-spool-<number>` | see `receivers.py` | |
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from stompy.deadline import Deadline
-from stompy.errors import SpoolBusyError, SpoolDamagedError, SpoolMismatchError, StompError
-from stompy.spark.receiver.pool import NoReceivers, ReceiverPool, Receivers
-from stompy.spark.receiver.process import ReceiverProcess
-from stompy.spark.source.reading import split
+from stompy.errors import ConnectTimeoutError, SpoolBusyError, StompError
+from stompy.spark.receivers import ReceiverPool
+from stompy.spark.source.admission import admitted, split
+from stompy.spark.source.offsets import Loss, Offset, Offsets
 from stompy.spark.source_options import SpoolOptions, StreamOptions
 from stompy.spark.spool.claims import HEARTBEAT_INTERVAL, READER, Claim, ClaimTimeouts
-from stompy.spark.spool.files import read_counts
-from stompy.spark.spool.index import Piece, Segment
-from stompy.spark.spool.spool import Spool, check_identity, make_spool, open_files
+from stompy.spark.spool.files import Files, read_counts
+from stompy.spark.spool.index import Piece
+from stompy.spark.spool.spool import Spool, make_spool
 from stompy.spark.spool.view import SpoolView
 from stompy.threads import DaemonThread
 from stompy.world import threading, time
@@ -41,68 +40,6 @@ _LOG = logging.getLogger("stompy.spark")
 
 _POLL_INTERVAL = 0.1
 """Seconds between checks of the spool while waiting."""
-_VERSION = 3
-"""The version of the format of offsets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offset:
-    """A position in a spool.
-
-    Attributes:
-        spool: the spool's identity.
-        next: the sequence number of the next message.
-        digest: of the segment with the message before that; `None` if it was removed, or there is none.
-        lost: number of lost messages before this position.
-    """
-
-    spool: str
-    next: int
-    digest: str | None = None
-    lost: int = 0
-
-    def json(self) -> dict[str, Any]:
-        """Return the offset as a JSON object, which Spark stores."""
-        stored: dict[str, Any] = {"v": _VERSION, "spool": self.spool, "next": self.next}
-        if self.digest is not None:
-            stored["digest"] = self.digest
-        if self.lost:
-            stored["lost"] = self.lost
-        return stored
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any], *, path: str) -> Offset:
-        """Return the offset in a JSON object.
-
-        Args:
-            stored: from the checkpoint.
-            path: of the spool, for the error.
-
-        Raises:
-            SpoolMismatchError: it is an offset of another source, or of another version.
-        """
-        if stored.get("v") != _VERSION or not isinstance(stored.get("next"), int) or "spool" not in stored:
-            raise SpoolMismatchError(
-                f"the checkpoint contains an offset of an unknown format ({sorted(stored)}): it belongs to "
-                "another source or another version. Give the query its own checkpointLocation",
-                path=path,
-            )
-        return cls(str(stored["spool"]), stored["next"], stored.get("digest"), int(stored.get("lost", 0)))
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """Limits of one micro-batch; `None` for no limit.
-
-    Attributes:
-        max_messages: maximum number of messages.
-        max_bytes: approximate maximum of bytes.
-        min_messages: number of messages to wait for, up to `max_trigger_delay`.
-    """
-
-    max_messages: int | None = None
-    max_bytes: int | None = None
-    min_messages: int | None = None
 
 
 class StreamEngine:
@@ -113,56 +50,55 @@ class StreamEngine:
     """
 
     def __init__(self, options: StreamOptions) -> None:
-        self._options = options
-        self._fail = options.spool.fail_on_data_loss
+        self.options = options
         self._claim: _QueryClaim | None = None
-        self._opened: tuple[Spool, SpoolView] | None = None
-        self._receivers: Receivers | None = None
-        self._checked: tuple[Offset, Segment] | None = None
+        self._opened: Offsets | None = None
+        self._receivers: ReceiverPool | None = None
         self._position: Offset | None = None
         self._available_now = False
         self._target: int | None = None
         self._last_batch = time.monotonic()
-        self._valid: dict[Segment, bool] = {}
 
     # For Spark.
 
     def initial(self) -> dict[str, Any]:
         """Return the first offset of a query without a checkpoint: that of the oldest message in the spool."""
-        spool, view = self._open()
-        self._started(view)
-        return self._offset(view.index.low, spool, view).json()
+        opened = self._open()
+        self._started()
+        return opened.at(opened.view.index.low).json()
 
-    def latest(self, start: Mapping[str, Any] | None, limits: BatchLimits) -> dict[str, Any]:
+    def latest(self, start: Mapping[str, Any] | None, *, unlimited: bool = False) -> dict[str, Any]:
         """Return the end offset of the next micro-batch; the start offset if there are no messages for it.
 
         Args:
             start: the end offset of the previous one; `None` before Spark 4.2, which does not pass it.
-            limits: of the micro-batch.
+            unlimited: whether the limits in the options do not apply.
 
         Raises:
             StompError: no messages can arrive; the error says why.
             SpoolMismatchError: the start offset is not one of this spool, or of a newer one of which this is a copy.
             SpoolBusyError, SpoolFencedError: another query reads the spool.
         """
-        spool, view = self._claimed()
+        opened = self._claimed()
+        view = opened.view
         if self._available_now:
             self._refresh(view)
         readable = view.refresh()
-        begin = self._start(start, spool, view, readable=readable)
-        receivers = self._started(view)
-        receivers.check()
+        begin = self._start(start, opened, readable=readable)
+        self._check_receivers()
         if self._available_now:
-            readable = self._receive_available(view, receivers)
+            readable = self._receive_available(view)
             self._available_now = False
         if not readable:
             return begin.json()
         last = view.next if self._target is None else min(view.next, self._target)
-        last = self._admitted(view, begin.next, last, limits)
+        if not unlimited:
+            # What is there must do for a query that ends at its target.
+            waited = time.monotonic() - self._last_batch if self._target is None else math.inf
+            last = admitted(self.options, view.index, begin.next, last, waited=waited)
         if last <= begin.next:
             return begin.json()
-        lost = begin.lost + self._missing(view, begin.next, last, self._pieces(view, begin.next, last))
-        end = self._offset(last, spool, view, lost=lost)
+        end = opened.at(last, lost=begin.lost + opened.loss.count(begin.next, last))
         view.note_planned(end.next)
         self._position, self._last_batch = end, time.monotonic()
         return end.json()
@@ -174,7 +110,7 @@ class StreamEngine:
         """
         if self._opened is None:
             return None
-        spool, view = self._opened
+        spool, view = self._opened.spool, self._opened.view
         counts = read_counts(spool.files)
         dropped, flagged = (sum(getattr(each, name) for each in counts) for name in ("dropped", "flagged"))
         return {**Offset(spool.identity, view.next).json(), "dropped": dropped, "flagged": flagged}
@@ -187,24 +123,24 @@ class StreamEngine:
             SpoolDataLossError: messages are missing (option failOnDataLoss).
             SpoolBusyError, SpoolFencedError: another query reads the spool.
         """
-        spool, view = self._claimed()
-        self._refresh(view)
-        begin, until = self._check(start, spool, view), self._check(end, spool, view)
-        pieces = self._pieces(view, begin.next, until.next)
-        missing = self._missing(view, begin.next, until.next, pieces)
+        opened = self._claimed()
+        self._refresh(opened.view)
+        begin, until = opened.check(start), opened.check(end)
+        pieces = opened.loss.pieces(begin.next, until.next)
+        missing = until.next - begin.next - sum(piece.rows for piece in pieces)
         if missing:
             _LOG.warning("%d of the messages %d to %d are lost and skipped", missing, begin.next, until.next - 1)
-        self._started(view)
-        view.note_planned(until.next)
+        self._started()
+        opened.view.note_planned(until.next)
         self._position = until
-        return split(pieces, max_parts=self._options.num_partitions)
+        return split(pieces, max_parts=self.options.num_partitions)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Record that everything before `end` was processed; raises as `plan`."""
-        spool, view = self._claimed()
-        done = self._check(end, spool, view).next
-        view.note_processed(done, retention=self._options.spool_retention)
-        self._valid = {segment: sound for segment, sound in self._valid.items() if segment.end > done}
+        opened = self._claimed()
+        done = opened.check(end).next
+        opened.view.note_processed(done)
+        opened.loss.forget_below(done)
 
     def prepare_available_now(self) -> None:
         """Make the next `latest` receive until the queue counts as empty, and the query end there.
@@ -223,42 +159,54 @@ class StreamEngine:
             self._claim.close()
 
     @property
-    def url(self) -> str:
-        """The path or URL of the spool."""
-        return self._options.spool.spool_dir if self._opened is None else self._opened[0].files.url
-
-    @property
-    def identity(self) -> str:
-        """The identity of the spool."""
-        return self._open()[0].identity
+    def spool(self) -> Spool:
+        """The spool."""
+        return self._open().spool
 
     # Internals.
 
-    def _open(self) -> tuple[Spool, SpoolView]:
+    def _open(self) -> Offsets:
         """Open the spool at the first call."""
         if self._opened is None:
-            options = self._options.spool
-            spool = make_spool(open_files(options.spool_dir), options.origin)
+            options = self.options
+            spool = make_spool(Files(options.spool_dir), options.origin)
             if self._claim is None:
                 self._claim = _QueryClaim(spool, options)
-            view = SpoolView(spool, fail_on_loss=self._fail)
-            self._opened = spool, view
+            view = SpoolView(spool, fail_on_loss=options.fail_on_data_loss)
+            self._opened = Offsets(spool, view, Loss(spool, view, fail=options.fail_on_data_loss))
             _LOG.info("spool %s has the messages %d to %d", spool.files.url, view.index.low, view.next - 1)
         return self._opened
 
-    def _claimed(self) -> tuple[Spool, SpoolView]:
+    def _claimed(self) -> Offsets:
         """Return the spool, which no other query has taken over."""
         opened = self._open()
         assert self._claim is not None, "the spool is claimed when it is opened"
         self._claim.check()
         return opened
 
-    def _started(self, view: SpoolView) -> Receivers:
-        """Start the receivers at the first call."""
-        if self._receivers is None:
-            self._receivers = _receivers_of(self._options.spool, self._open()[0], view)
-            view.refresh()
+    def _started(self) -> ReceiverPool | None:
+        """Start the receivers at the first call; return `None` if another process fills the spool."""
+        if self._receivers is None and self.options.receivers:
+            opened = self._open()
+            self._receivers = ReceiverPool(self.options, opened.spool)
+            opened.view.refresh()
         return self._receivers
+
+    def _check_receivers(self) -> None:
+        """Start the receivers at the first call.
+
+        Raises:
+            StompError: no messages can arrive.
+        """
+        receivers = self._started()
+        patience = self.options.broker_timeout
+        if receivers is not None:
+            receivers.check()
+        elif self._open().view.silent_for() > patience:
+            raise ConnectTimeoutError(
+                f"no process has filled the spool for more than {patience:g} s (option brokerTimeout). With "
+                "receivers=0, `stompy spool` must fill it while the query runs, except with Trigger.AvailableNow"
+            )
 
     def _refresh(self, view: SpoolView) -> None:
         """Refresh the view; wait for an owner that is about to begin.
@@ -266,102 +214,38 @@ class StreamEngine:
         Raises:
             SpoolBusyError: the owner did not begin in time.
         """
-        deadline = Deadline(self._options.spool.lock_timeout)
+        deadline = Deadline(self.options.lock_timeout)
         while not view.refresh():
             # An owner that has died is replaced by ours, before anything can be compared.
-            self._started(view).check()
+            self._check_receivers()
             if deadline.expired:
-                raise SpoolBusyError("a process has claimed it and does not start to fill it", path=self.url)
+                path = self.spool.files.url
+                raise SpoolBusyError("a process has claimed it and does not start to fill it", path=path)
             time.sleep(_POLL_INTERVAL)
 
-    def _receive_available(self, view: SpoolView, receivers: Receivers) -> bool:
+    def _receive_available(self, view: SpoolView) -> bool:
         """Receive until the queue counts as empty; return whether there is something to read."""
-        options = self._options
+        options, receivers = self.options, self._started()
         before = view.next
 
-        def left() -> float:
+        def left(receivers: ReceiverPool) -> float:
             view.refresh()
             quiet = options.idle_timeout - receivers.quiet_for()
             rest = options.available_now_timeout - receivers.subscribed_for()
             return min(quiet, rest if rest > 0 or view.next > before else _POLL_INTERVAL)
 
-        receivers.watch(left)
-        receivers.check()
+        if receivers is not None:
+            receivers.watch(lambda: left(receivers))
+            receivers.check()
         readable = view.refresh()
         self._target = view.next
         return readable
 
-    def _offset(self, position: int, spool: Spool, view: SpoolView, *, lost: int = 0) -> Offset:
-        segment = view.index.holding(position - 1)
-        return Offset(spool.identity, position, None if segment is None else segment.digest, lost)
-
-    def _start(self, stored: Mapping[str, Any] | None, spool: Spool, view: SpoolView, *, readable: bool) -> Offset:
+    def _start(self, stored: Mapping[str, Any] | None, opened: Offsets, *, readable: bool) -> Offset:
         if stored is None:
             # May be somewhat behind, but Spark continues from its own checkpoint in any case.
-            return self._position or self._offset(max(view.planned, view.index.low), spool, view)
-        if readable:
-            return self._check(stored, spool, view)
-        return Offset.from_json(stored, path=self.url)
-
-    def _check(self, stored: Mapping[str, Any], spool: Spool, view: SpoolView) -> Offset:
-        """Return an offset of the checkpoint, if the spool is the one that it was made with.
-
-        Raises:
-            SpoolMismatchError: it is another one, or an older copy, which may have been filled since.
-        """
-        offset = Offset.from_json(stored, path=self.url)
-        check_identity(spool, offset.spool)
-        segment = view.index.holding(offset.next - 1)
-        if segment is None:
-            # Processed and removed; or lost, and then the spool's own mark tells that it was there.
-            known = offset.next <= view.index.low or (not self._fail and offset.next <= view.planned)
-        elif (offset, segment) == self._checked or segment.digest == offset.digest:
-            known = True
-        else:
-            # It may have been merged since.
-            damaged = not self._fail and not self._is_valid(segment)
-            known = damaged or spool.merged_from(segment, offset.digest)
-        if not known:
-            raise SpoolMismatchError(
-                f"the checkpoint says that the messages before {offset.next} were given to Spark, and the spool, which "
-                f"ends at {view.next}, does not have the last of them: it is an older copy, or lags, or segments are "
-                "missing. Use the original spoolDir. If it is lost, start with a new checkpoint: it begins with the "
-                "oldest message in this spool, and some of its messages may have been processed before",
-                path=self.url,
-            )
-        if segment is not None:
-            self._checked = offset, segment
-        return offset
-
-    def _admitted(self, view: SpoolView, start: int, end: int, limits: BatchLimits) -> int:
-        """Return the end of the next micro-batch within the limits; `start` while waiting for more messages."""
-        waited = time.monotonic() - self._last_batch
-        too_few = limits.min_messages is not None and self._target is None and end - start < limits.min_messages
-        if too_few and waited < self._options.max_trigger_delay:
-            return start
-        if limits.max_bytes is not None and end > start:
-            end = min(end, view.index.end_within(start, limits.max_bytes))
-        return end if limits.max_messages is None else min(end, start + limits.max_messages)
-
-    def _pieces(self, view: SpoolView, start: int, end: int) -> list[Piece]:
-        """Return the pieces that cover some messages, without lost ones if the option failOnDataLoss is false."""
-        pieces = view.index.pieces(start, end, fail=self._fail)
-        return pieces if self._fail else [piece for piece in pieces if self._is_valid(piece.segment)]
-
-    def _is_valid(self, segment: Segment) -> bool:
-        if segment not in self._valid:
-            try:
-                self._open()[0].read(segment)
-            except SpoolDamagedError as error:
-                _LOG.warning("the messages %d to %d are skipped: %s", segment.first, segment.end - 1, error)
-                self._valid[segment] = False
-            else:
-                self._valid[segment] = True
-        return self._valid[segment]
-
-    @staticmethod
-    def _missing(view: SpoolView, start: int, end: int, pieces: list[Piece]) -> int:
-        return end - start - sum(piece.rows for piece in pieces)
+            return self._position or opened.at(max(opened.view.planned, opened.view.index.low))
+        return opened.check(stored) if readable else Offset.from_json(stored, path=opened.spool.files.url)
 
 
 class _QueryClaim(DaemonThread):
@@ -371,7 +255,7 @@ class _QueryClaim(DaemonThread):
         super().__init__("stompy-spool-query")
         patience = ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after)
         self._closing = threading.Event()
-        self._claim = Claim(spool.files, patience=patience, closing=self._closing, role=READER)
+        self._claim = Claim(spool.files, patience=patience, role=READER)
         try:
             self._claim.begin(0)
         except BaseException:
@@ -393,9 +277,3 @@ class _QueryClaim(DaemonThread):
         self._closing.set()
         self.join_until(Deadline(HEARTBEAT_INTERVAL))
         self._claim.release()
-
-
-def _receivers_of(options: SpoolOptions, spool: Spool, view: SpoolView) -> Receivers:
-    if not options.receivers:
-        return NoReceivers(view, options.broker_timeout)
-    return ReceiverProcess(options) if options.receiver_mode == "process" else ReceiverPool(options, spool)

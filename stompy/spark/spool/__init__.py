@@ -8,7 +8,7 @@
     index.py       which segments make up a spool
     claims.py      who may use it: epochs, fence, lock
     spool.py       the folder as a whole; rows to and from an Arrow file
-    writer.py      its one writer, and the merging of small segments
+    writer.py      its one writer
     view.py        its reader
 
 `spool.json` identifies the spool. Next to it are `seg-*.arrow` files; the marks `low` (everything below was processed),

@@ -23,13 +23,14 @@ from stompy.deadline import Deadline
 from stompy.errors import SpoolBusyError, SpoolFencedError
 from stompy.forks import Owner
 from stompy.spark.spool.files import FileLock, Files, dump, read_document
-from stompy.world import os, secrets, socket, threading, time
+from stompy.world import os, secrets, socket, time
 
 _LOG = logging.getLogger("stompy.spark")
 
 HEARTBEAT_INTERVAL = 2.0
 """Seconds between touches of a claim."""
-_NAME = re.compile(r"(\d{8})-([0-9a-f]{12})")
+_NAME = re.compile(r"\d{8}-[0-9a-f]{12}")
+"""The name of a claim: its number, called epoch, and a random token that makes it unique."""
 _POLL_INTERVAL = 0.1
 """Seconds between attempts to take a lock."""
 
@@ -71,19 +72,6 @@ class ClaimTimeouts:
     frozen: float = 20.0
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ClaimName:
-    """The name of a claim to a spool: an increasing number, and a random token that makes it unique."""
-
-    epoch: int
-    token: str
-
-    @property
-    def name(self) -> str:
-        """The name of the file in `epoch/`."""
-        return f"{self.epoch:08d}-{self.token}"
-
-
 @dataclass(frozen=True, slots=True)
 class ActiveClaim:
     """The newest receiver that has begun to write.
@@ -103,20 +91,21 @@ class Claim:
     Args:
         files: of the spool.
         patience: how long to wait for a predecessor.
-        closing: ends the wait for a predecessor.
         role: what the spool is claimed for.
 
     Raises:
         SpoolBusyError: another process has claimed the spool, and is alive.
     """
 
-    def __init__(self, files: Files, *, patience: ClaimTimeouts, closing: threading.Event, role: Role = FILLER) -> None:
+    def __init__(self, files: Files, *, patience: ClaimTimeouts, role: Role = FILLER) -> None:
         self._files = files
         self._role = role
         self.owner = Owner("spool writer" if role is FILLER else "spool reader")
         self._heartbeat_at = time.monotonic()
         files.make_folder(role.folder)
-        self._lock: FileLock | None = _wait_for_lock(files, role, patience, closing)
+        # The lock comes before the claim: a claim fences its predecessor, which only the successor of a dead or frozen
+        # process may do. A process that is refused here has changed nothing.
+        self._lock: FileLock | None = _wait_for_lock(files, role, patience)
         try:
             self._name = _take(files, role)
         except BaseException:
@@ -126,14 +115,17 @@ class Claim:
     @property
     def epoch(self) -> int:
         """The number of this claim."""
-        return self._name.epoch
+        return _epoch(self._name)
 
     def begin(self, start: int) -> None:
         """Write where this receiver begins, and remove older claims, which are now obsolete."""
+        # In this order: if this process is killed before the first step, its successor needs the claim of the last one
+        # that began, to know which segments count. Killed between the two, it leaves claims that have no effect, as one
+        # that has begun is newer.
         self._files.write(self._path, dump({**_owner_info(), "start": start}))
-        for claim in claims(self._files, self._role):
-            if claim.epoch < self.epoch:
-                self._files.remove(f"{self._role.folder}/{claim.name}")
+        for name in claims(self._files, self._role):
+            if _epoch(name) < self.epoch:
+                self._files.remove(f"{self._role.folder}/{name}")
 
     def check(self) -> None:
         """Look for a newer claim (W4): if there is none, everything written before this call may be acknowledged.
@@ -142,10 +134,15 @@ class Claim:
             SpoolFencedError: there is one, or this claim was removed, which only the owner of a newer one does.
         """
         self.owner.check()
+        # A successor lists the segments after it has made its claim. If its claim is not in this listing, it was made
+        # later than what this process wrote before, so the successor finds that. If it is, the successor may have
+        # listed the segments too early, so nothing may be acknowledged: the broker gives it to the successor.
+        #
+        # The other claim may also be that of a rival that is about to give way (`_take`). To be fenced by it is too
+        # early, and costs no message. A claim that is gone was removed by a successor that has begun.
         found = claims(self._files, self._role)
-        newest = found[-1] if found else None
-        if newest != self._name:
-            owner = _describe(self._files, self._role, newest) if newest else "it is gone"
+        if not found or found[-1] != self._name:
+            owner = _describe(self._files, self._role, found[-1]) if found else "it is gone"
             raise SpoolFencedError(
                 f"another {self._role.owner} has taken it over ({owner}). Here nothing more is acknowledged or "
                 "removed. If this is unexpected, two queries or receivers use one spool: give each its own",
@@ -159,8 +156,11 @@ class Claim:
         if now - self._heartbeat_at < HEARTBEAT_INTERVAL:
             return
         self._heartbeat_at = now
+        # No error if the claim is gone: `check`, which decides about every ACK, finds the successor.
         self._files.touch(self._path)
-        if self._lock is None:  # taken over from a frozen predecessor, which may have died since
+        # Without the lock, this process has taken over from a frozen one, which may have died since. With it, the next
+        # process is refused at once, and need not watch the heartbeat.
+        if self._lock is None:
             self._lock = self._files.lock(self._role.lock)
 
     def withdraw(self) -> None:
@@ -171,26 +171,22 @@ class Claim:
             self.release()
 
     def release(self) -> None:
-        """Release the lock, so that another process can claim the spool without waiting."""
+        """Release the lock, so that another process can claim the spool without waiting.
+
+        The claim stays: it tells a successor, and a reader, where this process began.
+        """
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
 
     @property
     def _path(self) -> str:
-        return f"{self._role.folder}/{self._name.name}"
+        return f"{self._role.folder}/{self._name}"
 
 
-def claim_of(name: str) -> ClaimName | None:
-    """Return the claim with a file name, or `None` if the name is not that of a claim."""
-    found = _NAME.fullmatch(name)
-    return ClaimName(int(found[1]), found[2]) if found else None
-
-
-def claims(files: Files, role: Role = FILLER) -> list[ClaimName]:
-    """Return the claims to a spool, the newest last."""
-    names = (claim_of(entry.name) for entry in files.list(role.folder))
-    return sorted(name for name in names if name is not None)
+def claims(files: Files, role: Role = FILLER) -> list[str]:
+    """Return the names of the claims to a spool, the newest last."""
+    return sorted(name for name in files.list(role.folder) if _NAME.fullmatch(name))
 
 
 def active_claim(files: Files, *, before: int | None = None) -> ActiveClaim | None:
@@ -203,32 +199,40 @@ def active_claim(files: Files, *, before: int | None = None) -> ActiveClaim | No
     Raises:
         SpoolDamagedError: a claim is corrupt.
     """
-    for claim in reversed(claims(files)):
-        if before is not None and claim.epoch >= before:
+    for name in reversed(claims(files)):
+        if before is not None and _epoch(name) >= before:
             continue
-        document = read_document(files, f"{FILLER.folder}/{claim.name}")
+        # It may be gone since the listing: withdrawn, or removed by a successor that has begun.
+        document = read_document(files, f"{FILLER.folder}/{name}")
         if document is not None and "start" in document:
-            return ActiveClaim(claim.epoch, document["start"])
+            return ActiveClaim(_epoch(name), document["start"])
         if before is None:
+            # A reader must wait. The owner has not said yet which segments of its predecessors count, so segments that
+            # are valid by an older claim may become orphans.
             return None
+        # A successor has made a claim of its own by now. A predecessor that has not begun has written nothing, and is
+        # fenced before it does.
     return ActiveClaim(0, 0)
 
 
-def _take(files: Files, role: Role) -> ClaimName:
-    """Make a claim that is newer than all others."""
+def _take(files: Files, role: Role) -> str:
+    """Make a claim that is newer than all others, and return its name."""
     while True:
         known = claims(files, role)
-        claim = ClaimName(known[-1].epoch + 1 if known else 1, secrets.token_hex(6))
-        files.write(f"{role.folder}/{claim.name}", dump(_owner_info()))
-        # Two concurrent claims may have the same number; at least one of the processes sees it and tries a larger one.
-        rivals = [other for other in claims(files, role) if other.epoch >= claim.epoch and other != claim]
-        if not rivals:
+        epoch = _epoch(known[-1]) + 1 if known else 1
+        claim = f"{epoch:08d}-{secrets.token_hex(6)}"
+        files.write(f"{role.folder}/{claim}", dump(_owner_info()))
+        # Two processes may have read the same listing, as a frozen predecessor holds the lock that would order them.
+        # Each writes, then lists, so at least the later one sees the other's claim. A process that sees a rival gives
+        # way, even if both do; the random pause lets one of them be first. A process that sees none has the only claim
+        # of its number: a rival that wrote earlier would be in the listing, and one that writes later sees this claim.
+        if not any(_epoch(other) >= epoch for other in claims(files, role) if other != claim):
             return claim
-        files.remove(f"{role.folder}/{claim.name}")
+        files.remove(f"{role.folder}/{claim}")
         time.sleep(secrets.randbelow(100) / 1000)
 
 
-def _wait_for_lock(files: Files, role: Role, patience: ClaimTimeouts, closing: threading.Event) -> FileLock | None:
+def _wait_for_lock(files: Files, role: Role, patience: ClaimTimeouts) -> FileLock | None:
     """Return the lock, or `None` if its holder is frozen.
 
     Raises:
@@ -238,29 +242,36 @@ def _wait_for_lock(files: Files, role: Role, patience: ClaimTimeouts, closing: t
     seen, since = last_heartbeat(files, role), time.monotonic()
     warned = patience.wait < math.inf
     while True:
+        # The kernel frees the lock when its holder ends, however that ends. So a free lock means that there is no
+        # predecessor, or that it has ended, on this machine or on one that shares the locks of the file system.
         lock = files.lock(role.lock)
         if lock is not None:
             return lock
         if not warned:
             warned = True
             _LOG.warning("spool %s is filled by another process; waiting for it to end", files.url)
+        # A holder that is frozen, or cut off, keeps the lock. Its heartbeat is compared with an earlier one, and timed
+        # by this process: the clock of the holder's machine may be wrong. A frozen holder that wakes up is fenced, so
+        # an early takeover costs no message.
         beat = last_heartbeat(files, role)
         if beat != seen:
             seen, since = beat, time.monotonic()
         if time.monotonic() - since >= patience.frozen:
             return None
-        if deadline.expired or closing.is_set():
+        if deadline.expired:
             raise SpoolBusyError(
                 f"another {role.owner} {role.does} it ({owner_of(files, role) or 'unknown'}). Stop that one, or give "
                 "this one a spool of its own: two queries on one queue share its messages",
                 path=files.url,
             )
-        closing.wait(_POLL_INTERVAL)
+        time.sleep(_POLL_INTERVAL)
 
 
 def last_heartbeat(files: Files, role: Role = FILLER) -> tuple[str, float] | None:
     """Return a value that changes as long as the newest owner is alive; `None` if there is no claim."""
-    return max(((entry.name, entry.modified) for entry in files.list(role.folder)), default=None)
+    found = claims(files, role)
+    state = files.state(f"{role.folder}/{found[-1]}") if found else None
+    return None if state is None else (found[-1], state[1])
 
 
 def owner_of(files: Files, role: Role = FILLER) -> str | None:
@@ -269,10 +280,14 @@ def owner_of(files: Files, role: Role = FILLER) -> str | None:
     return _describe(files, role, found[-1]) if found else None
 
 
+def _epoch(claim: str) -> int:
+    return int(claim.partition("-")[0])
+
+
 def _owner_info() -> dict[str, object]:
     return {"host": socket.gethostname(), "pid": os.getpid()}
 
 
-def _describe(files: Files, role: Role, claim: ClaimName) -> str:
-    document = read_document(files, f"{role.folder}/{claim.name}") or {}
+def _describe(files: Files, role: Role, claim: str) -> str:
+    document = read_document(files, f"{role.folder}/{claim}") or {}
     return f"process {document.get('pid', '?')} on {document.get('host', '?')}"

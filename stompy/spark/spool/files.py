@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from types import MappingProxyType
 from typing import Any
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolFullError
@@ -19,7 +18,7 @@ from stompy.forks import when_forked
 from stompy.world import os, secrets
 
 TEMPORARY = ".tmp-"
-"""Prefix of the names of unfinished files."""
+"""Prefix of the names of unfinished files; hidden, as those are that NFS makes."""
 
 LOW = "low"
 """The mark below which everything was processed; written by the reader."""
@@ -37,26 +36,6 @@ _ADVICE = (
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One name in a folder.
-
-    Attributes:
-        name: without its folder.
-        size: bytes; 0 for a folder.
-        modified: seconds since the epoch.
-        is_folder: whether it is a folder.
-    """
-
-    name: str
-    size: int
-    modified: float
-    is_folder: bool = False
-
-
-_NOTHING: Mapping[str, Entry] = MappingProxyType({})
-
-
 class Files:
     """A directory of this machine, or one that several machines share. Names are relative to it.
 
@@ -67,25 +46,28 @@ class Files:
     that a listing is never out of date.
 
     Args:
-        root: the directory; it need not exist.
+        url: a path or a `file://` URL; the directory need not exist.
+
+    Raises:
+        SpoolError: it is another URL.
     """
 
-    def __init__(self, root: str) -> None:
-        self._root = os.path.abspath(root)
-
-    @property
-    def url(self) -> str:
-        """The directory."""
-        return self._root
+    def __init__(self, url: str) -> None:
+        path = url.removeprefix("file://")
+        if "://" in path:
+            raise SpoolError(
+                "it is not a directory: only a directory has the locks and atomic files of a spool", path=url
+            )
+        self.url = os.path.abspath(path)
+        """The path of the directory."""
 
     def path(self, name: str) -> str:
         """Return the path of a name."""
-        return os.path.join(self._root, *name.split("/")) if name else self._root
+        return os.path.join(self.url, name) if name else self.url
 
     def read(self, name: str) -> bytes | None:
         """Return the bytes of a file, or `None` if it does not exist."""
-        path = self.path(name)
-        with _os_errors(path):
+        with self._at(name) as path:
             try:
                 with open(path, "rb") as file:
                     return file.read()
@@ -94,62 +76,54 @@ class Files:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a whole file, atomically and durably; replace an existing one."""
-        path = self.path(name)
-        with _os_errors(path):
+        with self._at(name) as path:
             unfinished = _write_unfinished(path, data)
-            _finish(os.replace, unfinished, path)
+            try:
+                os.replace(unfinished, path)
+            except BaseException:
+                _forget(unfinished)
+                raise
             _sync_folder(os.path.dirname(path))
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a whole file as `write` does, unless it exists; return whether it was written."""
-        path = self.path(name)
-        with _os_errors(path):
+        with self._at(name) as path:
             unfinished = _write_unfinished(path, data)
             try:
                 # A rename would silently replace an existing file.
-                _finish(os.link, unfinished, path)
+                os.link(unfinished, path)
             except FileExistsError:
                 return False
-            os.unlink(unfinished)
+            finally:
+                _forget(unfinished)
             _sync_folder(os.path.dirname(path))
         return True
 
-    def list(self, folder: str, known: Mapping[str, Entry] = _NOTHING) -> list[Entry]:
-        """Return the entries of a folder without unfinished files; empty if the folder does not exist.
-
-        Args:
-            folder: the folder.
-            known: by name, entries of files that never change; they are returned as given if they still exist.
-        """
-        path = self.path(folder)
-        found = []
-        with _os_errors(path):
+    def list(self, folder: str) -> list[str]:
+        """Return the names in a folder without hidden files; empty if the folder does not exist."""
+        with self._at(folder) as path:
             try:
-                scanned = list(os.scandir(path))
+                return [name for name in os.listdir(path) if not name.startswith(".")]
             except FileNotFoundError:
                 return []
-            for one in scanned:
-                if one.name in known:
-                    found.append(known[one.name])
-                    continue
-                if one.name.startswith(TEMPORARY):
-                    continue
-                # Another process may have removed it since the listing.
-                with contextlib.suppress(FileNotFoundError):
-                    state = one.stat()
-                    found.append(Entry(one.name, state.st_size, state.st_mtime, one.is_dir()))
-        return found
+
+    def state(self, name: str) -> tuple[int, float] | None:
+        """Return the bytes of a file, and when it was modified, in seconds since the epoch; `None` if it is gone."""
+        with self._at(name) as path:
+            try:
+                found = os.stat(path)
+            except FileNotFoundError:
+                return None
+            return found.st_size, found.st_mtime
 
     def remove(self, name: str) -> None:
         """Remove a file, if it exists."""
-        path = self.path(name)
-        with _os_errors(path), contextlib.suppress(FileNotFoundError):
+        with self._at(name) as path, contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def make_folder(self, name: str) -> None:
         """Create a folder and its parents, durably."""
-        path = self.path(name)
-        with _os_errors(path):
+        with self._at(name) as path:
             missing = []
             while not os.path.isdir(path):
                 missing.append(path)
@@ -160,14 +134,12 @@ class Files:
 
     def sync(self, folder: str) -> None:
         """Make the names in a folder durable that another process has written."""
-        path = self.path(folder)
-        with _os_errors(path):
+        with self._at(folder) as path:
             _sync_folder(path)
 
     def sweep(self, folder: str) -> None:
         """Remove unfinished files of segments; those of marks are small, and may be in use by another process."""
-        path = self.path(folder)
-        with _os_errors(path):
+        with self._at(folder) as path:
             for name in os.listdir(path):
                 if name.startswith(f"{TEMPORARY}seg-"):
                     with contextlib.suppress(FileNotFoundError):
@@ -175,13 +147,40 @@ class Files:
 
     def lock(self, name: str) -> FileLock | None:
         """Take a kernel lock without waiting; return `None` if another process holds it."""
-        return FileLock.take(self.path(name))
+        with self._at(name) as path:
+            try:
+                from stompy.world import fcntl
+            except ImportError:
+                raise SpoolError("this platform has no file locks that stompy knows how to use", path=path) from None
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BaseException as error:
+                os.close(handle)
+                if isinstance(error, BlockingIOError):
+                    return None
+                raise
+        return FileLock(handle)
 
     def touch(self, name: str) -> None:
         """Set the modification time of a file to now, if it exists."""
-        path = self.path(name)
-        with _os_errors(path), contextlib.suppress(FileNotFoundError):
+        with self._at(name) as path, contextlib.suppress(FileNotFoundError):
             os.utime(path)
+
+    @contextlib.contextmanager
+    def _at(self, name: str) -> Iterator[str]:
+        """Yield the path of a name, and raise errors of the operating system as `SpoolError`."""
+        path = self.path(name)
+        try:
+            yield path
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if error.errno in _NO_ROOM:
+                raise SpoolFullError(
+                    f"no space left on the disk ({reason}). Nothing of it was acknowledged: free some space, restart",
+                    path=path,
+                ) from error
+            raise SpoolError(f"it cannot be used: {reason}", path=path) from error
 
 
 class FileLock:
@@ -195,47 +194,11 @@ class FileLock:
         """Close the copy in a forked child, which would keep the lock longer than its owner lives."""
         self.release()
 
-    @classmethod
-    def take(cls, path: str) -> FileLock | None:
-        """Take the lock, or return `None` if another process holds it."""
-        try:
-            from stompy.world import fcntl
-        except ImportError:
-            raise SpoolError("this platform has no file locks that stompy knows how to use", path=path) from None
-        with _os_errors(path):
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(handle)
-                return None
-            except BaseException:
-                os.close(handle)
-                raise
-        return cls(handle)
-
     def release(self) -> None:
         """Release the lock. The file stays: removing it would let two processes each lock a file of this name."""
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
             os.close(handle)
-
-
-@contextlib.contextmanager
-def _os_errors(path: str) -> Iterator[None]:
-    """Raise errors of the operating system as `SpoolError`."""
-    try:
-        yield
-    except FileExistsError:
-        raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        if error.errno in _NO_ROOM:
-            raise SpoolFullError(
-                f"no space left on the disk ({reason}). Nothing of it was acknowledged: free some space and restart",
-                path=path,
-            ) from error
-        raise SpoolError(f"it cannot be used: {reason}", path=path) from error
 
 
 def _write_unfinished(path: str, data: bytes) -> str:
@@ -258,16 +221,6 @@ def _write_all(handle: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(handle, rest) :]
-
-
-def _finish(move: object, unfinished: str, path: str) -> None:
-    """Give a finished file its name (W2)."""
-    assert callable(move)
-    try:
-        move(unfinished, path)
-    except BaseException:
-        _forget(unfinished)
-        raise
 
 
 def _forget(path: str) -> None:
@@ -320,7 +273,7 @@ def read_document(files: Files, name: str) -> dict[str, Any] | None:
         SpoolDamagedError: it is corrupt.
     """
     data = files.read(name)
-    return None if data is None else load(data, path_of(files, name))
+    return None if data is None else load(data, files.path(name))
 
 
 def write_mark(files: Files, name: str, value: int) -> None:
@@ -339,7 +292,7 @@ def read_mark(files: Files, name: str) -> int | None:
         return None
     value = document.get(name.rpartition("/")[2])
     if not isinstance(value, int):
-        raise damaged(path_of(files, name), "the file belongs to another spool")
+        raise damaged(files.path(name), "the file belongs to another spool")
     return value
 
 
@@ -375,11 +328,6 @@ def read_counts(files: Files) -> list[Counts]:
     except SpoolDamagedError:
         return []
     return [] if document is None else [Counts(**receiver) for receiver in document[COUNTS]]
-
-
-def path_of(files: Files, name: str) -> str:
-    """Return the path or URL of a file, for messages."""
-    return f"{files.url}/{name}" if name else files.url
 
 
 def _check(content: bytes) -> bytes:

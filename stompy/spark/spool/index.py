@@ -12,16 +12,12 @@ from __future__ import annotations
 import bisect
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from stompy.errors import SpoolDataLossError, SpoolMismatchError
 
 _NAME = re.compile(r"seg-(\d{20})-(\d{7})-e(\d{8})-([0-9a-f]{16})\.arrow")
-BLOCK = 1000
-"""Sequence numbers in a block, whose small segments are merged into one."""
-_MANY, _SMALL = 20, 4 << 20
-"""The minimum number of segments to merge, and the maximum of their bytes."""
 _ADVICE = "Restore the files from a backup, or continue without these messages with the option failOnDataLoss=false"
 
 
@@ -56,13 +52,13 @@ class Segment:
         return f"seg-{self.first:020d}-{self.count:07d}-e{self.epoch:08d}-{self.digest}.arrow"
 
 
-def segment_of(name: str, *, size: int, modified: float) -> Segment | None:
-    """Return the segment with a file name, or `None` if the name is not that of a segment."""
+def segment_of(name: str) -> Segment | None:
+    """Return the segment with a file name, without its size; `None` if the name is not that of a segment."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
     first, count, epoch, digest = found.groups()
-    return Segment(int(first), int(count), int(epoch), digest, size, modified)
+    return Segment(int(first), int(count), int(epoch), digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +92,19 @@ class SegmentIndex:
     Args:
         low: everything below was processed.
         path: of the spool, named by errors.
+        segments: in order; those below `low` are left out.
     """
 
-    def __init__(self, *, low: int, path: str) -> None:
+    def __init__(self, *, low: int, path: str, segments: Iterable[Segment] = ()) -> None:
         self.low = low
         self._path = path
-        self._segments: list[Segment] = []
-        self._size = self._messages = 0
+        self._segments = [segment for segment in segments if segment.end > low]
+        self._size = sum(segment.size for segment in self._segments)
 
     @property
     def next(self) -> int:
         """The sequence number of the next message."""
         return max(self.low, self._segments[-1].end) if self._segments else self.low
-
-    @property
-    def messages(self) -> int:
-        """The number of messages, including processed ones that were not yet removed."""
-        return self._messages
 
     @property
     def size(self) -> int:
@@ -129,28 +121,6 @@ class SegmentIndex:
         assert not self._segments or segment.first >= self._segments[-1].end, "segments are added in order"
         self._segments.append(segment)
         self._size += segment.size
-        self._messages += segment.count
-
-    def mergeable(self, start: int, end: int) -> Iterator[list[Segment]]:
-        """Yield the segments of each complete block between two numbers that has many small ones.
-
-        Every process finds the same ones, so merged segments of two processes never overlap partly.
-        """
-        position = bisect.bisect_left(self._segments, start, key=lambda one: one.first)
-        inside = itertools.takewhile(lambda one: one.end <= end, itertools.islice(self._segments, position, None))
-        for number, group in itertools.groupby(inside, key=lambda one: one.first // BLOCK):
-            block = [segment for segment in group if (segment.end - 1) // BLOCK == number]
-            whole = (number + 1) * BLOCK <= end
-            joined = all(before.end == after.first for before, after in itertools.pairwise(block))
-            if whole and joined and len(block) >= _MANY and sum(segment.size for segment in block) <= _SMALL:
-                yield block
-
-    def replace(self, several: Sequence[Segment], merged: Segment) -> None:
-        """Replace segments by the one that they were merged into."""
-        position = bisect.bisect_left(self._segments, several[0].first, key=lambda one: one.first)
-        assert self._segments[position : position + len(several)] == several, "they are in the index"
-        self._segments[position : position + len(several)] = [merged]
-        self._size += merged.size - sum(segment.size for segment in several)
 
     def followed_by(self, segments: Iterable[Segment]) -> bool:
         """Return whether `segments` continue this index without a gap."""
@@ -172,11 +142,10 @@ class SegmentIndex:
         gone = list(itertools.takewhile(lambda segment: segment.end <= self.low, self._segments))
         del self._segments[: len(gone)]
         self._size -= sum(segment.size for segment in gone)
-        self._messages -= sum(segment.count for segment in gone)
         return gone
 
-    def pieces(self, start: int, end: int, *, fail: bool = True) -> list[Piece]:
-        """Return the pieces that cover the sequence numbers from `start` up to `end`.
+    def pieces(self, start: int, end: int, *, fail: bool = True) -> Iterator[Piece]:
+        """Yield the pieces that cover the sequence numbers from `start` up to `end`.
 
         Args:
             start: the first number.
@@ -186,9 +155,6 @@ class SegmentIndex:
         Raises:
             SpoolDataLossError: there is a gap.
         """
-        return list(self._pieces(start, end, fail=fail))
-
-    def _pieces(self, start: int, end: int, *, fail: bool) -> Iterator[Piece]:
         at = start
         position = max(0, bisect.bisect_right(self._segments, start, key=lambda one: one.first) - 1)
         for segment in itertools.islice(self._segments, position, None):
@@ -206,7 +172,7 @@ class SegmentIndex:
     def end_within(self, start: int, max_bytes: int) -> int:
         """Return the end of about `max_bytes` of messages from `start` on, at least of one message."""
         at = start
-        for piece in self._pieces(start, self.next, fail=False):
+        for piece in self.pieces(start, self.next, fail=False):
             size = piece.size
             if size > max_bytes:
                 rows = max_bytes * piece.rows // max(1, size)
@@ -244,9 +210,8 @@ def sound(segments: Iterable[Segment], *, epoch: int, start: int) -> tuple[list[
     """
     kept: list[Segment] = []
     orphans: list[Segment] = []
-    # Of two that overlap, that of the later receiver is valid, as it knew what its predecessors had acknowledged. Of
-    # one receiver's, it is the one that others were merged into.
-    for segment in sorted(segments, key=lambda one: (one.first, -one.epoch, -one.count)):
+    # Of two that overlap, that of the later receiver is valid, as it knew what its predecessors had acknowledged.
+    for segment in sorted(segments, key=lambda one: (one.first, -one.epoch)):
         beyond = segment.epoch < epoch and segment.end > start
         unknown = segment.epoch > epoch
         if beyond or unknown:

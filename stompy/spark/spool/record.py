@@ -6,6 +6,7 @@ The identity is the message id, if the broker's ids are stable, or a header of t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -39,11 +40,6 @@ class Record:
     subscription: str | None
     broker: str
     repeated_headers: tuple[tuple[str, str], ...] | None = None
-
-    @property
-    def size(self) -> int:
-        """The bytes that count towards limits."""
-        return len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
 
 
 def record_of(message: Message | Frame, *, broker: str, received_at: int) -> Record:
@@ -82,13 +78,7 @@ def record_of(message: Message | Frame, *, broker: str, received_at: int) -> Rec
 
 def storable(text: str) -> str:
     r"""Return text that can be encoded as UTF-8: bytes that were not UTF-8 on the wire become `\xff` and the like."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return text
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def fingerprint(destination: str | None, body: bytes | None, moment: int | None = None) -> str:
@@ -139,23 +129,30 @@ class Identifier:
 
     def of(self, record: Record) -> Identity | None:
         """Return the identity of a message; `None` if it has none."""
-        if self._header is not None:
-            value = dict(record.headers).get(self._header)
-            return None if value is None else (value, record.destination or "")
-        if record.message_id is None or not self._stable:
-            return None
-        return _own(record.message_id), fingerprint(record.destination, record.body, record.broker_timestamp)
+        return self._of(record.message_id, record.destination, record.headers, record.body, record.broker_timestamp)
 
     def of_batch(self, batch: pa.RecordBatch) -> set[Identity]:
         """Return the identities of the messages of a segment."""
-        if self._header is not None:
-            values = (dict(headers).get(self._header) for headers in batch.column("headers").to_pylist())
-            found = zip(values, batch.column("destination").to_pylist(), strict=True)
-            return {(value, where or "") for value, where in found if value is not None}
-        columns = [batch.column(name).to_pylist() for name in ("message_id", "destination", "body")]
+        columns = [batch.column(name).to_pylist() for name in ("message_id", "destination", "headers", "body")]
         moments = batch.column("broker_timestamp").cast(pa.int64()).to_pylist()
-        rows = zip(*columns, moments, strict=True)
-        return {(_own(one), fingerprint(where, body, moment)) for one, where, body, moment in rows if one is not None}
+        found = (self._of(*row) for row in zip(*columns, moments, strict=True))
+        return {identity for identity in found if identity is not None}
+
+    def _of(
+        self,
+        message_id: str | None,
+        destination: str | None,
+        headers: Iterable[tuple[str, str]],
+        body: bytes,
+        moment: int | None,
+    ) -> Identity | None:
+        if self._header is not None:
+            value = dict(headers).get(self._header)
+            return None if value is None else (value, destination or "")
+        if message_id is None or not self._stable:
+            return None
+        found = _OF_A_CONSUMER.fullmatch(message_id)
+        return message_id if found is None else found[1], fingerprint(destination, body, moment)
 
 
 def are_stable(server: str | None) -> bool:
@@ -169,9 +166,3 @@ def are_stable(server: str | None) -> bool:
     """
     name = (server or "").lower()
     return any(one in name for one in _STABLE)
-
-
-def _own(message_id: str) -> str:
-    """Return the part of an id that identifies the message."""
-    found = _OF_A_CONSUMER.fullmatch(message_id)
-    return message_id if found is None else found[1]

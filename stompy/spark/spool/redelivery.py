@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from stompy.spark.spool.files import Files, damaged, dump, path_of, read_document
+from stompy.spark.spool.files import Files, damaged, dump, read_document
 from stompy.spark.spool.record import Identity
 from stompy.world import secrets, time
 
@@ -170,15 +170,13 @@ class Suspects:
                 del self._sets[name]
 
     def _load(self) -> None:
-        for entry in self._files.list(SUSPECTS):
-            if not entry.name.endswith(".ids"):
-                continue
-            name = f"{SUSPECTS}/{entry.name}"
+        for file in self._files.list(SUSPECTS):
+            name = f"{SUSPECTS}/{file}"
             document = read_document(self._files, name)
             if document is None:
                 continue
             if not isinstance(document.get("ids"), list) or not isinstance(document.get("saved"), (int, float)):
-                raise damaged(path_of(self._files, name), "the file belongs to another spool")
+                raise damaged(self._files.path(name), "the file belongs to another spool")
             if document["saved"] + KEPT_FOR < time.time():
                 self._files.remove(name)
                 continue

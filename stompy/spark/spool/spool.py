@@ -6,38 +6,29 @@ Segments are Arrow IPC files; the schema's metadata has the spool's identity and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import pyarrow as pa
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
 from stompy.spark.schema import stored_schema
-from stompy.spark.spool.claims import FILLER, READER
 from stompy.spark.spool.files import (
-    COUNTS,
     LOW,
-    PLANNED,
-    SETTLED,
     Files,
     damaged,
     dump,
-    path_of,
     read_document,
     read_mark,
 )
 from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.record import Record
-from stompy.spark.spool.redelivery import SUSPECTS
-from stompy.world import secrets, uuid
+from stompy.world import secrets, socket, uuid
 
 IDENTITY = "spool.json"
 """The file that identifies the spool."""
 FORMAT = "stompy spool"
 VERSION = 2
-_OURS = frozenset({
-    COUNTS, FILLER.folder, FILLER.lock, SUSPECTS, PLANNED, READER.folder, READER.lock, SETTLED,
-})  # fmt: skip
 _SCHEMA = stored_schema()
 _SEGMENT_VERSION = "3"
 _ADVICE = (
@@ -59,33 +50,15 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
     for field in _SCHEMA:
         if field.name not in columns:
             columns[field.name] = pa.array([getattr(one, field.name) for one in records], field.type)
-    batch = pa.RecordBatch.from_arrays([columns[field.name] for field in _SCHEMA], schema=_SCHEMA)
-    return join([batch], spool=spool, first=first, epoch=epoch)
-
-
-def join(
-    batches: Sequence[pa.RecordBatch], *, spool: str, first: int, epoch: int, merged: Sequence[Segment] = ()
-) -> tuple[Segment, bytes]:
-    """Return the segment of some batches, as `decode` returns them, and the bytes of its file.
-
-    Args:
-        batches: in order.
-        spool: its identity.
-        first: the sequence number of the first row.
-        epoch: of the writer's claim.
-        merged: the segments that had these batches; offsets may have their digests.
-    """
-    (batch,) = pa.Table.from_batches(batches, _SCHEMA).combine_chunks().to_batches()
     schema = _SCHEMA.with_metadata({
         "stompy.version": _SEGMENT_VERSION, "stompy.spool": spool,
-        "stompy.first": str(first), "stompy.count": str(batch.num_rows), "stompy.epoch": str(epoch),
-        "stompy.merged": " ".join(segment.digest for segment in merged),
+        "stompy.first": str(first), "stompy.count": str(len(records)), "stompy.epoch": str(epoch),
     })  # fmt: skip
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
-        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+        writer.write_batch(pa.RecordBatch.from_arrays([columns[field.name] for field in _SCHEMA], schema=schema))
     data = sink.getvalue().to_pybytes()
-    return Segment(first, batch.num_rows, epoch, digest_of(data), len(data)), data
+    return Segment(first, len(records), epoch, digest_of(data), len(data)), data
 
 
 def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa.RecordBatch:
@@ -117,34 +90,21 @@ def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa
     return batch.replace_schema_metadata(None)
 
 
-def merged_digests(data: bytes) -> list[str]:
-    """Return the digests of the segments that a segment was merged from.
-
-    Args:
-        data: the whole file, which `decode` accepts.
-    """
-    with pa.ipc.open_file(pa.BufferReader(data)) as reader:
-        return (reader.schema.metadata or {}).get(b"stompy.merged", b"").decode().split()
-
-
 def digest_of(data: bytes) -> str:
     """Return the checksum for the file name."""
     return blake2b(data, digest_size=8).hexdigest()
 
 
 def _check_origin(metadata: dict[bytes, bytes], segment: Segment, spool: str, path: str) -> None:
-    fields = {name: metadata.get(f"stompy.{name}".encode(), b"").decode() for name in ("version", "spool", "first")}
-    if fields["version"] != _SEGMENT_VERSION:
-        raise SpoolMismatchError(
-            f"the segment is of version {fields['version'] or '?'}, this program knows {_SEGMENT_VERSION}", path=path
-        )
-    if fields["spool"] != spool:
-        raise SpoolMismatchError(
-            f"the segment belongs to spool {fields['spool']}, not to spool {spool}; move it out of the folder",
-            path=path,
-        )
-    if fields["first"] != str(segment.first):
-        raise SpoolMismatchError("the segment was renamed: its sequence numbers do not match its name", path=path)
+    expected = {"version": _SEGMENT_VERSION, "spool": spool, "first": str(segment.first)}
+    for name, value in expected.items():
+        found = metadata.get(f"stompy.{name}".encode(), b"?").decode()
+        if found != value:
+            raise SpoolMismatchError(
+                f"the {name} in the segment is {found}, not {value}: it belongs to another spool, or was renamed, or "
+                "another version of stompy wrote it. Move it out of the folder",
+                path=path,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,30 +122,20 @@ class Spool:
     destination: str
 
     def segments(self) -> list[Segment]:
-        """Return every listed segment.
-
-        A listing is not atomic. It may miss segments that are being merged and the one that they are merged into, but
-        two consecutive listings together do not.
-        """
-        found = (segment_of(one.name, size=one.size, modified=one.modified) for one in self.files.list(""))
+        """Return every listed segment."""
+        found = map(self.segment, self.files.list(""))
         return [segment for segment in found if segment is not None]
 
-    def read(self, segment: Segment) -> pa.RecordBatch:
-        """Return the rows of a segment, even if it was merged into another one meanwhile; raises as `decode`."""
-        data = self.files.read(segment.name)
-        if data is None:
-            for other in self.segments():
-                covers = other.first <= segment.first and segment.end <= other.end
-                # One of an older process is not valid.
-                if covers and other.count > segment.count and other.epoch >= segment.epoch:
-                    return self.read(other).slice(segment.first - other.first, segment.count)
-        return decode(data, segment, spool=self.identity, path=path_of(self.files, segment.name))
+    def segment(self, name: str) -> Segment | None:
+        """Return the segment in a file; `None` if the file is another one, or was removed since it was listed."""
+        segment = segment_of(name)
+        state = None if segment is None else self.files.state(name)
+        return None if segment is None or state is None else replace(segment, size=state[0], modified=state[1])
 
-    def merged_from(self, segment: Segment, digest: str | None) -> bool:
-        """Return whether a segment was merged from others, one of which had a digest; raises as `decode`."""
+    def read(self, segment: Segment) -> pa.RecordBatch:
+        """Return the rows of a segment; raises as `decode`."""
         data = self.files.read(segment.name)
-        decode(data, segment, spool=self.identity, path=path_of(self.files, segment.name))
-        return data is not None and digest in merged_digests(data)
+        return decode(data, segment, spool=self.identity, path=self.files.path(segment.name))
 
     def low(self) -> int:
         """Return the mark below which everything was processed.
@@ -195,23 +145,8 @@ class Spool:
         """
         low = read_mark(self.files, LOW)
         if low is None:
-            raise damaged(path_of(self.files, LOW), "the file with the start of the spool is missing")
+            raise damaged(self.files.path(LOW), "the file with the start of the spool is missing")
         return low
-
-
-def open_files(url: str) -> Files:
-    """Return the files of a directory.
-
-    Args:
-        url: a path or a `file://` URL.
-
-    Raises:
-        SpoolError: it is another URL.
-    """
-    path = url.removeprefix("file://")
-    if "://" in path:
-        raise SpoolError("it is not a directory: only a directory has the locks and atomic files of a spool", path=url)
-    return Files(path)
 
 
 def make_spool(files: Files, destination: str) -> Spool:
@@ -229,8 +164,7 @@ def make_spool(files: Files, destination: str) -> Spool:
         # First, so that a spool without this mark is corrupt, not unfinished.
         files.create(LOW, dump({LOW: 0}))
         files.create(IDENTITY, dump({**document, "salt": secrets.token_hex(4)}))
-        found = find_spool(files)
-        assert found is not None, "it was just created"
+        found = get_spool(files)
     if found.destination != destination:
         raise SpoolMismatchError(
             f"it is filled from {found.destination!r}, not from {destination!r}. Each query needs a spool of its own: "
@@ -248,15 +182,23 @@ def find_spool(files: Files) -> Spool | None:
         SpoolMismatchError: it has another version of the format.
         SpoolError: the folder contains other files.
     """
-    path = path_of(files, IDENTITY)
+    path = files.path(IDENTITY)
     document = read_document(files, IDENTITY)
     if document is None:
-        names = sorted(entry.name for entry in files.list("") if entry.name != LOW)
-        # Another process may have made the spool between the two.
-        document = read_document(files, IDENTITY) if names else None
-        if document is None:
-            _check_empty(files, names)
+        names = sorted(files.list(""))
+        # Without others, the mark is that of a spool whose making was interrupted.
+        if names in ([], [LOW]):
             return None
+        # Another process may have made the spool between the two.
+        document = read_document(files, IDENTITY)
+    if document is None and LOW in names:
+        raise damaged(path, "the file with the spool's identity is missing")
+    if document is None:
+        raise SpoolError(
+            f"the folder is neither empty nor a spool: it holds {', '.join(names[:3])}. Give the spool a folder of its "
+            "own",
+            path=files.url,
+        )
     if document.get("format") != FORMAT or not {"id", "destination", "version"} <= document.keys():
         raise damaged(path, "the file does not belong to a spool")
     if document["version"] != VERSION:
@@ -271,8 +213,8 @@ def get_spool(files: Files) -> Spool:
     found = find_spool(files)
     if found is None:
         raise SpoolError(
-            "there is no spool. If it was moved, say where it is now; if the folder is on another machine, it must be "
-            "reachable under this name from every executor as well",
+            f"there is no spool, as {socket.gethostname()} sees it. If it was moved, say where it is now. Each "
+            "executor must reach it under this name: use a shared folder",
             path=files.url,
         )
     return found
@@ -291,14 +233,3 @@ def check_identity(spool: Spool, identity: str) -> None:
             "message in this one",
             path=spool.files.url,
         )
-
-
-def _check_empty(files: Files, names: Sequence[str]) -> None:
-    if not names:
-        return
-    if any(name in _OURS or segment_of(name, size=0, modified=0.0) is not None for name in names):
-        raise damaged(path_of(files, IDENTITY), "the file with the spool's identity is missing")
-    raise SpoolError(
-        f"the folder is neither empty nor a spool: it holds {', '.join(names[:3])}. Give the spool a folder of its own",
-        path=files.url,
-    )

@@ -3,7 +3,7 @@
 | who | does |
 |---|---|
 | each receiver's thread | `begin`, `store`, `confirm`, `note_receipt`, `leave` |
-| maintenance thread | `maintain`, `compact` |
+| maintenance thread | `maintain` |
 | any thread | `epoch`, `next`, `settled`, `is_full` and the like |
 
 | rank | lock | guards | held over I/O |
@@ -21,24 +21,20 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolFencedError
 from stompy.locks import Rank, make_lock
 from stompy.spark.spool.claims import ActiveClaim, Claim, ClaimTimeouts, active_claim
 from stompy.spark.spool.files import COUNTS, PLANNED, SETTLED, Counts, read_mark, write_counts, write_mark
-from stompy.spark.spool.index import BLOCK, Segment, SegmentIndex, lost, sound, stale_claims
+from stompy.spark.spool.index import Segment, SegmentIndex, lost, sound, stale_claims
 from stompy.spark.spool.record import Identifier, Identity, Record
 from stompy.spark.spool.redelivery import Redelivery, StoredRange, Suspects
-from stompy.spark.spool.spool import Spool, encode, join
-from stompy.world import threading, time
+from stompy.spark.spool.spool import Spool, encode
+from stompy.world import time
 
 _LOG = logging.getLogger("stompy.spark")
-
-_MERGE_DELAY = 10.0
-"""Seconds after which segments are merged; those that a query reads in time are removed before."""
-
 
 _MAX_REMOVED = 2000
 """Maximum number of files that one call of `maintain` removes, so that its other work is not delayed."""
@@ -52,7 +48,6 @@ class SpoolWriter:
         patience: how long to wait for a predecessor.
         dedup_header: the header that identifies stored messages; `None` uses their message ids.
         fail_on_loss: whether to raise if segments are missing; otherwise they are ignored.
-        closing: ends the wait for a predecessor.
 
     Raises:
         SpoolBusyError: another process fills the spool.
@@ -66,7 +61,6 @@ class SpoolWriter:
         patience: ClaimTimeouts | None = None,
         dedup_header: str | None = None,
         fail_on_loss: bool = True,
-        closing: threading.Event | None = None,
     ) -> None:
         self._spool = spool
         self._files = spool.files
@@ -75,7 +69,7 @@ class SpoolWriter:
         self._broken: BaseException | None = None
         self._counts: defaultdict[int, Counts] = defaultdict(Counts)
         self._counted = 0
-        self._claim = Claim(spool.files, patience=patience or ClaimTimeouts(), closing=closing or threading.Event())
+        self._claim = Claim(spool.files, patience=patience or ClaimTimeouts())
         try:
             orphans = self._look(fail_on_loss)
         except BaseException:
@@ -91,27 +85,27 @@ class SpoolWriter:
         """Read the folder, and return the segments that are not valid."""
         predecessor = active_claim(self._files, before=self._claim.epoch) or ActiveClaim(0, 0)
         low = self._spool.low()
-        listed = {*self._spool.segments(), *self._spool.segments()}
+        listed = self._spool.segments()
         if any(segment.epoch >= self._claim.epoch for segment in listed):
             self._claim.check()  # else they are a successor's, which this process must not take for orphans
             raise stale_claims(self._files.url)
         kept, orphans = sound(listed, epoch=predecessor.epoch, start=predecessor.start)
-        self._index = SegmentIndex(low=low, path=self._files.url)
-        for segment in kept:
-            if segment.end > low:
-                self._index.add(segment)
+        self._index = SegmentIndex(low=low, path=self._files.url, segments=kept)
         self._processed = deque(segment for segment in kept if segment.end <= low)
         self._settled = read_mark(self._files, SETTLED) or 0
         self._planned = read_mark(self._files, PLANNED) or 0
-        self._next = max(self._index.next, self._settled, self._planned, predecessor.start)
+        self.next = max(self._index.next, self._settled, self._planned, predecessor.start)
+        """The sequence number of the next message."""
         if fail_on_loss:
             self._check_whole()
         self._unsettled = [segment for segment in kept if segment.end > self._settled]
         return orphans
 
     def _begin(self, orphans: Iterable[Segment], identifier: Identifier, fail_on_loss: bool) -> None:
-        self._claim.begin(self._next)
-        self._files.sync("")  # merged segments may be listed and not yet durable
+        self._claim.begin(self.next)
+        # A predecessor may have ended before it synced the folder (W3); its segments count from now on, and duplicates
+        # of their messages are acknowledged.
+        self._files.sync("")
         for segment in orphans:
             self._files.remove(segment.name)
         self._files.sweep("")
@@ -121,13 +115,10 @@ class SpoolWriter:
         self._redelivery = Redelivery(self._suspects.ids())
         self._files.remove(COUNTS)  # of a predecessor
         self._write_settled()
-        self._merge_checked_at = time.monotonic()
-        self._merge_settled = self._merge_end = self._settled
-        self._merged_end = 0
 
     def _check_whole(self) -> None:
-        if self._next > self._index.next:
-            raise lost(self._files.url, self._index.next, self._next)
+        if self.next > self._index.next:
+            raise lost(self._files.url, self._index.next, self.next)
         for before, after in itertools.pairwise(self._index.segments):
             if before.end != after.first:
                 raise lost(self._files.url, before.end, after.first)
@@ -146,26 +137,11 @@ class SpoolWriter:
     # State.
 
     @property
-    def epoch(self) -> int:
-        """The number of this writer's claim."""
-        return self._claim.epoch
-
-    @property
-    def next(self) -> int:
-        """The sequence number of the next message."""
-        return self._next
-
-    @property
     def settled(self) -> int:
         """The sequence number below which the broker has confirmed each ACK, or the message is a suspect."""
         with self._lock:
             settled = self._redelivery.settled
-            return self._next if settled is None else settled
-
-    @property
-    def dropped(self) -> int:
-        """The number of duplicates that were recognised and dropped."""
-        return sum(one.dropped for one in self.counts())
+            return self.next if settled is None else settled
 
     def counts(self) -> list[Counts]:
         """Return the statistics of each receiver, by its number."""
@@ -177,24 +153,14 @@ class SpoolWriter:
         """The logical time that orders receipts; see `Redelivery`."""
         return self._redelivery.turn
 
-    def known_ids(self) -> int:
-        """Return the number of remembered ids."""
-        with self._lock:
-            return len(self._redelivery.known)
-
-    def is_full(self, max_messages: int | None, max_bytes: int | None) -> bool:
-        """Return whether a limit is reached; never while all messages were given to Spark.
+    def is_full(self, max_bytes: int) -> bool:
+        """Return whether the spool has reached a size; never while all messages were given to Spark.
 
         Spark reports a batch as processed only when it plans the next one. If that waited for new messages, and they
         for space in the spool, neither would ever continue.
         """
         with self._lock:
-            if self._planned >= self._next:
-                return False
-            index = self._index
-            return (max_messages is not None and index.messages >= max_messages) or (
-                max_bytes is not None and index.size >= max_bytes
-            )
+            return self._planned < self.next and self._index.size >= max_bytes
 
     # For receivers.
 
@@ -219,7 +185,7 @@ class SpoolWriter:
                 raise self._broken.with_traceback(None)
             ids = [identity for _, identity in messages if identity is not None]
             new = self._unknown(messages)
-            start = self._next
+            start = self.next
             segment = None
             try:
                 if new:
@@ -232,13 +198,13 @@ class SpoolWriter:
             with self._lock:
                 if segment is not None:
                     self._index.add(segment)
-                    self._next = segment.end
+                    self.next = segment.end
                 counts = self._counts[receiver]
                 counts.messages += len(new)
                 counts.dropped += len(messages) - len(new)
                 counts.flagged += sum(record.possible_duplicate for record in new)
                 counts.last = time.time()
-                return self._redelivery.wrote(receiver, ids, start, self._next)
+                return self._redelivery.wrote(receiver, ids, start, self.next)
 
     def _write(self, segment: Segment, data: bytes) -> None:
         try:
@@ -317,49 +283,6 @@ class SpoolWriter:
             if not self._processed or self._processed[0].end > self._settled:
                 break
             self._files.remove(self._processed.popleft().name)
-
-    def compact(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Merge the small segments of one block, if its messages were settled long enough ago. Called after `maintain`.
-
-        So a spool that is filled slowly and read late stays cheap to list and to read. C1 read the segments of the
-        block; C2 write the merged one like any segment; C3 look for a newer claim; C4 remove the originals. Between C2
-        and C4 both exist, and the merged one is valid (`index.sound`). Only settled segments are merged, as their ids
-        are no longer needed; a reader that misses a segment reads the one that now has its rows (`Spool.read`).
-
-        Args:
-            stopped: returns whether to give up.
-
-        Raises:
-            SpoolFencedError: a successor has taken over the spool.
-        """
-        if time.monotonic() - self._merge_checked_at >= _MERGE_DELAY:
-            self._merge_checked_at = time.monotonic()
-            self._merge_end, self._merge_settled = self._merge_settled, self._settled
-        with self._lock:
-            block = next(self._index.mergeable(self._merged_end, self._merge_end), None)
-        self._merged_end = max(self._merged_end, block[-1].end if block else self._merge_end // BLOCK * BLOCK)
-        if block is None:
-            return
-        spool, rows = self._spool, []
-        try:
-            for segment in block:
-                if stopped():
-                    return
-                self._claim.heartbeat()
-                rows.append(spool.read(segment))
-            merged, data = join(rows, spool=spool.identity, first=block[0].first, epoch=self._claim.epoch, merged=block)
-            spool.files.write(merged.name, data)
-        except SpoolError as error:
-            self._claim.check()  # a successor removes what its predecessor has not finished
-            # They can be read unmerged, or reading them raises the reason.
-            _LOG.warning("the messages %d to %d are not merged: %s", block[0].first, block[-1].end - 1, error)
-            return
-        self._claim.check()
-        with self._lock:
-            self._index.replace(block, merged)
-        for segment in block:
-            self._claim.heartbeat()
-            spool.files.remove(segment.name)
 
     def _write_settled(self) -> None:
         settled = self.settled

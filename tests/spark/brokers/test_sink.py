@@ -110,4 +110,4 @@ def test_a_broker_with_full_memory_fails_the_job_with_a_clear_error(
     with broker_or_skip(kind, memory_limit=1_000_000) as broker:
         jobs = SinkJobs(spark, broker.url(), tmp_path)
         with pytest.raises(Exception, match=r"stopped reading or confirming .* store or memory is full"):
-            jobs.save(sendTimeout="1s", receiptTimeout="1s")
+            jobs.save(receiptTimeout="1s")

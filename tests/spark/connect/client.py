@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stompy.spark import cause, session
-from stompy.spark.pipelines.archive import Body, archive
+from stompy.spark.archiving import Body, archive
 
 ENOUGH = 150
 

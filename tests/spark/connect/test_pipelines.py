@@ -16,7 +16,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from stompy.spark.pipelines.replay import Selection, replay
+from stompy.spark.replaying import Selection, replay
 
 COUNT = 250
 BODIES = [b"message %d" % number for number in range(COUNT)]

@@ -33,7 +33,7 @@ def main() -> None:
         spark__sql__execution__pyspark__udf__tracebackWithLocals__enabled="true",
     )
     options = {
-        "url": url, "destination": queue, "spoolDir": f"{folder}/spool", "maxMessagesPerTrigger": "200",
+        "url": url, "destination": queue, "spoolDir": f"{folder}/spool", "maxOffsetsPerTrigger": "200",
         "receivers": receivers, "prefetch": "300", "brokerTimeout": "30", "lockTimeout": "60",
     }  # fmt: skip
     if "STOMP_SECRET" in os.environ:

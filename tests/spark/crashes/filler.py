@@ -9,7 +9,7 @@ import json
 import sys
 import time
 
-from stompy.spark.source.engine import BatchLimits, StreamEngine
+from stompy.spark.source.engine import StreamEngine
 from stompy.spark.source_options import stream_options
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     try:
         position = engine.initial()
         while True:
-            position = engine.latest(position, BatchLimits())
+            position = engine.latest(position)
             time.sleep(0.05)
     finally:
         engine.stop()

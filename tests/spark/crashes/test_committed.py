@@ -27,7 +27,7 @@ def segments(work: StreamingRun) -> list[Path]:
 def test_killed_after_sparks_own_commit(spark: SparkSession, activemq: Target, tmp_path: Path, moment: str) -> None:
     work = StreamingRun(spark, activemq, tmp_path)
     work.send(400)
-    query = work.start(segmentMaxMessages="50")
+    query = work.start(prefetch="50")
     eventually(lambda: sum(work.written_if_any().values()) == 400, within=ENOUGH)
     # Spark tells the source that a batch is done when it plans the next one: nothing of it is removed yet.
     assert segments(work)

@@ -103,7 +103,7 @@ def test_all_that_was_sent_is_archived_and_comes_back_though_both_are_killed(bro
                 conn.send(HERE, body, content_type="application/json")
         conn.flush(timeout=60)
     archive = ("archive", HERE, f"{tmp_path}/archive", "--spool", f"{tmp_path}/spool", "--checkpoint", f"{tmp_path}/in",
-               "--url", broker.url, "--master", "local[2]", "--once", "--option", "maxMessagesPerTrigger=5000",
+               "--url", broker.url, "--master", "local[2]", "--once", "--option", "maxOffsetsPerTrigger=5000",
                "--option", "idleTimeout=2s")  # fmt: skip
     for kill in range(KILLS):
         # Each at another stage: before the first files, between them, near the end.

@@ -1,8 +1,8 @@
 """Kill -9 of what fills a spool, of everything at once, and of the broker: every message is in the spool once.
 
-By one, two and four receivers, of one destination and of two: as threads of the source's process, in a process of their
-own, and by two `stompy spool` side by side, of which the second waits for the end of the first. No Spark is needed:
-what Spark does with a spool that is as it should be is tested elsewhere.
+By one, two and four receivers, of one destination and of two: as threads of the source's process, and by two
+`stompy spool` side by side, of which the second waits for the end of the first. No Spark is needed: what Spark does
+with a spool that is as it should be is tested elsewhere.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from pathlib import Path
 import pytest
 
 from stompy.connection.connecting import connect
-from stompy.spark.receiver.pool import ReceiverPool
+from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source_options import spool_options
-from stompy.spark.spool.spool import find_spool, get_spool, make_spool, open_files
+from stompy.spark.spool.files import Files
+from stompy.spark.spool.spool import find_spool, get_spool, make_spool
 from stompy.spark.spool.view import SpoolView
 from tests.spark.receiver.helpers import eventually
 from tests.spark.streaming_run import Target, targets
@@ -43,7 +44,7 @@ class SpoolProcesses:
     def __init__(self, target: Target, queues: list[str], path: Path, mode: str, receivers: int) -> None:
         self.given = {
             "url": target.url, "destination": ",".join(queues), "spoolDir": str(path / "spool"),
-            "receivers": str(receivers), "prefetch": "100", "segmentMaxMessages": "50",
+            "receivers": str(receivers), "prefetch": "100",
             "brokerTimeout": "60", "lockTimeout": "60",
         }  # fmt: skip
         if mode == "spools":
@@ -60,7 +61,7 @@ class SpoolProcesses:
             command += ["--receivers", str(receivers)]
         else:
             command = [sys.executable, "-m", "tests.spark.crashes.filler"]
-            command.append(json.dumps({**self.given, "receiverMode": mode}))
+            command.append(json.dumps(self.given))
         self.command = command
         self.path = path
         self.count = 2 if mode == "spools" else 1
@@ -81,7 +82,7 @@ class SpoolProcesses:
     def held(self) -> int:
         """Return how many messages the spool has, as far as is known now; starts what is not running."""
         self.keep_up()
-        spool = find_spool(open_files(self.given["spoolDir"]))
+        spool = find_spool(Files(self.given["spoolDir"]))
         return 0 if spool is None else max((one.end for one in spool.segments()), default=0)
 
     def kill_owner(self) -> None:
@@ -104,7 +105,7 @@ def finish(runs: list[SpoolProcesses], count: int) -> tuple[Counter[int], Counte
         for run in runs:
             run.kill_all()
             options = spool_options({**run.given, "receivers": "1", "takeOverAfter": "5"})
-            made.append(ReceiverPool(options, make_spool(open_files(options.spool_dir), options.origin)))
+            made.append(ReceiverPool(options, make_spool(Files(options.spool_dir), options.origin)))
             pools.callback(made[-1].stop)
         # A broker takes its time to find out that a session is dead.
         eventually(
@@ -116,7 +117,7 @@ def finish(runs: list[SpoolProcesses], count: int) -> tuple[Counter[int], Counte
     found: Counter[int] = Counter()
     flagged: Counter[int] = Counter()
     for run in runs:
-        spool = get_spool(open_files(run.given["spoolDir"]))
+        spool = get_spool(Files(run.given["spoolDir"]))
         for segment in SpoolView(spool).index.segments:
             rows = spool.read(segment)
             bodies = [int(body) for body in rows.column("body").to_pylist()]
@@ -193,7 +194,7 @@ def killed(request: pytest.FixtureRequest) -> Iterator[Target]:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("killed", "mode", "receivers", "destinations"),
-    [("embedded", "thread", 4, 1), ("embedded", "process", 2, 2), ("activemq", "spools", 2, 2)],
+    [("embedded", "thread", 4, 1), ("embedded", "spools", 2, 2), ("activemq", "spools", 2, 2)],
     indirect=["killed"],
 )
 def test_no_message_is_lost_or_twice(
@@ -202,8 +203,8 @@ def test_no_message_is_lost_or_twice(
     fill_through_faults(killed, tmp_path, mode, receivers, list(FAULTS), 500, destinations)
 
 
-SETTINGS = list(itertools.product(("embedded", "activemq"), ("thread", "process", "spools"), (1, 2, 4)))
-HARDEST = {("activemq", "process", 4): ("all",), ("activemq", "spools", 2): ("owner",)}
+SETTINGS = list(itertools.product(("embedded", "activemq"), ("thread", "spools"), (1, 2, 4)))
+HARDEST = {("activemq", "thread", 4): ("all",), ("activemq", "spools", 2): ("owner",)}
 """What is killed all the time there; elsewhere each time one of FAULTS."""
 
 

@@ -127,7 +127,7 @@ def test_a_broker_that_stops_reading_fails_the_query_with_a_clear_error(spark: S
     with Broker() as broker, FaultProxy(broker.url, faults=faults) as proxy:
         jobs = SinkJobs(spark, proxy.url, tmp_path)
         jobs.put()
-        query = jobs.start(sendTimeout="300ms", receiptTimeout="300ms")
+        query = jobs.start(receiptTimeout="300ms")
         with pytest.raises(Exception, match=r"stopped reading or confirming .* store or memory is full"):
             query.awaitTermination(ENOUGH)
         faults.release()

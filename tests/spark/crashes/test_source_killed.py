@@ -87,7 +87,7 @@ def test_a_frozen_predecessor_acknowledges_nothing_after_the_fence(work: Streami
 def test_stop_and_start_at_once(work: StreamingRun) -> None:
     work.send(2000)
     for _ in range(4):
-        query = work.start(maxMessagesPerTrigger="300")
+        query = work.start(maxOffsetsPerTrigger="300")
         eventually(lambda query=query: query.lastProgress or query.exception(), within=ENOUGH)  # type: ignore[misc]
         assert query.exception() is None
         query.stop()

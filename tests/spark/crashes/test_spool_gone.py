@@ -39,7 +39,7 @@ def segments(path: Path) -> list[Path]:
 def spooled(broker: Broker, path: Path, count: int) -> None:
     """Fill a spool with segments of ten messages, and no query yet."""
     fill(broker.url, range(count))
-    with receiving(broker, path, segmentmaxmessages="10") as pool:
+    with receiving(broker, path, prefetch="10") as pool:
         eventually(lambda: pool.writer.settled == count)
     assert len(segments(path)) >= count // 10
 
@@ -50,7 +50,7 @@ def test_a_checkpoint_without_its_spool_fails_and_a_spool_without_its_checkpoint
 ) -> None:
     fill(broker.url, range(100))
     # Two batches of 60 and 40: the first one is removed when the second one is planned, the second one never.
-    run_once(stream(stomp, broker, tmp_path, maxMessagesPerTrigger="60", idleTimeout="1.5"), tmp_path)
+    run_once(stream(stomp, broker, tmp_path, maxOffsetsPerTrigger="60", idleTimeout="1.5"), tmp_path)
     assert written(stomp, tmp_path) == list(range(100))
     shutil.copytree(tmp_path / "spool", tmp_path / "kept")
     shutil.rmtree(tmp_path / "spool")
@@ -96,7 +96,7 @@ def test_a_full_disk_fails_the_query_and_it_goes_on_when_there_is_room(
         with connect(broker.url) as connection:
             for number in range(60):
                 connection.send(QUEUE, b"%d" % number, headers={"n": number, "filling": "x" * 40_000}, confirm=True)
-        given = {"dedupHeader": "n", "prefetch": "10", "segmentMaxMessages": "5", "spoolDir": str(small / "spool")}
+        given = {"dedupHeader": "n", "prefetch": "10", "spoolDir": str(small / "spool")}
         with pytest.raises(Exception, match="no space left on the disk"):
             run_once(stream(stomp, broker, tmp_path, **given), tmp_path)
         held = sum(int(one.name.split("-")[2]) for one in (small / "spool").glob("seg-*"))

@@ -17,7 +17,7 @@ from stompy.errors import SpoolBusyError, SpoolFullError
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import write_mark
 from stompy.spark.spool.writer import SpoolWriter
-from tests.spark.spool.builders import ids_in, record, records, seal, settle, spool_files, spool_writer
+from tests.spark.spool.builders import ids_in, known_ids, record, records, seal, settle, spool_files, spool_writer
 from tests.support.seed import chance
 
 TOP = Path(__file__).parent.parent.parent.parent
@@ -28,7 +28,7 @@ VICTIM = textwrap.dedent(
     import os, signal, sys
     from stompy.spark.spool.claims import Claim
     from stompy.spark.spool.files import Files
-    from tests.spark.spool.builders import records, seal, spool_writer
+    from tests.spark.spool.builders import known_ids, records, seal, spool_writer
 
     path, step = sys.argv[1:]
     calls = {"armed": False, "fsync": 0}
@@ -130,7 +130,7 @@ def test_killed_twice_at_a_step_nothing_is_lost_or_twice_and_what_is_unsettled_i
         held = writer.next
         # Between the deaths everything is processed and removed.
         write_mark(files, "low", held)
-        suspicious = writer.known_ids()
+        suspicious = known_ids(writer)
         writer.close()
         assert held >= acknowledged
         assert held % 5 == 0

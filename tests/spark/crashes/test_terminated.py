@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
-from stompy.spark.source.engine import BatchLimits, StreamEngine
+from stompy.spark.source.engine import StreamEngine
 from stompy.spark.source_options import stream_options
 from tests.spark.receiver.helpers import QUEUE, bodies, eventually, fill
 
 TOP = Path(__file__).parents[3]
-GIVEN = {"destination": QUEUE, "prefetch": "20", "segmentmaxmessages": "10", "dedupheader": "n", "locktimeout": "20"}
+GIVEN = {"destination": QUEUE, "prefetch": "20", "dedupheader": "n", "locktimeout": "20"}
 
 # What Spark's Python does for a source: asks over and over how far it is, on the main thread.
 VICTIM = textwrap.dedent(
     """
     import os, signal, sys, time
     from stompy.connection.message import Message
-    from stompy.spark.source.engine import BatchLimits, StreamEngine
-    from stompy.spark.source.stream import end_on_sigterm
+    from stompy.spark.source.engine import StreamEngine
+    from stompy.spark.datasource import end_on_sigterm
     from stompy.spark.source_options import stream_options
     from stompy.spark.spool.claims import Claim
     from stompy.spark.spool.writer import SpoolWriter
@@ -88,7 +88,7 @@ VICTIM = textwrap.dedent(
     try:
         start = engine.initial()
         while True:
-            start = engine.latest(start, BatchLimits())
+            start = engine.latest(start)
             time.sleep(0.01)
     finally:
         engine.stop()
@@ -125,7 +125,7 @@ def test_a_source_that_is_terminated_at_a_step_loses_nothing_and_takes_nothing_t
         engine = StreamEngine(stream_options({"url": broker.url, "spooldir": str(tmp_path / "spool"), **GIVEN}))
         try:
             start = engine.initial()
-            eventually(lambda: engine.latest(start, BatchLimits())["next"] >= 100 and broker.depth(QUEUE) == 0)
+            eventually(lambda: engine.latest(start)["next"] >= 100 and broker.depth(QUEUE) == 0)
         finally:
             engine.stop()
         assert bodies(tmp_path) == list(range(100))

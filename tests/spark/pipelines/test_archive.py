@@ -4,19 +4,39 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from stompy.errors import ConfigurationError
-from stompy.spark.pipelines.archive import Body, archive_rows, query_id
+from stompy.spark.archiving import Archive, Body, archive, query_id
 from stompy.spark.schema import ddl
 from tests.spark.pipelines.conftest import Feed
 
 
+class Session:
+    """A session in which every source has the given rows."""
+
+    def __init__(self, rows: DataFrame) -> None:
+        self.readStream = self
+        self.load = lambda: rows
+
+    def format(self, name: str) -> Session:
+        assert name == "stomp"
+        return self
+
+    def options(self, **given: str) -> Session:
+        return self
+
+
+def archived(rows: DataFrame, **given: Any) -> Archive:
+    return archive(Session(rows), source={}, **given)
+
+
 def run(feed: Feed, folder: Path, body: Body | None = None, rows: DataFrame | None = None) -> Mapping[str, int]:
-    running = archive_rows(
+    running = archived(
         feed.stream() if rows is None else rows,
         path=str(folder / "archive"),
         checkpoint=str(folder / "checkpoint"),
@@ -117,7 +137,7 @@ def test_a_file_is_in_the_order_of_receipt_and_tells_its_least_and_greatest_time
 def test_headers_as_an_array_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.readStream.schema(ddl(array=True)).parquet(str(tmp_path))
     with pytest.raises(ConfigurationError, match="headersAs"):
-        archive_rows(rows, path=str(tmp_path / "archive"), checkpoint=str(tmp_path / "checkpoint"))
+        archived(rows, path=str(tmp_path / "archive"), checkpoint=str(tmp_path / "checkpoint"))
 
 
 def test_a_folder_that_is_no_checkpoint_is_named(spark: SparkSession, tmp_path: Path) -> None:

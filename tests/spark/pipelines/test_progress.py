@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from stompy.errors import PipelineError
-from stompy.spark.pipelines.progress import ProgressLine, show_progress
+from stompy.spark.monitoring import ProgressLine, show_progress
 
 
 class Query:

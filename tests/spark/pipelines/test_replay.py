@@ -17,7 +17,7 @@ import stompy
 from stompy.broker import Broker
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import ConfigurationError, PipelineError
-from stompy.spark.pipelines.replay import Selection, _Rows, replay
+from stompy.spark.replaying import Selection, _Rows, replay
 from stompy.spark.schema import arrow_schema
 
 QUEUE = "/queue/again"

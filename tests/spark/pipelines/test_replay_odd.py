@@ -61,7 +61,7 @@ def test_a_broker_that_refuses_is_reported(archive: Archive) -> None:
 
 _KILLED = """
 import json, sys
-from stompy.spark.pipelines.replay import replay
+from stompy.spark.replaying import replay
 replay(path=sys.argv[1], checkpoint=sys.argv[2], sink=json.loads(sys.argv[3]))
 """
 

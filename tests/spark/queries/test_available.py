@@ -47,7 +47,7 @@ def test_trigger_once_takes_what_is_there_in_one_batch(stomp: SparkSession, brok
     for taken in (50, 80):
         fill(broker.url, range(taken - 30 if taken > 50 else 0, taken))
         query = (
-            stream(stomp, broker, tmp_path, idleTimeout="1.5", maxMessagesPerTrigger="7")
+            stream(stomp, broker, tmp_path, idleTimeout="1.5", maxOffsetsPerTrigger="7")
             .writeStream.format("parquet")
             .option("path", str(tmp_path / "out"))
             .option("checkpointLocation", str(tmp_path / "checkpoint"))

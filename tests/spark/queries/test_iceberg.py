@@ -45,7 +45,7 @@ def test_a_query_that_is_killed_writes_each_message_once(broker: Broker, tmp_pat
     for printed, own in {
         "stomp://localhost:61613": broker.url,
         "/data": str(tmp_path),
-        '.option("spoolDir", ': '.option("maxMessagesPerTrigger", 50).option("spoolDir", ',
+        '.option("spoolDir", ': '.option("maxOffsetsPerTrigger", 50).option("spoolDir", ',
     }.items():
         assert printed in page
         page = page.replace(printed, own)

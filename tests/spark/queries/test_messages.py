@@ -49,11 +49,9 @@ def test_every_byte_of_bodies_and_headers_comes_through(stomp: SparkSession, bro
         for body in BODIES:
             connection.send(QUEUE, body, headers=HEADERS, confirm=True)
     repeat_a_header(broker)
-    run_once(stream(stomp, broker, tmp_path, bodyAs="text", idleTimeout="1.5"), tmp_path)
+    run_once(stream(stomp, broker, tmp_path, idleTimeout="1.5"), tmp_path)
     rows = stomp.read.parquet(str(tmp_path / "out")).orderBy("sequence").collect()
     assert [bytes(row.body) for row in rows] == [*BODIES, b""]
-    assert [row.text for row in rows[:5]] == ["", "\0", "a\0\nb\r\n\0", "ä€😀", None]
-    assert rows[5].text is None
     for row in rows[: len(BODIES)]:
         assert HEADERS.items() <= row.headers.items()
     assert rows[-1].headers["twice"] == "first", "STOMP 1.2: of a repeated header the first one counts"

@@ -45,7 +45,7 @@ def test_a_restart_in_the_middle_of_a_window_changes_nothing(
 
     def windows(path: Path) -> DataFrame:
         return (
-            stream(stomp, broker, path, maxMessagesPerTrigger="25", receivers="0")
+            stream(stomp, broker, path, maxOffsetsPerTrigger="25", receivers="0")
             .withWatermark("received_at", "1 second")
             .selectExpr(f"window(received_at, '{SECONDS_A_WINDOW} seconds') AS span")
             .groupBy("span")

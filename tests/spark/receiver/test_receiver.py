@@ -25,8 +25,8 @@ from stompy.errors import (
     SpoolFullError,
 )
 from stompy.link.receipts import Receipt
-from stompy.spark.receiver import receiver
-from stompy.spark.receiver.pool import ReceiverPool
+from stompy.spark import receivers
+from stompy.spark.receivers import ReceiverPool
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import write_mark
@@ -34,7 +34,7 @@ from stompy.spark.spool.record import Identity, Record
 from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.receiver.helpers import QUEUE, SOON, bodies, column, eventually, fill, receiving, spool_in
-from tests.spark.spool.builders import spool_writer
+from tests.spark.spool.builders import known_ids, spool_writer
 from tests.support.seed import chance
 
 
@@ -73,7 +73,7 @@ def test_of_several_destinations_each_message_is_there_once_and_says_its_own(
 def test_a_busy_destination_does_not_hold_back_another(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(600))
     fill(broker.url, [600], queue="/queue/b")
-    given = {"destination": f"{QUEUE},/queue/b", "segmentmaxmessages": "5"}
+    given = {"destination": f"{QUEUE},/queue/b", "prefetch": "5"}
     with receiving(broker, tmp_path, **given) as pool:
         eventually(lambda: pool.writer.next == 601)
     assert bodies(tmp_path).index(600) < 300
@@ -86,7 +86,7 @@ def test_the_link_is_lost_before_the_acks_of_several_destinations(
     for name in "ab":
         fill(broker.url, range(300), queue=f"/queue/{name}")
     with receiving(broker, tmp_path, destination="/queue/a,/queue/b", dedupheader="n", prefetch="100") as pool:
-        eventually(lambda: pool.writer.settled == 600 and pool.writer.known_ids() == 0)
+        eventually(lambda: pool.writer.settled == 600 and known_ids(pool.writer) == 0)
     # The same value of the header in two destinations is two messages.
     assert sorted(bodies(tmp_path)) == sorted([*range(300), *range(300)])
 
@@ -101,7 +101,7 @@ def test_messages_that_come_later_are_received_without_a_timer(broker: Broker, t
 
 def test_a_segment_is_no_larger_than_it_may_be(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(50))
-    with receiving(broker, tmp_path, segmentmaxmessages="20") as pool:
+    with receiving(broker, tmp_path, prefetch="20") as pool:
         eventually(lambda: pool.writer.next == 50)
         assert max(segment.count for segment in spool_in(tmp_path).segments()) <= 20
 
@@ -144,7 +144,7 @@ def test_a_broker_that_restarts_is_come_back_to(broker: Broker, tmp_path: Path) 
 
 @pytest.mark.hard_case("T14")
 def test_a_broker_that_stays_down_is_reported_after_the_timeout(broker: Broker, tmp_path: Path) -> None:
-    with receiving(broker, tmp_path, brokertimeout="0.3", connecttimeout="1") as pool:
+    with receiving(broker, tmp_path, brokertimeout="0.3", receipttimeout="1") as pool:
         eventually(lambda: pool.subscribed_for() > 0)
         pool.check()
         broker.close()
@@ -215,20 +215,21 @@ def test_a_fenced_receiver_acknowledges_nothing_more(
 
 def test_a_full_spool_holds_the_broker_back_until_something_was_processed(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(1000))
-    with receiving(broker, tmp_path, maxspoolmessages="100", segmentmaxmessages="50", prefetch="50") as pool:
+    with receiving(broker, tmp_path, maxspoolbytes="1", prefetch="100") as pool:
         writer, files = pool.writer, spool_in(tmp_path).files
-        eventually(lambda: writer.next >= 100)
-        eventually(lambda: broker.stats().queues[QUEUE].unacked == 50)
-        assert writer.next == 100
+        eventually(lambda: writer.next > 0)
+        held = writer.next
+        eventually(lambda: broker.stats().queues[QUEUE].unacked == 100)
+        assert writer.next == held
         pool.check()
         # All of it was reported to Spark: then the receiver must go on, or no batch would ever follow.
-        write_mark(files, "planned", 100)
-        eventually(lambda: writer.next > 100)
+        write_mark(files, "planned", held)
+        eventually(lambda: writer.next > held)
         at = writer.next
         write_mark(files, "planned", at)
-        write_mark(files, "low", 100)
+        write_mark(files, "low", held)
         eventually(lambda: writer.next > at)
-        eventually(lambda: min(segment.first for segment in spool_in(tmp_path).segments()) >= 100)
+        eventually(lambda: min(segment.first for segment in spool_in(tmp_path).segments()) >= held)
 
 
 def until_it_fails(pool: ReceiverPool) -> None:
@@ -262,14 +263,14 @@ def test_what_comes_again_is_known_by_the_dedup_header_and_acknowledged(
         fill(broker.url, range(1000, 1100))
         eventually(lambda: pool.writer.next >= 1100)
         eventually(lambda: pool.writer.settled == 1100)
-        assert pool.writer.known_ids() == 0
+        assert known_ids(pool.writer) == 0
     assert bodies(tmp_path) == list(range(1100))
 
 
 def test_where_ids_name_deliveries_what_comes_again_is_flagged_and_bounded(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiver, "are_stable", lambda _: False)
+    monkeypatch.setattr(receivers, "are_stable", lambda _: False)
     lose_the_first_acks(monkeypatch, broker, 1)
     fill(broker.url, range(1000))
     with receiving(broker, tmp_path, prefetch="100") as pool:
@@ -288,7 +289,7 @@ def test_where_ids_name_deliveries_what_comes_again_is_flagged_and_bounded(
 def test_what_comes_again_and_is_not_known_here_is_flagged(broker: Broker, tmp_path: Path) -> None:
     """Another spool may have it: its ids are stable, but only that spool knows them."""
     fill(broker.url, range(100))
-    with receiving(broker, tmp_path / "other", prefetch="10", maxspoolmessages="1") as pool:
+    with receiving(broker, tmp_path / "other", prefetch="10", maxspoolbytes="1") as pool:
         eventually(lambda: pool.writer.settled > 0)
     elsewhere = set(bodies(tmp_path / "other"))
     with connect(broker.url) as connection:
@@ -313,9 +314,9 @@ def test_nothing_but_messages_that_come_again_does_not_stop_it(
     assert broker.depth(QUEUE) == 60
     fill(broker.url, range(60, 120))
     with receiving(broker, tmp_path, dedupheader="n", prefetch="20") as pool:
-        assert pool.writer.known_ids() == 60
+        assert known_ids(pool.writer) == 60
         eventually(lambda: broker.depth(QUEUE) == 0 and pool.writer.settled == 120)
-        assert pool.writer.known_ids() == 0
+        assert known_ids(pool.writer) == 0
     assert bodies(tmp_path) == list(range(120))
 
 
@@ -346,7 +347,7 @@ def test_a_subscription_that_is_refused_is_reported_at_once(
 
 
 def test_further_headers_go_into_the_subscription(broker: Broker, tmp_path: Path) -> None:
-    with receiving(broker, tmp_path, subscribeheaders='{"prefetch-count": "7"}', maxspoolmessages="1") as pool:
+    with receiving(broker, tmp_path, subscribeheaders='{"prefetch-count": "7"}', maxspoolbytes="1") as pool:
         eventually(lambda: pool.subscribed_for() > 0)
         fill(broker.url, range(20))
         eventually(lambda: broker.stats().queues[QUEUE].unacked == 7)
@@ -360,7 +361,7 @@ def test_a_bug_in_the_receiver_reaches_who_waits_for_messages(
     def broken(*_: object, **__: object) -> None:
         raise kind("there was no such thing")
 
-    monkeypatch.setattr("stompy.spark.receiver.receiver.record_of", broken)
+    monkeypatch.setattr("stompy.spark.receivers.record_of", broken)
     fill(broker.url, range(10))
     with (
         receiving(broker, tmp_path) as pool,
@@ -392,7 +393,7 @@ def test_what_is_durable_when_it_is_closed_is_acknowledged(
     assert broker.depth(QUEUE) == 3 - len(held)
     monkeypatch.undo()
     with receiving(broker, tmp_path) as pool:
-        assert pool.writer.known_ids() == 0
+        assert known_ids(pool.writer) == 0
         eventually(lambda: pool.writer.next == 3)
     assert bodies(tmp_path) == [0, 1, 2]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.spark.sink.columns import Column, Columns, Outgoing
+from stompy.spark.sink.rows import Columns, Outgoing
 
 
 @dataclasses.dataclass
@@ -23,11 +23,7 @@ class Values:
 class Rows:
     columns: list[list[object]]
 
-    @property
-    def num_rows(self) -> int:
-        return len(self.columns[0])
-
-    def column(self, i: int, /) -> Column:
+    def column(self, i: int, /) -> Values:
         return Values(self.columns[i])
 
 
@@ -136,11 +132,11 @@ def test_a_moment_of_expiry_is_in_milliseconds_since_the_epoch(zone: timezone) -
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ([("body", "string"), ("destinaton", "string")], "did you mean destination"),
+        ([("body", "string"), ("destinaton", "string")], "unknown column 'destinaton'.*destination, headers"),
         ([("body", "string"), ("sequence", "bigint")], "unknown column 'sequence'"),
         ([("body", "int")], "BINARY or STRING, not INT"),
         ([("body", "string"), ("headers", "map<string,int>")], "MAP<STRING,STRING>"),
-        ([("body", "string"), ("value", "string")], "body and value"),
+        ([("body", "string"), ("value", "string")], "more than one column for body"),
         ([("body", "string"), ("Body", "string")], "more than one column for body"),
         ([("destination", "string")], "need a column body"),
     ],

@@ -4,14 +4,13 @@ import random
 
 import pytest
 
-from stompy.spark.sink.columns import Outgoing
-from stompy.spark.sink.identity import DedupMode, Part, digest_of, identifier
+from stompy.spark.sink.rows import DedupMode, Outgoing, digest_of, identifier
 
-PART = Part("query", "7", 3)
+PART = "query/7/3"
 MESSAGES = [Outgoing("/queue/a", f"body {number % 40}") for number in range(100)]
 
 
-def ids(messages: list[Outgoing], way: DedupMode = "content", part: Part = PART) -> list[str | None]:
+def ids(messages: list[Outgoing], way: DedupMode = "content", part: str = PART) -> list[str | None]:
     identify = identifier(part, way)
     return [identify(message) for message in messages]
 
@@ -30,8 +29,8 @@ def test_ids_of_content_do_not_depend_on_the_order_of_rows() -> None:
     assert set(ids(mixed)) == set(ids(MESSAGES))
 
 
-@pytest.mark.parametrize("other", [Part("query", "8", 3), Part("query", "7", 4), Part("next", "7", 3)])
-def test_ids_of_other_partitions_batches_and_jobs_are_others(other: Part) -> None:
+@pytest.mark.parametrize("other", ["query/8/3", "query/7/4", "next/7/3"])
+def test_ids_of_other_partitions_batches_and_jobs_are_others(other: str) -> None:
     assert not set(ids(MESSAGES)) & set(ids(MESSAGES, part=other))
 
 
@@ -45,7 +44,7 @@ def test_no_id_can_be_had_too() -> None:
 
 
 def test_a_job_without_batches_has_ids() -> None:
-    assert all(one is not None and one.startswith("job/-/0/") for one in ids(MESSAGES, part=Part("job", None, 0)))
+    assert all(one is not None and one.startswith("job/-/0/") for one in ids(MESSAGES, part="job/-/0"))
 
 
 @pytest.mark.parametrize(

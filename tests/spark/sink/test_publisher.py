@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,16 +12,16 @@ import stompy
 from stompy.broker import Broker
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import LocalProtocolError, PublishError
-from stompy.spark.sink.columns import Outgoing
-from stompy.spark.sink.identity import DedupMode, Part, identifier
-from stompy.spark.sink.publisher import Chunk, Publisher, RateLimiter
+from stompy.spark.sink import publisher as module
+from stompy.spark.sink.publisher import Publisher, SinkOptions
+from stompy.spark.sink.rows import DedupMode, Outgoing, identifier
 from stompy.testing.faults import Cut, CutAfter, Delay, Drop, FaultPlan, Insert
 from stompy.testing.proxy import FaultProxy
 
 QUEUE = "/queue/rows"
-PART = Part("job", "1", 0)
+PART = "job/1/0"
 
-Make = Callable[..., Publisher]
+Make = Callable[..., closing[Publisher]]
 
 
 @pytest.fixture
@@ -41,20 +43,10 @@ def proxy(broker: Broker, faults: FaultPlan) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def make(proxy: FaultProxy) -> Make:
-    def made(**options: object) -> Publisher:
-        url = options.pop("url", proxy.url)
-        timeout = options.pop("timeout", 20.0)
-        mode = options.pop("mode", "content")
-        dialect = options.pop("dialect", None)
-        return Publisher(
-            lambda: stompy.connect(
-                url,  # type: ignore[arg-type]
-                timeouts=stompy.Timeouts(receipt=timeout, send=timeout),  # type: ignore[arg-type]
-                dialect=dialect,  # type: ignore[arg-type]
-            ),
-            identify=identifier(PART, mode),  # type: ignore[arg-type]
-            **options,  # type: ignore[arg-type]
-        )
+    def made(*, mode: DedupMode = "content", **given: object) -> closing[Publisher]:
+        options = {"url": proxy.url, "receipt_timeout": 20.0, **given}
+        identify = identifier(PART, mode)
+        return closing(Publisher(SinkOptions(**options), name="test", identify=identify))  # type: ignore[arg-type]
 
     return made
 
@@ -73,7 +65,7 @@ def test_the_caller_is_called_after_each_chunk_when_no_later_row_was_taken(make:
             yield row
 
     reported: list[tuple[int, int]] = []
-    with make(chunk=Chunk(max_messages=3)) as publisher:
+    with make(transaction_size=3) as publisher:
         publisher.publish(counted(), lambda: reported.append((publisher.confirmed, taken)))
     assert reported == [(3, 3), (6, 6), (7, 7)]
 
@@ -90,7 +82,7 @@ def bodies(messages: Iterable[stompy.Message]) -> list[str]:
 
 
 def test_every_row_arrives_once_in_order_with_an_id_of_its_own(broker: Broker, make: Make) -> None:
-    with make(chunk=Chunk(max_messages=7)) as publisher:
+    with make(transaction_size=7) as publisher:
         publisher.publish(rows(50))
         assert (publisher.confirmed, publisher.chunks) == (50, 8)
     messages = stored(broker)
@@ -99,36 +91,37 @@ def test_every_row_arrives_once_in_order_with_an_id_of_its_own(broker: Broker, m
 
 
 def test_nothing_is_connected_for_no_rows() -> None:
-    def never() -> stompy.Connection:
-        raise AssertionError("connected")
-
-    with Publisher(never, identify=identifier(PART, "content")) as publisher:
+    nowhere = SinkOptions(url="stomp://127.0.0.1:1", broker_timeout=0.0)
+    with closing(Publisher(nowhere, name="test", identify=identifier(PART, "content"))) as publisher:
         publisher.publish([])
 
 
-def test_a_chunk_ends_at_its_bytes_too(make: Make) -> None:
-    with make(chunk=Chunk(max_messages=1000, max_bytes=100)) as publisher:
+def test_a_chunk_ends_at_its_bytes_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CHUNK_BYTES", 100)
+    with make() as publisher:
         publisher.publish([Outgoing(QUEUE, b"x" * 60) for _ in range(4)])
         assert publisher.chunks == 2
 
 
-def test_a_row_larger_than_a_chunk_goes_by_itself(broker: Broker, make: Make) -> None:
-    with make(chunk=Chunk(max_messages=1000, max_bytes=100)) as publisher:
+def test_a_row_larger_than_a_chunk_goes_by_itself(broker: Broker, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CHUNK_BYTES", 100)
+    with make() as publisher:
         publisher.publish([Outgoing(QUEUE, b"x" * 5000)] * 2)
         assert publisher.chunks == 2
     assert broker.depth(QUEUE) == 2
 
 
-def test_a_low_rate_makes_small_chunks(make: Make) -> None:
+def test_a_low_rate_makes_small_chunks(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    with make(rate_limiter=RateLimiter(2.0, clock=lambda: 0.0, sleep=slept.append)) as publisher:
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=slept.append))
+    with make(rate_limit=2) as publisher:
         publisher.publish(rows(6))
         assert publisher.chunks == 3
     assert len(slept) == 2
 
 
 def test_without_transactions_every_row_is_confirmed(broker: Broker, make: Make) -> None:
-    with make(transactions="false", chunk=Chunk(max_messages=10)) as publisher:
+    with make(transactions="false", transaction_size=10) as publisher:
         publisher.publish(rows(25))
         assert publisher.confirmed == 25
     assert bodies(stored(broker)) == [f"row {number}" for number in range(25)]
@@ -147,7 +140,7 @@ def test_a_broker_that_drops_duplicates_gets_each_row_with_its_id_outside_of_tra
     broker: Broker, make: Make, faults: FaultPlan, transactions: str, way: DedupMode, begins: int, reported: bool
 ) -> None:
     faults.add(Delay("BEGIN", seconds=0.0, link=1))
-    with make(dialect="artemis", transactions=transactions, mode=way, chunk=Chunk(max_messages=5)) as publisher:
+    with make(dialect="artemis", transactions=transactions, mode=way, transaction_size=5) as publisher:
         # Without a prefix, for which a client of Artemis sends a header that this broker does not know.
         publisher.publish(replace(row, destination="plain") for row in rows(10))
     assert len(faults.strikes) == begins
@@ -162,7 +155,7 @@ def test_a_transaction_that_is_cut_leaves_nothing_and_is_sent_again(
     broker: Broker, make: Make, faults: FaultPlan
 ) -> None:
     faults.add(CutAfter(received=600, link=1))
-    with make(chunk=Chunk(max_messages=50)) as publisher:
+    with make(transaction_size=50) as publisher:
         publisher.publish(rows(100))
     assert bodies(stored(broker)) == [f"row {number}" for number in range(100)]
     assert len(faults.strikes) == 1
@@ -173,7 +166,7 @@ def test_a_transaction_whose_confirmation_is_lost_is_sent_again_with_the_same_id
     broker: Broker, make: Make, faults: FaultPlan
 ) -> None:
     faults.add(Cut("RECEIPT", nth=2, keep=0, link=1))  # that of COMMIT
-    with make(chunk=Chunk(max_messages=5)) as publisher:
+    with make(transaction_size=5) as publisher:
         publisher.publish(rows(5))
         assert publisher.confirmed == 5
     messages = stored(broker)
@@ -185,7 +178,7 @@ def test_a_transaction_whose_confirmation_is_lost_is_sent_again_with_the_same_id
 def test_a_broker_that_stops_confirming_is_named_for_what_it_is(make: Make, faults: FaultPlan) -> None:
     faults.add(Drop("RECEIPT", nth=4))  # of the second COMMIT
     with (
-        make(timeout=0.5, chunk=Chunk(max_messages=5)) as publisher,
+        make(receipt_timeout=0.5, transaction_size=5) as publisher,
         pytest.raises(PublishError, match="stopped reading or confirming") as stalled,
     ):
         publisher.publish(rows(10))
@@ -195,7 +188,7 @@ def test_a_broker_that_stops_confirming_is_named_for_what_it_is(make: Make, faul
 @pytest.mark.hard_case("T21")
 def test_a_broker_that_stops_reading_is_named_for_what_it_is(broker: Broker, make: Make) -> None:
     large = [Outgoing(QUEUE, b"x" * 100_000) for _ in range(200)]
-    with FaultProxy(broker.url) as proxy, make(url=proxy.url, timeout=0.5) as publisher:
+    with FaultProxy(broker.url) as proxy, make(url=proxy.url, receipt_timeout=0.5) as publisher:
         publisher.publish(rows(1))
         proxy.stall("up")
         with pytest.raises(PublishError, match="stopped reading or confirming"):
@@ -203,7 +196,7 @@ def test_a_broker_that_stops_reading_is_named_for_what_it_is(broker: Broker, mak
 
 
 def test_a_broker_that_stays_down_is_given_up_after_the_patience(broker: Broker, make: Make) -> None:
-    with make(retry_timeout=0.3) as publisher:
+    with make(broker_timeout=0.3) as publisher:
         publisher.publish(rows(3))
         broker.close()
         with pytest.raises(PublishError, match=r"no broker was reachable for 0\.3 s") as away:

@@ -115,5 +115,5 @@ def test_a_refused_result_mode_is_named(session: SparkSession, broker: Broker, t
         .outputMode("complete")
         .options(url=broker.url, destination=QUEUE, checkpointLocation=str(tmp_path))
     )
-    with pytest.raises(Exception, match="allowCompleteMode"):
+    with pytest.raises(Exception, match=r"use outputMode\('update'\)"):
         writing.start().awaitTermination(60)

@@ -9,22 +9,20 @@ from typing import Any
 
 import stompy
 from stompy.broker import Broker
-from stompy.spark.source.engine import BatchLimits, StreamEngine
+from stompy.spark.source.engine import StreamEngine
 from stompy.spark.source_options import stream_options
 from tests.scenarios import forking_programs
 from tests.scenarios.forking_programs import Held_, a_folder
 from tests.spark.receiver.helpers import QUEUE, eventually
 
-ALL = BatchLimits()
-
 
 @contextmanager
-def a_query(mode: str, ended: bool) -> Iterator[Held_]:
+def a_query(ended: bool) -> Iterator[Held_]:
     """A query that runs, and, if `ended`, one before it that was stopped."""
     with a_folder() as folder, Broker() as broker, stompy.connect(broker.url) as sender:
         queries = []
         for number in range(1 + ended):
-            given = {"url": broker.url, "destination": QUEUE, "spooldir": f"{folder}/{number}", "receivermode": mode}
+            given = {"url": broker.url, "destination": QUEUE, "spooldir": f"{folder}/{number}"}
             query = StreamEngine(stream_options(given))
             reached = query.initial()
             queries.append(query)
@@ -37,7 +35,7 @@ def a_query(mode: str, ended: bool) -> Iterator[Held_]:
             found: dict[str, Any] = {}
 
             def more() -> bool:
-                found.update(query.latest(reached, ALL))
+                found.update(query.latest(reached))
                 return found["next"] > reached["next"]
 
             eventually(more)
@@ -45,18 +43,14 @@ def a_query(mode: str, ended: bool) -> Iterator[Held_]:
             query.commit(found)
             reached = found
 
-        refused = [lambda: query.latest(reached, ALL), lambda: query.commit(reached)]
+        refused = [lambda: query.latest(reached), lambda: query.commit(reached)]
         try:
             yield [*queries], refused, [each.stop for each in queries], works
         finally:
             query.stop()
 
 
-QUERIES = {
-    f"{mode}{'-and-an-ended-one' * ended}": partial(a_query, mode, ended)
-    for mode in ("thread", "process")
-    for ended in (False, True)
-}
+QUERIES = {"running": partial(a_query, False), "running-and-an-ended-one": partial(a_query, True)}
 
 if __name__ == "__main__":
     forking_programs.THINGS.update(QUERIES)

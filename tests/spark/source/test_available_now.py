@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
-from stompy.spark.source.engine import BatchLimits
 from stompy.spark.spool.record import Identity, Record
 from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.testing.proxy import FaultProxy
 from tests.spark.receiver.helpers import QUEUE, SOON, eventually, fill, receiving
-from tests.spark.source.test_engine import ALL, at, bodies, engine_on, spooled
+from tests.spark.source.test_engine import at, bodies, engine_on, latest, spooled
 from tests.spark.source.test_engine import broker as broker  # the fixture serves here too
 
 
@@ -23,13 +22,13 @@ def test_available_now_takes_what_there_is_and_no_more(broker: Broker, tmp_path:
     fill(broker.url, range(100))
     with engine_on(broker, tmp_path, idletimeout="1.5") as engine:
         engine.prepare_available_now()
-        end = engine.latest(engine.initial(), BatchLimits(max_messages=70))
+        end = latest(engine, engine.initial(), most=70)
         assert at(end) == 70
         fill(broker.url, range(100, 150))
         spooled(engine, 150)
-        end = engine.latest(end, BatchLimits(max_messages=70))
+        end = latest(engine, end, most=70)
         assert at(end) == 100
-        assert engine.latest(end, BatchLimits(max_messages=70)) == end
+        assert latest(engine, end, most=70) == end
 
 
 @pytest.mark.hard_case("T17")
@@ -37,7 +36,7 @@ def test_available_now_of_an_empty_queue_is_empty(broker: Broker, tmp_path: Path
     with engine_on(broker, tmp_path, idletimeout="0.2") as engine:
         engine.prepare_available_now()
         start = engine.initial()
-        assert engine.latest(start, ALL) == start
+        assert engine.latest(start) == start
 
 
 @pytest.mark.hard_case("T17")
@@ -50,7 +49,7 @@ def test_available_now_waits_for_a_broker_that_comes_late(tmp_path: Path) -> Non
         with engine_on(broker, tmp_path, idletimeout="1.5") as engine:
             threading.Timer(0.6, broker.start).start()
             engine.prepare_available_now()
-            assert at(engine.latest(engine.initial(), ALL)) == 10
+            assert at(engine.latest(engine.initial())) == 10
     finally:
         broker.close()
 
@@ -72,31 +71,28 @@ def test_available_now_ends_though_a_producer_never_pauses(broker: Broker, tmp_p
         with engine_on(broker, tmp_path, idletimeout="30", availablenowtimeout="0.001") as engine:
             engine.prepare_available_now()
             start = engine.initial()
-            assert at(engine.latest(start, ALL)) > 0
+            assert at(engine.latest(start)) > 0
     finally:
         stop.set()
         producer.join()
 
 
-@pytest.mark.parametrize("mode", ["thread", "process"])
-def test_several_receivers_have_one_sequence_and_their_number_may_change(
-    broker: Broker, tmp_path: Path, mode: str
-) -> None:
-    with engine_on(broker, tmp_path, receivers="2", prefetch="10", receivermode=mode) as engine:
+def test_several_receivers_have_one_sequence_and_their_number_may_change(broker: Broker, tmp_path: Path) -> None:
+    with engine_on(broker, tmp_path, receivers="2", prefetch="10") as engine:
         start = engine.initial()
         fill(broker.url, range(500))
         spooled(engine, 500)
-        end = engine.latest(start, BatchLimits(max_messages=100))
+        end = latest(engine, start, most=100)
         assert at(end) == 100
-        last = engine.latest(end, ALL)
+        last = engine.latest(end)
         seen = bodies(engine, engine.plan(start, end)) + bodies(engine, engine.plan(end, last))
         assert sorted(seen) == list(range(500))
         eventually(lambda: broker.depth(QUEUE) == 0)
-    with engine_on(broker, tmp_path, receivers="3", prefetch="10", receivermode=mode) as engine:
+    with engine_on(broker, tmp_path, receivers="3", prefetch="10") as engine:
         assert engine.plan(last, last) == []
         fill(broker.url, range(500, 800))
         spooled(engine, 800)
-        assert sorted(bodies(engine, engine.plan(last, engine.latest(last, ALL)))) == list(range(500, 800))
+        assert sorted(bodies(engine, engine.plan(last, engine.latest(last)))) == list(range(500, 800))
 
 
 def test_a_queue_does_not_count_as_empty_while_the_broker_owes_a_receipt(
@@ -124,7 +120,7 @@ def test_a_queue_does_not_count_as_empty_while_the_broker_owes_a_receipt(
 
         def run() -> None:
             engine.prepare_available_now()
-            found.append(at(engine.latest(engine.initial(), ALL)))
+            found.append(at(engine.latest(engine.initial())))
 
         query = threading.Thread(target=run)
         query.start()

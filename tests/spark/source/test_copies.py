@@ -13,16 +13,15 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import SpoolDataLossError, SpoolError, SpoolMismatchError
-from stompy.spark.source.engine import BatchLimits, StreamEngine
-from stompy.spark.spool import writer
+from stompy.spark.source.engine import StreamEngine
 from tests.spark.receiver.helpers import QUEUE, column, eventually, fill, receiving
-from tests.spark.source.test_engine import ALL, at, bodies, engine_on, segments, spooled
+from tests.spark.source.test_engine import at, bodies, engine_on, latest
 from tests.spark.source.test_engine import broker as broker  # the fixture serves here too
 from tests.spark.spool.builders import spool_files
 from tests.support.seed import SEED_SETTING, chance
 
 OLD, NEW = range(400), range(400, 1000)
-GIVEN = {"segmentmaxmessages": "20"}
+GIVEN = {"prefetch": "20"}
 
 
 class Query:
@@ -33,12 +32,12 @@ class Query:
         self.planned: dict[str, Any] | None = None
         self.seen: list[int] = []
 
-    def step(self, engine: StreamEngine, limits: BatchLimits = ALL, *, finish: bool = True) -> bool:
+    def step(self, engine: StreamEngine, most: int | None = None, *, finish: bool = True) -> bool:
         """Run a micro-batch, the unfinished one first; return whether there was one."""
         if self.start is None:
             self.start = engine.initial()
         if self.planned is None:
-            end = engine.latest(self.start, limits)
+            end = latest(engine, self.start, most=most)
             if end == self.start:
                 return False
             engine.commit(self.start)
@@ -79,11 +78,11 @@ def first_runs(broker: Broker, path: Path, chances: Any) -> Query:
             while len(query.seen) < (end if end < len(OLD) else unfinished_from):
                 if len(query.seen) >= moment and not (path / "copy").exists():
                     copied(path / "spool", path / "copy")
-                limits = BatchLimits(max_messages=chances.randrange(1, 120))
-                eventually(lambda limits=limits, engine=engine: query.step(engine, limits))  # type: ignore[misc]
+                most = chances.randrange(1, 120)
+                eventually(lambda most=most, engine=engine: query.step(engine, most))  # type: ignore[misc]
             if len(query.seen) < end:
                 start = query.start = query.start or engine.initial()
-                eventually(lambda start=start, engine=engine: at(engine.latest(start, ALL)) == len(OLD))  # type: ignore[misc]
+                eventually(lambda start=start, engine=engine: at(engine.latest(start)) == len(OLD))  # type: ignore[misc]
                 query.step(engine, finish=False)
             eventually(lambda: broker.depth(QUEUE) == 0)
         sent = end
@@ -138,25 +137,6 @@ def test_with_an_older_copy_a_query_is_refused_or_loses_nothing(
             eventually(lambda: anew.step(engine) is False and set(NEW) <= set(anew.seen))
 
 
-def test_an_offset_is_known_after_its_segment_was_merged(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "_MERGE_DELAY", 0.0)
-    query = Query()
-    with engine_on(broker, tmp_path, segmentmaxmessages="20") as engine:
-        fill(broker.url, range(1001))
-        query.start = engine.initial()
-        spooled(engine, 1001)
-        position = chance("merged").randrange(1, 1000)
-        start, end = query.start, engine.latest(query.start, BatchLimits(max_messages=position))
-        eventually(lambda: len(segments(tmp_path)) <= 2)
-        assert bodies(engine, engine.plan(start, end)) == list(range(position))
-    with engine_on(broker, tmp_path) as engine:
-        assert engine.latest(end, BatchLimits(max_messages=7))["next"] == position + 7
-        with pytest.raises(SpoolMismatchError):
-            engine.latest({**end, "digest": "0123456789abcdef"}, ALL)
-
-
 def test_a_spool_of_other_messages_with_the_same_numbers_is_refused_without_a_receiver(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -169,7 +149,7 @@ def test_a_spool_of_other_messages_with_the_same_numbers_is_refused_without_a_re
         with receiving(broker, path, destination="/queue/a", **GIVEN) as pool:
             eventually(lambda pool=pool, numbers=numbers: pool.writer.settled == len(numbers))  # type: ignore[misc]
     with engine_on(broker, tmp_path, receivers="0") as engine:
-        query.step(engine, BatchLimits(max_messages=150))
+        query.step(engine, 150)
     for fail in ("true", "false"):
         with (
             engine_on(broker, tmp_path / "lagging", receivers="0", failondataloss=fail) as engine,

@@ -10,7 +10,7 @@ from stompy.broker import Broker
 from stompy.errors import ConfigurationError, SpoolMismatchError
 from stompy.spark.source.drain import drain, read_folder
 from stompy.spark.source.reading import read_pieces
-from stompy.spark.source_options import BatchOptions, ColumnOptions, batch_options
+from stompy.spark.source_options import BatchOptions, batch_options
 from tests.spark.receiver.helpers import QUEUE, eventually, fill, url_of
 from tests.spark.spool.builders import records, seal, spool_files, spool_writer
 
@@ -29,8 +29,7 @@ def options(broker: Broker | str, path: Path, **given: str) -> BatchOptions:
 
 def taken(options: BatchOptions, *, load: str = "one", column: str = "body") -> list[int]:
     spool, parts = drain(options, load)
-    columns = ColumnOptions()
-    batches = [one for part in parts for one in read_pieces(spool.files.url, spool.identity, part, columns=columns)]
+    batches = [one for part in parts for one in read_pieces(spool.files.url, spool.identity, part, array=False)]
     return [int(value) for batch in batches for value in batch.column(column).to_pylist()]
 
 

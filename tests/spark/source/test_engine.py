@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,16 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolDataLossError, SpoolFencedError, SpoolMismatchError
-from stompy.spark.source.engine import BatchLimits, Offset, StreamEngine
+from stompy.spark.source.engine import StreamEngine
+from stompy.spark.source.offsets import Offset
 from stompy.spark.source.reading import read_pieces
-from stompy.spark.source_options import ColumnOptions, stream_options
+from stompy.spark.source_options import stream_options
 from stompy.spark.spool.files import Files, dump
 from stompy.spark.spool.index import Piece
-from stompy.spark.spool.spool import get_spool, open_files
+from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.view import SpoolView
 from tests.spark.receiver.helpers import QUEUE, eventually, fill, receiving, spool_in
 from tests.spark.source.forking_queries import QUERIES
-
-ALL = BatchLimits()
 
 
 @pytest.fixture
@@ -55,9 +55,28 @@ def at(offset: dict[str, Any] | None) -> int:
     return found
 
 
+def latest(
+    engine: StreamEngine,
+    start: dict[str, Any] | None,
+    *,
+    most: int | None = None,
+    least: int | None = None,
+    size: int | None = None,
+) -> dict[str, Any]:
+    """Return the end of the next micro-batch, with other limits than the query has."""
+    given = engine.options
+    engine.options = replace(
+        given, max_offsets_per_trigger=most, min_offsets_per_trigger=least, max_bytes_per_trigger=size
+    )
+    try:
+        return engine.latest(start)
+    finally:
+        engine.options = given
+
+
 def spooled(engine: StreamEngine, count: int) -> None:
     """Wait until the receivers have so many messages."""
-    view = SpoolView(get_spool(open_files(engine.url)))
+    view = SpoolView(get_spool(Files(engine.options.spool_dir)))
     eventually(lambda: view.refresh() and view.next >= count)
 
 
@@ -68,7 +87,7 @@ def segments(path: Path) -> list[Path]:
 def bodies(engine: StreamEngine, parts: list[list[Piece]]) -> list[int]:
     found: list[int] = []
     for part in parts:
-        for batch in read_pieces(engine.url, engine.identity, part, columns=ColumnOptions()):
+        for batch in read_pieces(engine.spool.files.url, engine.spool.identity, part, array=False):
             found += [int(body) for body in batch.column("body").to_pylist()]
     return found
 
@@ -79,9 +98,9 @@ def test_a_query_goes_through_its_batches_and_what_was_processed_is_removed(brok
         start = engine.initial()
         assert at(start) == 0
         spooled(engine, 1000)
-        end = engine.latest(start, ALL)
+        end = engine.latest(start)
         assert bodies(engine, engine.plan(start, end)) == list(range(1000))
-        assert engine.latest(end, ALL) == end
+        assert engine.latest(end) == end
         eventually(lambda: broker.depth(QUEUE) == 0)
         engine.commit(end)
         eventually(lambda: segments(tmp_path) == [])
@@ -93,12 +112,12 @@ def test_a_batch_has_exactly_as_many_messages_as_it_may_across_segments(
     broker: Broker, tmp_path: Path, limit: int
 ) -> None:
     fill(broker.url, range(450))
-    with engine_on(broker, tmp_path, segmentmaxmessages="100") as engine:
+    with engine_on(broker, tmp_path, prefetch="100") as engine:
         start = engine.initial()
         spooled(engine, 450)
         seen: list[int] = []
         while True:
-            end = engine.latest(start, BatchLimits(max_messages=limit))
+            end = latest(engine, start, most=limit)
             if end == start:
                 break
             found = bodies(engine, engine.plan(start, end))
@@ -113,12 +132,12 @@ def test_a_batch_has_exactly_as_many_messages_as_it_may_across_segments(
 
 def test_a_batch_may_be_bounded_in_bytes(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(400))
-    with engine_on(broker, tmp_path, segmentmaxmessages="100") as engine:
+    with engine_on(broker, tmp_path, prefetch="100") as engine:
         start = engine.initial()
         spooled(engine, 400)
-        one = at(engine.latest(start, BatchLimits(max_bytes=1)))
-        some = at(engine.latest(start, BatchLimits(max_bytes=20_000)))
-        every = at(engine.latest(start, BatchLimits(max_bytes=1 << 30)))
+        one = at(latest(engine, start, size=1))
+        some = at(latest(engine, start, size=20_000))
+        every = at(latest(engine, start, size=1 << 30))
         assert 1 == one < some < every == 400
 
 
@@ -127,10 +146,10 @@ def test_a_minimum_is_waited_for_but_not_forever(broker: Broker, tmp_path: Path)
     with engine_on(broker, tmp_path, maxtriggerdelay="1h") as engine:
         start = engine.initial()
         spooled(engine, 10)
-        assert engine.latest(start, BatchLimits(min_messages=11)) == start
-        assert at(engine.latest(start, BatchLimits(min_messages=10))) == 10
+        assert latest(engine, start, least=11) == start
+        assert at(latest(engine, start, least=10)) == 10
     with engine_on(broker, tmp_path, maxtriggerdelay="0") as engine:
-        assert at(engine.latest(start, BatchLimits(min_messages=11))) == 10
+        assert at(latest(engine, start, least=11)) == 10
 
 
 def test_after_a_restart_an_unfinished_batch_has_the_same_rows(broker: Broker, tmp_path: Path) -> None:
@@ -138,12 +157,12 @@ def test_after_a_restart_an_unfinished_batch_has_the_same_rows(broker: Broker, t
     with engine_on(broker, tmp_path) as engine:
         start = engine.initial()
         spooled(engine, 100)
-        end = engine.latest(start, BatchLimits(max_messages=60))
+        end = latest(engine, start, most=60)
         first = bodies(engine, engine.plan(start, end))
     fill(broker.url, range(100, 120))
     with engine_on(broker, tmp_path) as engine:
         assert bodies(engine, engine.plan(start, end)) == first
-        assert at(engine.latest(end, BatchLimits(max_messages=1000))) >= 100
+        assert at(latest(engine, end, most=1000)) >= 100
 
 
 def test_a_spark_that_does_not_say_where_it_is_gets_its_limit_all_the_same(broker: Broker, tmp_path: Path) -> None:
@@ -152,22 +171,22 @@ def test_a_spark_that_does_not_say_where_it_is_gets_its_limit_all_the_same(broke
     with engine_on(broker, tmp_path) as engine:
         start = engine.initial()
         spooled(engine, 100)
-        first = engine.latest(None, BatchLimits(max_messages=60))
+        first = latest(engine, None, most=60)
         engine.plan(start, first)
         assert at(first) == 60
-        assert at(engine.latest(None, BatchLimits(max_messages=30))) == 90
+        assert at(latest(engine, None, most=30)) == 90
     with engine_on(broker, tmp_path) as engine:
-        assert at(engine.latest(None, BatchLimits(max_messages=5))) == 95
+        assert at(latest(engine, None, most=5)) == 95
 
 
 @pytest.mark.hard_case("T12")
 def test_without_a_checkpoint_a_query_begins_with_the_oldest_message(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(100))
-    with engine_on(broker, tmp_path, segmentmaxmessages="10") as engine:
+    with engine_on(broker, tmp_path, prefetch="10") as engine:
         start = engine.initial()
         spooled(engine, 100)
         eventually(lambda: broker.depth(QUEUE) == 0)
-        engine.commit(engine.latest(start, BatchLimits(max_messages=40)))
+        engine.commit(latest(engine, start, most=40))
     with engine_on(broker, tmp_path) as engine:
         assert at(engine.initial()) == 40
 
@@ -178,22 +197,22 @@ def test_a_deleted_spool_under_a_checkpoint_is_an_error_with_the_remedy(broker: 
     with engine_on(broker, tmp_path) as engine:
         start = engine.initial()
         spooled(engine, 10)
-        end = engine.latest(start, ALL)
+        end = engine.latest(start)
     shutil.rmtree(tmp_path / "spool")
     with engine_on(broker, tmp_path) as engine:
         with pytest.raises(SpoolMismatchError, match=r"the checkpoint was made with spool .*a new checkpoint"):
             engine.plan(start, end)
         with pytest.raises(SpoolMismatchError):
-            engine.latest(end, ALL)
+            engine.latest(end)
 
 
 @pytest.mark.hard_case("T13")
 def test_a_deleted_segment_is_data_loss_unless_it_is_given_up(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(300))
-    with engine_on(broker, tmp_path, segmentmaxmessages="100", prefetch="100") as engine:
+    with engine_on(broker, tmp_path, prefetch="100") as engine:
         start = engine.initial()
         spooled(engine, 300)
-        end = engine.latest(start, ALL)
+        end = engine.latest(start)
         eventually(lambda: broker.depth(QUEUE) == 0)
     middle = segments(tmp_path)[1]
     count = int(middle.name.split("-")[2])
@@ -205,21 +224,21 @@ def test_a_deleted_segment_is_data_loss_unless_it_is_given_up(broker: Broker, tm
         engine.plan(start, end)
     with engine_on(broker, tmp_path, failondataloss="false") as engine:
         assert len(bodies(engine, engine.plan(start, end))) == 300 - count
-        assert engine.latest(start, ALL)["lost"] == count, "the progress of the query tells it"
+        assert engine.latest(start)["lost"] == count, "the progress of the query tells it"
 
 
 def test_a_checkpoint_ahead_of_the_spool_is_refused(broker: Broker, tmp_path: Path) -> None:
     with engine_on(broker, tmp_path) as engine:
         ahead = {**engine.initial(), "next": 50}
         with pytest.raises(SpoolMismatchError, match=r"the messages before 50 were given to Spark, and .* ends at 0"):
-            engine.latest(ahead, ALL)
+            engine.latest(ahead)
 
 
 def test_a_damaged_segment_is_given_up_and_counted_and_the_query_goes_on(
     broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(broker.url, range(300))
-    with engine_on(broker, tmp_path, segmentmaxmessages="100", prefetch="100") as engine:
+    with engine_on(broker, tmp_path, prefetch="100") as engine:
         start = engine.initial()
         spooled(engine, 300)
         eventually(lambda: broker.depth(QUEUE) == 0)
@@ -227,16 +246,16 @@ def test_a_damaged_segment_is_given_up_and_counted_and_the_query_goes_on(
     first, count = (int(part) for part in middle.name.split("-")[1:3])
     middle.write_bytes(middle.read_bytes()[:-1])
     with engine_on(broker, tmp_path, failondataloss="false") as engine:
-        end = engine.latest(start, ALL)
+        end = engine.latest(start)
         assert (end["next"], end["lost"]) == (300, count)
         seen = bodies(engine, engine.plan(start, end))
         assert seen == [number for number in range(300) if not first <= number < first + count]
         assert f"the messages {first} to {first + count - 1} are skipped" in caplog.text
-        assert engine.latest(end, ALL) == end
+        assert engine.latest(end) == end
         engine.commit(end)
         fill(broker.url, [300])
         spooled(engine, 301)
-        later = engine.latest(end, ALL)
+        later = engine.latest(end)
         assert later["lost"] == count, "it is kept, so that it is seen later as well"
         assert bodies(engine, engine.plan(end, later)) == [300]
 
@@ -258,7 +277,7 @@ def test_a_second_query_on_one_spool_is_refused_and_the_first_goes_on(
             second.initial()
         fill(broker.url, range(10))
         spooled(first, 10)
-        assert at(first.latest(start, ALL)) == 10
+        assert at(first.latest(start)) == 10
 
 
 @pytest.mark.hard_case("T10")
@@ -290,9 +309,9 @@ def test_a_query_that_hangs_is_taken_over_from_and_removes_nothing_more(broker: 
         engine_on(broker, tmp_path, receivers="0", takeoverafter="0") as second,
     ):
         eventually(lambda: pool.writer.settled == 10)
-        end = first.latest(first.initial(), ALL)
+        end = first.latest(first.initial())
         assert at(second.initial()) == 0
-        for call in (lambda: first.latest(end, ALL), lambda: first.plan(end, end), lambda: first.commit(end)):
+        for call in (lambda: first.latest(end), lambda: first.plan(end, end), lambda: first.commit(end)):
             with pytest.raises(SpoolFencedError, match="another query has taken it over"):
                 call()
         assert spool_in(tmp_path).low() == 0
@@ -308,7 +327,7 @@ def test_a_query_in_a_long_batch_is_not_taken_over_from(
         start = first.initial()
         with pytest.raises(SpoolBusyError):
             second.initial()
-        assert first.latest(start, ALL) == start
+        assert first.latest(start) == start
 
 
 @pytest.mark.hard_case("T9")
@@ -323,10 +342,10 @@ def test_stop_and_start_at_once_waits_for_the_predecessor(broker: Broker, tmp_pa
 def test_the_failure_of_a_receiver_reaches_the_query(tmp_path: Path) -> None:
     with Broker() as broker:
         pass
-    with engine_on(broker, tmp_path, brokertimeout="0.2", connecttimeout="0.1") as engine:
+    with engine_on(broker, tmp_path, brokertimeout="0.2") as engine:
         start = engine.initial()
         with pytest.raises(ConnectTimeoutError, match="had no connection to a broker for more than"):
-            eventually(lambda: engine.latest(start, ALL) != start)
+            eventually(lambda: engine.latest(start) != start)
 
 
 def test_with_no_receivers_it_reads_what_another_process_fills(broker: Broker, tmp_path: Path) -> None:
@@ -334,10 +353,17 @@ def test_with_no_receivers_it_reads_what_another_process_fills(broker: Broker, t
     with receiving(broker, tmp_path) as pool, engine_on(broker, tmp_path, receivers="0") as engine:
         eventually(lambda: pool.writer.next == 100)
         start = engine.initial()
-        end = engine.latest(start, ALL)
+        end = engine.latest(start)
         assert bodies(engine, engine.plan(start, end)) == list(range(100))
         eventually(lambda: pool.writer.settled == 100)
         engine.commit(end)
+
+
+def test_with_no_receivers_it_fails_when_no_process_fills_the_spool(broker: Broker, tmp_path: Path) -> None:
+    with engine_on(broker, tmp_path, receivers="0", brokertimeout="0") as engine:
+        start = engine.initial()
+        with pytest.raises(ConnectTimeoutError, match=r"no process has filled the spool.*stompy spool"):
+            eventually(lambda: engine.latest(start) != start)
 
 
 def test_a_query_whose_claim_could_not_be_written_leaves_the_spool_to_the_next(
@@ -364,13 +390,13 @@ def test_a_process_that_has_claimed_the_spool_and_not_begun_is_waited_for(broker
     with engine_on(broker, tmp_path) as engine:
         start = engine.initial()
         spooled(engine, 10)
-        end = engine.latest(start, ALL)
+        end = engine.latest(start)
     spool_in(tmp_path).files.write("epoch/00000009-aaaaaaaaaaaa", dump({"host": "h", "pid": 1}))
     given = {"receivers": "0", "locktimeout": "0"}
     with engine_on(broker, tmp_path, failondataloss="false", **given) as engine:
         with pytest.raises(SpoolBusyError, match="does not start"):
             engine.plan(start, end)
-        assert engine.latest(start, ALL) == start, "nothing is taken for lost"
+        assert engine.latest(start) == start, "nothing is taken for lost"
     with engine_on(broker, tmp_path) as engine:
         assert bodies(engine, engine.plan(start, end)) == list(range(10))
 

@@ -5,14 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
 from stompy.spark.schema import arrow_schema
-from stompy.spark.source.reading import read_pieces, split
-from stompy.spark.source_options import ColumnOptions
-from stompy.spark.spool.index import Piece, Segment
+from stompy.spark.source.reading import read_pieces
+from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.view import SpoolView
 from tests.spark.spool.builders import record, records, seal, spool_files, spool_writer
@@ -25,22 +22,15 @@ def spool(tmp_path: Path) -> tuple[str, str, list[Piece]]:
     seal(writer, records(range(10)))
     seal(writer, [record(10, body=b"\xff"), record(11, body="é".encode())])
     writer.close()
-    pieces = SpoolView(get_spool(files)).index.pieces(0, 12)
+    pieces = list(SpoolView(get_spool(files)).index.pieces(0, 12))
     return files.url, get_spool(files).identity, pieces
 
 
 def test_rows_are_read_in_order_as_few_batches(spool: tuple[str, str, list[Piece]]) -> None:
     url, identity, pieces = spool
-    (batch,) = read_pieces(url, identity, [Piece(pieces[0].segment, 7, 10), pieces[1]], columns=ColumnOptions())
+    (batch,) = read_pieces(url, identity, [Piece(pieces[0].segment, 7, 10), pieces[1]], array=False)
     assert batch.schema.equals(arrow_schema())
     assert batch.column("sequence").to_pylist() == [7, 8, 9, 10, 11]
-
-
-def test_text_is_null_for_a_body_that_is_none(spool: tuple[str, str, list[Piece]]) -> None:
-    (batch,) = read_pieces(*spool, columns=ColumnOptions(body_as="text"))
-    assert batch.schema.equals(arrow_schema(text=True))
-    assert batch.column("text").to_pylist()[9:] == ["body 9", None, "é"]
-    assert batch.column("body").to_pylist()[10] == b"\xff"
 
 
 @pytest.mark.parametrize("repeated", [None, (("n", "8"), ("n", "ä"))])
@@ -53,63 +43,29 @@ def test_headers_are_a_map_or_the_array_of_kafkas_source(
     writer.close()
     spool = get_spool(files)
     (piece,) = SpoolView(spool).index.pieces(1, 3)
-    (batch,) = read_pieces(files.url, spool.identity, [piece], columns=ColumnOptions(headers_as="array"))
+    (batch,) = read_pieces(files.url, spool.identity, [piece], array=True)
     assert batch.schema.equals(arrow_schema(array=True))
     pairs = [[(one["key"], one["value"]) for one in row] for row in batch.column("headers").to_pylist()]
     values = [b"7", *(value.encode() for _, value in repeated or ())]
     assert [[value for name, value in row if name == "n"] for row in pairs] == [values] * 2
     assert [row[0] for row in pairs] == [("message-id", b"id-1"), ("message-id", b"id-2")]
-    (batch,) = read_pieces(files.url, spool.identity, [piece], columns=ColumnOptions())
+    (batch,) = read_pieces(files.url, spool.identity, [piece], array=False)
     assert batch.schema.equals(arrow_schema())
     assert dict(batch.column("headers").to_pylist()[0])["n"] == "7"
 
 
 def test_a_spool_that_is_not_visible_is_reported(spool: tuple[str, str, list[Piece]], tmp_path: Path) -> None:
-    with pytest.raises(SpoolError, match=r"not visible on executor .*use a shared folder"):
-        list(read_pieces(str(tmp_path / "elsewhere"), spool[1], spool[2], columns=ColumnOptions()))
+    with pytest.raises(SpoolError, match=r"there is no spool, as .*use a shared folder"):
+        list(read_pieces(str(tmp_path / "elsewhere"), spool[1], spool[2], array=False))
 
 
 def test_another_spool_in_its_place_is_refused(spool: tuple[str, str, list[Piece]]) -> None:
     with pytest.raises(SpoolMismatchError, match="the checkpoint was made with spool other"):
-        list(read_pieces(spool[0], "other", spool[2], columns=ColumnOptions()))
+        list(read_pieces(spool[0], "other", spool[2], array=False))
 
 
 def test_a_segment_that_is_gone_is_named(spool: tuple[str, str, list[Piece]]) -> None:
     url, _, pieces = spool
     os.unlink(f"{url}/{pieces[1].segment.name}")
     with pytest.raises(SpoolDamagedError, match=rf"{pieces[1].segment.name}: the segment is missing"):
-        list(read_pieces(*spool, columns=ColumnOptions()))
-
-
-def piece(first: int, count: int, *, size: int = 100) -> Piece:
-    return Piece(Segment(first, count, 1, "0" * 16, size), first, first + count)
-
-
-def numbers(part: list[Piece]) -> list[int]:
-    return [at for one in part for at in range(one.start, one.end)]
-
-
-def test_nothing_is_no_part() -> None:
-    assert split([], max_parts=None) == []
-
-
-def test_few_rows_are_one_part_and_many_are_several() -> None:
-    assert len(split([piece(0, 9_999)], max_parts=None)) == 1
-    assert len(split([piece(0, 25_000)], max_parts=None)) == 3
-    assert len(split([piece(0, 10, size=100 << 20)], max_parts=None)) == 4
-    assert len(split([piece(0, 25_000)], max_parts=2)) == 2
-    assert len(split([piece(0, 3)], max_parts=8)) == 3
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=15), st.integers(1, 12))
-def test_parts_hold_every_row_once_in_order_and_are_about_the_same(shape: list[int], most: int) -> None:
-    whole = []
-    at = 0
-    for count in shape:
-        whole.append(piece(at, count))
-        at += count
-    parts = split(whole, max_parts=most)
-    assert [number for part in parts for number in numbers(part)] == numbers(whole)
-    sizes = [sum(one.rows for one in part) for part in parts]
-    assert len(parts) == min(most, at)
-    assert max(sizes) - min(sizes) <= 1
+        list(read_pieces(*spool, array=False))

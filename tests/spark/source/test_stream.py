@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
-from stompy.spark.source.engine import BatchLimits
-from stompy.spark.source.stream import SpoolPart, StompStreamReader, end_on_sigterm
+from stompy.spark.datasource import SpoolPart, StompStreamReader, end_on_sigterm
 from stompy.spark.source_options import stream_options
 from tests.spark.receiver.helpers import QUEUE, eventually, fill
 
@@ -45,31 +44,18 @@ def test_stopping_what_never_ran_does_nothing() -> None:
 
 @needs_limits
 @pytest.mark.parametrize(
-    ("given", "kind", "limit"),
-    [
-        ({}, "ReadMaxRows", 2**63 - 1),  # all of them: ReadAllAvailable is how Trigger.Once is known
-        ({"maxmessagespertrigger": "5"}, "ReadMaxRows", 5),
-        ({"maxbytespertrigger": "1k"}, "ReadMaxBytes", 1024),
-        ({"minmessagespertrigger": "7"}, "ReadMinRows", 7),
-    ],
+    ("given", "limit"),
+    [({}, 2**63 - 1), ({"maxoffsetspertrigger": "5"}, 5)],  # never ReadAllAvailable, by which Trigger.Once is known
 )
-def test_the_limit_of_the_options_is_reported_to_spark(given: dict[str, str], kind: str, limit: int) -> None:
-    assert reader(**given).getDefaultReadLimit() == getattr(limits, kind)(limit)
-
-
-@needs_limits
-def test_all_limits_of_the_options_count_unless_spark_wants_everything() -> None:
-    made = reader(maxmessagespertrigger="5", maxbytespertrigger="1k", minmessagespertrigger="2")
-    assert made._limits(limits.ReadMaxRows(5)) == BatchLimits(5, 1024, 2)
-    assert made._limits(None) == BatchLimits(5, 1024, 2)
-    assert made._limits(limits.ReadAllAvailable()) == BatchLimits()
+def test_the_limit_of_the_options_is_reported_to_spark(given: dict[str, str], limit: int) -> None:
+    assert reader(**given).getDefaultReadLimit() == limits.ReadMaxRows(limit)
 
 
 @needs_limits
 def test_trigger_once_takes_what_is_there_when_the_queue_counts_as_empty(tmp_path: Path) -> None:
     with Broker() as broker:
         fill(broker.url, range(500))
-        made = reader(broker.url, str(tmp_path), idletimeout="1.5", maxmessagespertrigger="100")
+        made = reader(broker.url, str(tmp_path), idletimeout="1.5", maxoffsetspertrigger="100")
         try:
             # As Spark does: the first call is the one that counts.
             start = made.initialOffset()
@@ -78,11 +64,10 @@ def test_trigger_once_takes_what_is_there_when_the_queue_counts_as_empty(tmp_pat
             made.stop()
 
 
-@pytest.mark.parametrize("body", ["binary", "text"])
-def test_a_part_is_read_from_its_pickled_copy(tmp_path: Path, body: str) -> None:
+def test_a_part_is_read_from_its_pickled_copy(tmp_path: Path) -> None:
     with Broker() as broker:
         fill(broker.url, range(500))
-        made = reader(broker.url, str(tmp_path), bodyas=body, numpartitions="3")
+        made = reader(broker.url, str(tmp_path), numpartitions="3")
         try:
             start = made.initialOffset()
             eventually(lambda: made.latestOffset(start)["next"] == 500)
@@ -93,19 +78,15 @@ def test_a_part_is_read_from_its_pickled_copy(tmp_path: Path, body: str) -> None
             for part in parts:
                 travelled: SpoolPart = pickle.loads(pickle.dumps(part))
                 for batch in copy.read(travelled):
-                    found += map(int, batch.column("text" if body == "text" else "body").to_pylist())
+                    found += map(int, batch.column("body").to_pylist())
             assert found == list(range(500))
         finally:
             made.stop()
 
 
-def test_a_part_says_how_much_it_is_and_not_what() -> None:
-    assert repr(SpoolPart("/spool", "s", [])) == "<SpoolPart 0 rows of /spool>"
-
-
 PROGRAM = """
 import os, signal, sys, time
-from stompy.spark.source.stream import end_on_sigterm
+from stompy.spark.datasource import end_on_sigterm
 
 end_on_sigterm()
 try:

@@ -61,6 +61,11 @@ def settle(writer: SpoolWriter, rows: Sequence[Record]) -> None:
     writer.confirm(seal(writer, rows))
 
 
+def known_ids(writer: SpoolWriter) -> int:
+    """Return how many ids a writer remembers."""
+    return len(writer._redelivery.known)
+
+
 def ids_in(files: Files) -> list[str]:
     """Return the message ids of a spool in order, as its reader sees them."""
     spool = get_spool(files)
@@ -72,4 +77,4 @@ def ids_in(files: Files) -> list[str]:
 
 def segment_names(files: Files) -> list[str]:
     """Return the names of the segments that are there, in order."""
-    return sorted(one.name for one in files.list("") if one.name.startswith("seg-"))
+    return sorted(name for name in files.list("") if name.startswith("seg-"))

@@ -19,7 +19,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def claim(files: Files, *, wait: float = 0.0, frozen: float = 60.0) -> Claim:
-    return Claim(files, patience=ClaimTimeouts(wait=wait, frozen=frozen), closing=threading.Event())
+    return Claim(files, patience=ClaimTimeouts(wait=wait, frozen=frozen))
 
 
 def test_numbers_grow(files: Files) -> None:
@@ -45,15 +45,6 @@ def test_one_that_waits_gets_the_spool_when_it_is_free(files: Files) -> None:
     second = claim(files, wait=20.0)
     assert second.epoch == 2
     second.release()
-
-
-def test_closing_ends_the_wait(files: Files) -> None:
-    first = claim(files)
-    closing = threading.Event()
-    closing.set()
-    with pytest.raises(SpoolBusyError):
-        Claim(files, patience=ClaimTimeouts(wait=60.0), closing=closing)
-    first.release()
 
 
 def test_a_frozen_owner_is_taken_over_from_and_fenced(files: Files) -> None:
@@ -106,8 +97,8 @@ def test_who_took_over_without_the_lock_takes_it_when_it_is_free(files: Files, m
 
 def test_a_claim_that_is_gone_is_no_claim(files: Files) -> None:
     first = claim(files)
-    for entry in files.list("epoch"):
-        files.remove(f"epoch/{entry.name}")
+    for name in files.list("epoch"):
+        files.remove(f"epoch/{name}")
     with pytest.raises(SpoolFencedError, match="it is gone"):
         first.check()
     first.release()

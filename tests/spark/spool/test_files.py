@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stompy.errors import SpoolError, SpoolFullError
-from stompy.spark.spool.files import FileLock, Files
+from stompy.spark.spool.files import Files
 
 
 @pytest.fixture
@@ -39,21 +39,15 @@ def test_create_leaves_what_is_there(files: Files) -> None:
 def test_the_listing_passes_over_unfinished_files(files: Files) -> None:
     Path(files.path("folder/.tmp-seg-1")).write_bytes(b"torn")
     files.write("folder/low", b"12")
-    assert {(one.name, one.size, one.is_folder) for one in files.list("folder")} == {
-        ("low", 2, False),
-        ("epoch", os.stat(files.path("folder/epoch")).st_size, True),
-    }
+    assert sorted(files.list("folder")) == ["epoch", "low"]
     assert files.list("nowhere") == []
 
 
-def test_what_is_known_is_not_looked_at_again(files: Files) -> None:
+def test_the_state_of_a_file_is_its_size_and_time(files: Files) -> None:
     files.write("folder/a", b"12")
-    known = {one.name: one for one in files.list("folder") if not one.is_folder}
-    files.write("folder/a", b"123")
-    files.write("folder/b", b"1234")
-    assert {(one.name, one.size) for one in files.list("folder", known) if not one.is_folder} == {("a", 2), ("b", 4)}
-    files.remove("folder/a")
-    assert {one.name for one in files.list("folder", known)} == {"b", "epoch"}
+    os.utime(files.path("folder/a"), (5, 7))
+    assert files.state("folder/a") == (2, 7.0)
+    assert files.state("folder/b") is None
 
 
 def test_sweep_removes_torn_segments_only(files: Files) -> None:
@@ -69,7 +63,7 @@ def test_a_lock_is_one_holders(files: Files) -> None:
     assert files.lock("folder/lock") is None
     lock.release()
     lock.release()
-    again = FileLock.take(files.path("folder/lock"))
+    again = files.lock("folder/lock")
     assert again is not None
     again.release()
 

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from stompy.spark.spool.claims import ClaimName, claim_of
+from stompy.spark.spool.claims import claims
 from stompy.spark.spool.index import Segment, segment_of
+from tests.spark.spool.builders import spool_files
 
 
 def test_the_name_of_a_segment_says_what_is_in_it() -> None:
-    segment = Segment(1200, 17, 3, "0123456789abcdef", 4096, 5.0)
+    segment = Segment(1200, 17, 3, "0123456789abcdef")
     assert segment.name == "seg-00000000000000001200-0000017-e00000003-0123456789abcdef.arrow"
-    assert segment_of(segment.name, size=4096, modified=5.0) == segment
+    assert segment_of(segment.name) == segment
     assert segment.end == 1217
 
 
@@ -24,11 +27,12 @@ def test_the_name_of_a_segment_says_what_is_in_it() -> None:
     ],
 )
 def test_other_names_are_no_segments(name: str) -> None:
-    assert segment_of(name, size=1, modified=0.0) is None
+    assert segment_of(name) is None
 
 
-def test_claims_sort_by_their_number() -> None:
-    names = [ClaimName(10, "aaaaaaaaaaaa"), ClaimName(9, "bbbbbbbbbbbb")]
-    assert sorted(one.name for one in names) == [sorted(names)[0].name, sorted(names)[1].name]
-    assert [claim_of(one.name) for one in names] == names
-    assert claim_of("00000010") is None
+def test_claims_are_listed_by_their_number_and_other_files_are_none(tmp_path: Path) -> None:
+    files = spool_files(tmp_path / "spool")
+    files.make_folder("epoch")
+    for name in ("00000010-aaaaaaaaaaaa", "00000009-bbbbbbbbbbbb", "00000011"):
+        files.write(f"epoch/{name}", b"")
+    assert claims(files) == ["00000009-bbbbbbbbbbbb", "00000010-aaaaaaaaaaaa"]

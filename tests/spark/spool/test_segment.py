@@ -47,7 +47,7 @@ def test_every_changed_byte_is_noticed() -> None:
 
 def test_a_segment_of_another_spool_is_refused() -> None:
     segment, data = encode(records([1]), spool="spool-2", first=0, epoch=1)
-    with pytest.raises(SpoolMismatchError, match=r"belongs to spool spool-2.*move it out"):
+    with pytest.raises(SpoolMismatchError, match=r"the spool in the segment is spool-2.*Move it out"):
         decode(data, segment, spool=SPOOL, path=PATH)
 
 

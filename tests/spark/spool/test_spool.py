@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
-from stompy.spark.spool.files import Entry, Files, dump
-from stompy.spark.spool.spool import check_identity, find_spool, get_spool, make_spool, open_files
+from stompy.spark.spool.files import Files, dump
+from stompy.spark.spool.spool import check_identity, find_spool, get_spool, make_spool
 from tests.spark.spool.builders import spool_writer
 
 
@@ -34,11 +32,11 @@ def test_one_that_was_begun_and_not_made_is_made(files: Files) -> None:
 
 def test_one_that_is_made_while_it_is_looked_for_is_found(tmp_path: Path) -> None:
     class MadeMeanwhile(Files):
-        def list(self, folder: str, known: Mapping[str, Entry] = MappingProxyType({})) -> list[Entry]:
+        def list(self, folder: str) -> list[str]:
             other = Files(self.url)
             make_spool(other, "/queue/a")
             spool_writer(other).close()
-            return super().list(folder, known)
+            return super().list(folder)
 
     assert find_spool(MadeMeanwhile(str(tmp_path / "spool"))) is not None
 
@@ -91,7 +89,7 @@ def test_a_checkpoint_of_another_spool_is_refused_with_the_remedy(files: Files) 
 
 
 def test_a_spool_that_is_not_there_is_reported(files: Files) -> None:
-    with pytest.raises(SpoolError, match=r"there is no spool.*reachable under this name from every executor"):
+    with pytest.raises(SpoolError, match=r"there is no spool, as .*Each executor must reach it under this name"):
         get_spool(files)
 
 
@@ -103,9 +101,9 @@ def test_a_copy_is_the_same_spool(files: Files, tmp_path: Path) -> None:
 
 def test_paths_and_file_urls_are_directories(tmp_path: Path) -> None:
     for url in (str(tmp_path), f"file://{tmp_path}"):
-        assert open_files(url).url == str(tmp_path)
+        assert Files(url).url == str(tmp_path)
 
 
 def test_another_url_is_refused() -> None:
     with pytest.raises(SpoolError, match="it is not a directory"):
-        open_files("s3://bucket/spool")
+        Files("s3://bucket/spool")

@@ -42,7 +42,7 @@ def test_they_end_after_a_day(files: Files, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_damaged_file_of_them_is_named(files: Files) -> None:
     Suspects(files).save([A])
-    (entry,) = files.list("suspects")
-    files.write(f"suspects/{entry.name}", b"{}")
-    with pytest.raises(SpoolDamagedError, match=entry.name):
+    (name,) = files.list("suspects")
+    files.write(f"suspects/{name}", b"{}")
+    with pytest.raises(SpoolDamagedError, match=name):
         Suspects(files)

@@ -19,8 +19,19 @@ from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Files, read_counts, write_mark
 from stompy.spark.spool.record import Identifier
 from stompy.spark.spool.redelivery import StoredRange
+from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.writer import SpoolWriter
-from tests.spark.spool.builders import ids_in, record, records, seal, segment_names, settle, spool_files, spool_writer
+from tests.spark.spool.builders import (
+    ids_in,
+    known_ids,
+    record,
+    records,
+    seal,
+    segment_names,
+    settle,
+    spool_files,
+    spool_writer,
+)
 
 
 class Overtaken(Files):
@@ -68,7 +79,7 @@ def again(writer: SpoolWriter, numbers: range, *, receiver: int = 0) -> int:
 def test_the_next_writer_goes_on_where_the_last_one_ended(files: Files) -> None:
     filled(files, 10, 5)[0].close()
     writer, _ = filled(files, 3)
-    assert (writer.next, writer.epoch) == (18, 2)
+    assert (writer.next, writer._claim.epoch) == (18, 2)
     writer.close()
     assert ids_in(files) == [f"id-{number}" for number in range(18)]
 
@@ -115,7 +126,7 @@ def test_what_was_durable_and_not_confirmed_is_recognised_by_the_next_writer_als
     spool_writer(files).close()
     assert segment_names(files) == []
     last = spool_writer(files)
-    assert last.known_ids() == 5
+    assert known_ids(last) == 5
     assert again(last, range(10, 20)) == 5
     last.close()
 
@@ -125,12 +136,12 @@ def test_a_lost_link_leaves_what_was_not_confirmed_to_be_recognised_by_any_recei
     writer.confirm(first)
     assert writer.settled == 10
     writer.leave(0)
-    assert (writer.known_ids(), writer.settled) == (5, 15)
+    assert (known_ids(writer), writer.settled) == (5, 15)
     writer.begin(1)
     delivery = seal(writer, records(range(10, 16)), receiver=1)
-    assert (delivery.start, delivery.end, writer.dropped) == (15, 16, 5)
+    assert (delivery.start, delivery.end, sum(one.dropped for one in writer.counts())) == (15, 16, 5)
     writer.confirm(delivery)
-    assert (writer.known_ids(), files.list("suspects")) == (0, [])
+    assert (known_ids(writer), files.list("suspects")) == (0, [])
     writer.close()
 
 
@@ -140,7 +151,7 @@ def test_what_one_receiver_wrote_another_does_not_write_whatever_the_broker_has_
     settle(writer, records(range(5)))
     assert again(writer, range(5), receiver=1) == 0
     writer.leave(1)
-    assert writer.known_ids() == 0
+    assert known_ids(writer) == 0
     writer.close()
 
 
@@ -229,17 +240,17 @@ def test_a_crash_between_mark_and_removal_leaves_nothing_behind(files: Files) ->
 
 def test_the_spool_is_full_until_something_was_processed_or_all_was_planned(files: Files) -> None:
     writer = settled(files, 10)
-    assert writer.is_full(10, None)
-    assert writer.is_full(None, 100)
-    assert not writer.is_full(11, 1 << 20)
+    assert writer.is_full(100)
+    assert not writer.is_full(1 << 20)
     write_mark(files, "planned", 10)
     writer.maintain()
-    assert not writer.is_full(10, None)
+    assert not writer.is_full(100)
     settle(writer, records(range(10, 12)))
-    assert writer.is_full(10, None)
+    both = sum(segment.size for segment in get_spool(files).segments())
+    assert writer.is_full(both)
     write_mark(files, "low", 10)
     writer.maintain()
-    assert not writer.is_full(10, None)
+    assert not writer.is_full(both)
     writer.close()
 
 
@@ -267,7 +278,7 @@ def test_a_mark_that_is_gone_is_an_error_only_where_nothing_can_stand_for_it(
             spool_writer(files)
     else:
         writer = spool_writer(files)
-        assert writer.known_ids() == 10
+        assert known_ids(writer) == 10
         writer.close()
 
 
@@ -299,7 +310,7 @@ def test_a_segment_of_another_spool_is_refused(files: Files, tmp_path: Path) -> 
     (mine,), (theirs,) = segment_names(files), segment_names(other)
     os.unlink(files.path(mine))
     os.rename(other.path(theirs), files.path(theirs))
-    with pytest.raises(SpoolMismatchError, match="belongs to spool"):
+    with pytest.raises(SpoolMismatchError, match="belongs to another spool"):
         spool_writer(files)
 
 
@@ -332,15 +343,15 @@ def test_segments_that_are_newer_than_the_claims_are_no_orphans(files: Files, cl
     """The claims were put back from a copy: what a later process had stored and acknowledged must not be removed."""
     settled(files, 10).close()
     (older,) = files.list("epoch")
-    document = files.read(f"epoch/{older.name}")
+    document = files.read(f"epoch/{older}")
     assert document is not None
     for number in range(claims_ago):
         writer = spool_writer(files)
         settle(writer, records(range(10 + 10 * number, 20 + 10 * number)))
         writer.close()
-    for entry in files.list("epoch"):
-        files.remove(f"epoch/{entry.name}")
-    files.write(f"epoch/{older.name}", document)
+    for name in files.list("epoch"):
+        files.remove(f"epoch/{name}")
+    files.write(f"epoch/{older}", document)
     for open_it in (spool_writer, ids_in):
         with pytest.raises(SpoolMismatchError, match="the claims below `epoch` are older than the segments"):
             open_it(files)

@@ -15,9 +15,10 @@ import heapq
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import pyarrow as pa
@@ -25,11 +26,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from stompy.errors import ConfigurationError, PipelineError
-from stompy.spark.schema import ORDER
-from stompy.spark.sink.columns import Columns, Outgoing
-from stompy.spark.sink_options import SinkOptions
+from stompy.spark.sink.publisher import Publisher, SinkOptions
+from stompy.spark.sink.rows import Columns, Outgoing
 from stompy.spark.spool.files import Files
-from stompy.spark.spool.spool import open_files
 from stompy.world import uuid
 
 MESSAGES, BAD = "messages", "bad"
@@ -42,7 +41,7 @@ _ROWS = 1000
 _PLACES = "replay.json"
 
 Position = tuple[int, ...]
-"""The number of a micro-batch, then the row's values of ORDER."""
+"""The number of a micro-batch, then the sequence number of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def replay(
     options = SinkOptions.of(sink)
     condition = (selection or Selection()).condition()
     archive = _archive(f"{path.rstrip('/')}/{table}")
-    files = open_files(checkpoint)
+    files = Files(checkpoint)
     files.make_folder("")
     lock = files.lock("lock")
     if lock is None:
@@ -133,7 +132,7 @@ def replay(
     try:
         progress = _Progress.read(files, table, options.job_id)
         rows = _Rows(archive, condition, progress, options)
-        with options.publisher(name="replay", identify=lambda message: message.dedup_id) as publisher:
+        with closing(Publisher(options, name="replay", identify=lambda message: message.dedup_id)) as publisher:
 
             def confirmed() -> None:
                 progress.write(files)
@@ -151,7 +150,7 @@ def _archive(folder: str) -> ds.Dataset:
         found = ds.dataset(folder, format="parquet", partitioning=named)
     except (OSError, pa.ArrowInvalid) as error:
         raise ConfigurationError(f"there is no archive in {folder}: {error}") from error
-    missing = {*ORDER, "received_at", *(name for name, _ in (*_SENT, _DESTINATION))} - set(found.schema.names)
+    missing = {"sequence", "received_at", *(name for name, _ in (*_SENT, _DESTINATION))} - set(found.schema.names)
     if missing:
         raise ConfigurationError(f"there is no archive in {folder}: no column {', '.join(sorted(missing))}")
     return found
@@ -209,10 +208,6 @@ class _Folder:
         """The key of its position."""
         return f"{self.date}/{self.query}"
 
-    @property
-    def part(self) -> str:
-        return f"{self.query}-{self.batch:09d}"
-
     def first_receipt(self) -> datetime:
         found: datetime = min(file.head(1, columns=["received_at"])["received_at"][0].as_py() for file in self.files)
         return found
@@ -249,7 +244,8 @@ class _Rows:
                 yield from self._read([(folder, folder.files[0]) for folder in some])
             else:
                 for folder in some:
-                    yield from heapq.merge(*(self._read([(folder, file)]) for file in folder.files), key=_place)
+                    files = (self._read([(folder, file)]) for file in folder.files)
+                    yield from heapq.merge(*files, key=lambda row: row[1])
 
     def _read(self, files: list[tuple[_Folder, ds.ParquetFileFragment]]) -> Iterator[_Row]:
         """Yield the rows of files, in the given order."""
@@ -259,14 +255,15 @@ class _Rows:
             for tagged in self._scanner([file for _, file in files]).scan_batches():
                 batch, number = tagged.record_batch, at[tagged.fragment.path]
                 folder = files[number][0]
-                orders = zip(*(batch.column(name).to_pylist() for name in ORDER), strict=True)
-                for order, message in zip(orders, self._columns.messages([batch.select(self._names)]), strict=True):
-                    place = (folder.batch, *order)
+                numbers = batch.column("sequence").to_pylist()
+                messages = self._columns.messages([batch.select(self._names)])
+                for sequence, message in zip(numbers, messages, strict=True):
+                    place = (folder.batch, sequence)
                     if (number, place) < last:
                         raise PipelineError(f"{tagged.fragment.path} is not in the order of receipt")
                     last = number, place
-                    identity = "/".join((self._progress.id, folder.part, *map(str, order))) if self._ids else None
-                    yield folder, place, replace(message, dedup_id=identity)
+                    identity = f"{self._progress.id}/{folder.query}-{folder.batch:09d}/{sequence}"
+                    yield folder, place, replace(message, dedup_id=identity if self._ids else None)
         except (OSError, pa.ArrowInvalid) as error:
             damaged = next((file.path for _, file in files[last[0] :] if self._is_damaged(file)), "the archive")
             raise PipelineError(f"{damaged} cannot be read: {str(error).splitlines()[0]}") from error
@@ -274,7 +271,7 @@ class _Rows:
     def _scanner(self, files: list[ds.ParquetFileFragment]) -> ds.Scanner:
         archive = self._archive
         return ds.FileSystemDataset(files, archive.schema, archive.format, archive.filesystem).scanner(
-            columns=[*ORDER, *self._names],
+            columns=["sequence", *self._names],
             filter=self._condition,
             batch_size=_ROWS,
             batch_readahead=1,
@@ -294,26 +291,18 @@ class _Rows:
 _Row = tuple[_Folder, Position, Outgoing]
 
 
-def _place(row: _Row) -> Position:
-    return row[1]
-
-
 def _in_order(archive: ds.Dataset, condition: pc.Expression) -> Iterator[_Folder]:
     """Yield the folders that may have selected messages, in order."""
-    dates: dict[str, dict[str, dict[int, list[ds.ParquetFileFragment]]]]
-    dates = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    files: defaultdict[tuple[str, str, int], list[ds.ParquetFileFragment]] = defaultdict(list)
     for file in archive.get_fragments(filter=condition):
         keys = ds.get_partition_keys(file.partition_expression)
         query, _, batch = str(keys.get("part")).rpartition("-")
         if "date" not in keys or not batch.isdecimal():
             raise PipelineError(f"{file.path} is not a file of an archive")
-        dates[keys["date"]][query][int(batch)].append(file)
-    for date in sorted(dates):
-        queries = [
-            [_Folder(date, query, batch, tuple(files)) for batch, files in sorted(batches.items())]
-            for query, batches in dates[date].items()
-        ]
+        files[keys["date"], query, int(batch)].append(file)
+    folders = [_Folder(*key, tuple(found)) for key, found in sorted(files.items(), key=lambda item: item[0])]
+    for _, of_date in groupby(folders, key=lambda folder: folder.date):
+        queries = [list(of_query) for _, of_query in groupby(of_date, key=lambda folder: folder.query)]
         if len(queries) > 1:
             queries.sort(key=lambda folders: (folders[0].first_receipt(), folders[0].query))
-        for folders in queries:
-            yield from folders
+        yield from chain.from_iterable(queries)

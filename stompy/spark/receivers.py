@@ -1,8 +1,9 @@
-"""The loop of one receiver: receive messages, make them durable, acknowledge them.
+"""Receivers: each fills a spool from a broker with a connection and a thread; all share one writer.
 
 | thread | owns | may block on | never |
 |---|---|---|---|
 | `stompy-spool-<number>` | its connection | dial, `receive`, a receipt, the writer | holds a lock there |
+| `stompy-spool-maintenance` | the marks, the heartbeat, the removal of processed segments | the disk | |
 
 Group commit without a timer: whenever the writer is free, all messages that have arrived meanwhile are made durable and
 acknowledged by one cumulative ACK for each subscription. It never waits for a full group, as some brokers (ActiveMQ:
@@ -15,10 +16,11 @@ a round trip from time to time, so that other receivers' ids are no longer neede
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
@@ -32,17 +34,20 @@ from stompy.errors import (
     ConfigurationError,
     ConnectionLostError,
     ConnectRefusedError,
+    ConnectTimeoutError,
     ReceiptTimeoutError,
     RemoteProtocolError,
     SpoolError,
     StompError,
     VersionMismatchError,
 )
+from stompy.forks import Owner
 from stompy.link.receipts import Receipt
-from stompy.spark.receiver.health import Health
 from stompy.spark.source_options import SpoolOptions
+from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.record import Identifier, Identity, Record, are_stable, now_us, record_of
 from stompy.spark.spool.redelivery import StoredRange
+from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.threads import DaemonThread
 from stompy.world import random, threading, time
@@ -50,9 +55,9 @@ from stompy.world import random, threading, time
 _LOG = logging.getLogger("stompy.spark")
 
 _POLL_INTERVAL = 0.1
-"""Maximum seconds between checks of receipts, the closing flag and the limit."""
-_SEGMENT_BYTES = 8 << 20
-"""Bytes of bodies at which a segment is written."""
+"""Maximum seconds between checks of receipts, the closing flag and the limit, and of the state of receivers."""
+_SEGMENT_MESSAGES, _SEGMENT_BYTES = 200, 8 << 20
+"""Messages, and bytes of bodies, at which a segment is written."""
 _MAX_PENDING_ACKS = 8
 _FIRST_DELAY, _MAX_DELAY = 0.1, 10.0
 """Bounds of the random delay between attempts, in seconds."""
@@ -62,6 +67,93 @@ _DISCONNECT_TIMEOUT = 2.0
 """Seconds for disconnecting."""
 _ROUND_TRIP_INTERVAL = 0.5
 """Seconds between two round trips of an idle session."""
+_STOP_TIMEOUT = 5.0
+"""Seconds to wait for receivers to end."""
+_PERIOD, _PERIOD_FULL = 1.0, 0.1
+"""Seconds between checks of the marks: usually, and while the spool is full and its receivers wait."""
+
+
+class Health:
+    """The state of one receiver: its thread writes it, one attribute at a time, and any thread reads it.
+
+    Args:
+        name: of the receiver, for the log and errors.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._error: StompError | None = None
+        self._reason = "there was no connection yet"
+        self._lost_since: float | None = time.monotonic()
+        self._quiet_since: float | None = None
+        self._subscribed_at: float | None = None
+        self.ended = False
+        """Whether the receiver has ended, for whatever reason."""
+
+    def subscribed(self) -> None:
+        """Record that the broker has confirmed the subscription."""
+        self._quiet_since = time.monotonic()
+        self._lost_since = None
+        if self._subscribed_at is None:
+            self._subscribed_at = self._quiet_since
+
+    def arrived(self) -> None:
+        """Record that messages arrived: until they are `settled` it is not idle, however slow disk and broker are."""
+        self._quiet_since = None
+
+    def settled(self) -> None:
+        """Record that the broker has confirmed every ACK; idle time starts now, as it may have waited for them."""
+        self._quiet_since = time.monotonic()
+
+    def lost(self, reason: StompError) -> None:
+        """Record that there is no session now."""
+        self._reason = str(reason)
+        self._quiet_since = None
+        if self._lost_since is None:
+            self._lost_since = time.monotonic()
+        _LOG.warning("%s has no connection: %s", self._name, reason)
+
+    def fail(self, error: StompError) -> None:
+        """Record that the receiver has ended with an error, and will not retry."""
+        self._error = error
+        self._quiet_since = None
+        _LOG.error("%s has ended: %s", self._name, error)
+
+    def check(self, broker_timeout: float) -> None:
+        """Raise if no messages can arrive.
+
+        Args:
+            broker_timeout: seconds without a session that are tolerated.
+
+        Raises:
+            ConnectTimeoutError: there was no session for longer.
+            StompError: the receiver has ended with this error.
+        """
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        since = self._lost_since
+        if since is not None and time.monotonic() - since > broker_timeout:
+            raise ConnectTimeoutError(
+                f"{self._name} had no connection to a broker for more than {broker_timeout:g} s "
+                f"(option brokerTimeout): {self._reason}"
+            )
+
+    @property
+    def was_subscribed(self) -> bool:
+        """Whether there was ever a session."""
+        return self._subscribed_at is not None
+
+    def quiet_for(self) -> float:
+        """Return the seconds since the last message, or since the subscription began.
+
+        Return 0 without a subscription, and until messages are in the spool and the broker has confirmed their ACKs.
+        """
+        since = self._quiet_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def subscribed_for(self) -> float:
+        """Return the seconds since the first subscription, including interruptions; 0 before it."""
+        return 0.0 if self._subscribed_at is None else time.monotonic() - self._subscribed_at
 
 
 class Receiver(DaemonThread):
@@ -110,11 +202,11 @@ class Receiver(DaemonThread):
             if isinstance(error, Exception):  # others, such as SystemExit, only end this thread
                 raise
         finally:
-            self._health.end()
+            self._health.ended = True
 
     def _after(self, error: StompError) -> None:
         """Wait before the next session, or raise if another one would fail too."""
-        never_connected = self._health.links == 0
+        never_connected = not self._health.was_subscribed
         if isinstance(error, (SpoolError, ConfigurationError)):
             raise error
         if never_connected and isinstance(error, (BrokerError, ConnectRefusedError, VersionMismatchError)):
@@ -132,7 +224,7 @@ class Receiver(DaemonThread):
     # One session.
 
     def _session(self) -> None:
-        connection = self._options.broker.connect(name=f"spool-{self._number}")
+        connection = self._options.connect(name=f"spool-{self._number}")
         try:
             # Before the first message can arrive.
             self._writer.begin(self._number)
@@ -177,7 +269,7 @@ class Receiver(DaemonThread):
             if self._room() <= 0:
                 self._closing.set()
                 return
-            if self._writer.is_full(options.max_spool_messages, options.max_spool_bytes):
+            if self._writer.is_full(options.max_spool_bytes):
                 # Nothing is received, so that the broker stops at the prefetch; the link may end meanwhile.
                 if not connection.connected:
                     raise ConnectionLostError("the connection was lost while the spool was full")
@@ -187,7 +279,9 @@ class Receiver(DaemonThread):
             taken = self._take(subscriptions)
             if taken:
                 self._health.arrived()
-                self._keep(taken, _rows([message for message, _ in taken], connection.address, identifier))
+                now = now_us()
+                rows = (record_of(message, broker=connection.address, received_at=now) for message, _ in taken)
+                self._keep(taken, [(row, identifier.of(row)) for row in rows])
             else:
                 self._round_trip(connection)
 
@@ -196,7 +290,7 @@ class Receiver(DaemonThread):
         self._arrived.clear()
         if not any(each.queued or each.closed for each in subscriptions):
             self._arrived.wait(_POLL_INTERVAL)
-        most = min(self._options.segment_max_messages, self._room())
+        most = min(_SEGMENT_MESSAGES, self._room())
         waiting = deque(each for each in subscriptions if each.queued or each.closed)
         taken: list[tuple[Message, Subscription]] = []
         size = 0
@@ -223,7 +317,7 @@ class Receiver(DaemonThread):
         except AckError as error:
             taken[0][1].receive(timeout=_POLL_INTERVAL)  # raises why the link ended
             raise ConnectionLostError(f"the connection was lost before the ACK: {error}") from error
-        self._acks.append((receipts, delivery, Deadline(self._options.broker.receipt_timeout)))
+        self._acks.append((receipts, delivery, Deadline(self._options.receipt_timeout)))
 
     def _round_trip(self, connection: Connection) -> None:
         """Make a round trip if it makes other receivers' ids unnecessary; a pending ACK has the same effect."""
@@ -273,8 +367,93 @@ class Receiver(DaemonThread):
             self._writer.leave(self._number)
 
 
-def _rows(messages: list[Message], broker: str, identifier: Identifier) -> list[tuple[Record, Identity | None]]:
-    """Return the records of messages, each with its identity."""
-    now = now_us()
-    rows = (record_of(message, broker=broker, received_at=now) for message in messages)
-    return [(row, identifier.of(row)) for row in rows]
+class ReceiverPool:
+    """Receivers as threads of this process.
+
+    Args:
+        options: of the receivers.
+        spool: to fill.
+        limit: number of messages in the spool at which the receivers end; `None` for no limit.
+
+    Raises:
+        SpoolError: the spool cannot be opened; no receiver was started.
+    """
+
+    def __init__(self, options: SpoolOptions, spool: Spool, *, limit: int | None = None) -> None:
+        self._options = options
+        self._stopped = False
+        self._owner = Owner("pool of receivers")
+        self.writer = SpoolWriter(
+            spool,
+            patience=ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after),
+            dedup_header=options.dedup_header,
+            fail_on_loss=options.fail_on_data_loss,
+        )
+        """Shared by all receivers."""
+        self.healths = [Health(f"receiver {number} of {options.origin}") for number in range(options.receivers)]
+        """The state of each receiver, by its number."""
+        self._receivers = [
+            Receiver(options, self.writer, number, health, limit=limit) for number, health in enumerate(self.healths)
+        ]
+        self._closing = threading.Event()
+        self._error: StompError | None = None
+        self._maintenance = DaemonThread("stompy-spool-maintenance", self._maintain)
+        for thread in (self._maintenance, *self._receivers):
+            thread.start()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all receivers have ended, such as at the limit."""
+        return all(health.ended for health in self.healths)
+
+    def check(self) -> None:
+        """Raise if no messages can arrive; see `Health.check`."""
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        for health in self.healths:
+            health.check(self._options.broker_timeout)
+
+    def quiet_for(self) -> float:
+        """Return the seconds since any receiver got a message; 0 unless all of them are subscribed."""
+        return min(health.quiet_for() for health in self.healths)
+
+    def subscribed_for(self) -> float:
+        """Return the seconds since all of them were subscribed for the first time."""
+        return min(health.subscribed_for() for health in self.healths)
+
+    def watch(self, left: Callable[[], float]) -> None:
+        """Wait until `left` returns 0 or less; raises as `check`, as soon as that raises.
+
+        Args:
+            left: returns about the seconds until it returns 0; it is called several times a second.
+        """
+        while True:
+            self.check()
+            seconds = left()
+            if seconds <= 0:
+                return
+            time.sleep(min(seconds, _POLL_INTERVAL))
+
+    def stop(self) -> None:
+        """End the receivers and close the spool. Idempotent."""
+        if self._stopped or self._owner.forked:
+            return
+        self._stopped = True
+        for receiver in self._receivers:
+            receiver.close()
+        deadline = Deadline(_STOP_TIMEOUT)
+        ended = [receiver.join_until(deadline) for receiver in self._receivers]
+        self._closing.set()
+        # If a thread is blocked in a file system, the claim is kept, as only one process may write to the spool.
+        if self._maintenance.join_until(deadline) and all(ended):
+            with contextlib.suppress(OSError):
+                self.writer.close()
+
+    def _maintain(self) -> None:
+        """Run `SpoolWriter.maintain` regularly until closed, also while there is no session."""
+        most = self._options.max_spool_bytes
+        try:
+            while not self._closing.wait(_PERIOD_FULL if self.writer.is_full(most) else _PERIOD):
+                self.writer.maintain()
+        except StompError as error:
+            self._error = error

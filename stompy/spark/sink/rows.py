@@ -1,4 +1,4 @@
-"""The columns of a row to send, and the message that they make.
+"""Rows as messages: the columns of a row to send, the message that they make, and its dedupe id.
 
 | column | type | value |
 |---|---|---|
@@ -17,17 +17,37 @@
 Only the body is required; an unknown column raises. Headers that a broker adds to a MESSAGE (`message-id`,
 `subscription`, ...) are removed from `headers`, so that rows of the source can be sent unchanged; so is `_AMQ_DUPL_ID`,
 as Artemis would otherwise drop them as duplicates of the original messages.
+
+A dedupe id is the same each time a row is sent, so that consumers can detect duplicates: Spark repeats failed tasks and
+unfinished batches, and what the first run had committed is then sent twice. Both copies have the same id in the header
+`stompy-dedupe-id`.
+
+| mode | id | stable |
+|---|---|---|
+| column `dedup_id` | the value in the row | always |
+| content | job, batch, partition, digest of the message, number of equal messages before it | in any order of rows |
+| position | job, batch, partition, index in the partition | only if the order of rows is the same |
+| none | - | - |
+
+The modes `content` and `position` also need the same partitions in each run: if `spark.sql.shuffle.partitions` changes
+between a crash and the restart, the rows get other ids.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Protocol
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal
 
 from stompy.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DedupMode = Literal["content", "position", "none"]
 
 _TEXT = ("string",)
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
@@ -54,6 +74,7 @@ OF_THE_FRAME = frozenset({
 """Headers that belong to one frame of one session, or have their own column; removed from `headers`."""
 
 _IN_HEADERS = {"correlation_id": "correlation-id", "reply_to": "reply-to"}
+_SEPARATOR = b"\0"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -89,27 +110,6 @@ class Outgoing:
         )
 
 
-class Table(Protocol):
-    """Rows by column, such as a `pyarrow.RecordBatch`."""
-
-    @property
-    def num_rows(self) -> int:
-        """The number of rows."""
-        ...
-
-    def column(self, i: int, /) -> Column:
-        """Return the column with an index."""
-        ...
-
-
-class Column(Protocol):
-    """The values of one column."""
-
-    def to_pylist(self) -> list[object]:
-        """Return the values as Python objects."""
-        ...
-
-
 class Columns:
     """The columns of the rows to send.
 
@@ -124,23 +124,23 @@ class Columns:
     def __init__(self, columns: Sequence[tuple[str, str]], *, destination: str | None) -> None:
         self._names = [_checked(name, kind) for name, kind in columns]
         self._destination = destination
-        doubled = {name for name in self._names if self._names.count(name) > 1}
-        if doubled or {"body", "value"} <= set(self._names):
-            named = "body and value" if not doubled else " and ".join(sorted(doubled))
-            raise ConfigurationError(f"the rows to send have more than one column for {named}")
-        if not {"body", "value"} & set(self._names):
+        found = Counter("body" if name == "value" else name for name in self._names)
+        doubled = [name for name in found if found[name] > 1]
+        if doubled:
+            raise ConfigurationError(f"the rows to send have more than one column for {' and '.join(doubled)}")
+        if "body" not in found:
             raise ConfigurationError("the rows to send need a column body (BINARY or STRING)")
         if destination is None and "destination" not in self._names:
             raise ConfigurationError("no destination: set the option destination, or add a column destination (STRING)")
 
-    def messages(self, tables: Iterable[Table]) -> Iterator[Outgoing]:
+    def messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Outgoing]:
         """Yield the message of each row.
 
         Raises:
             ConfigurationError: a row has no destination, or a null body.
         """
-        for table in tables:
-            values = [table.column(place).to_pylist() for place in range(len(self._names))]
+        for batch in batches:
+            values = [batch.column(place).to_pylist() for place in range(len(self._names))]
             for row in zip(*values, strict=True):
                 yield self._message(dict(zip(self._names, row, strict=True)))
 
@@ -189,11 +189,8 @@ def _pairs(given: Any) -> Iterator[tuple[str, str | None]]:
 def _checked(name: str, kind: str) -> str:
     known = name.lower()
     if known not in KINDS:
-        near = difflib.get_close_matches(known, KINDS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigurationError(
-            f"unknown column {name!r} in the rows to send{hint} (known: {', '.join(KINDS)}); "
-            "select only the columns to send"
+            f"unknown column {name!r} in the rows to send: select only those to send, of {', '.join(KINDS)}"
         )
     if kind.lower().replace(" ", "") not in KINDS[known]:
         kinds = " or ".join(kind.upper() for kind in KINDS[known])
@@ -207,3 +204,49 @@ def _milliseconds(moment: object) -> int | None:
     assert isinstance(moment, datetime)
     utc = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
     return round((utc - _EPOCH).total_seconds() * 1000)
+
+
+Identify = Callable[[Outgoing], "str | None"]
+"""Returns the id of the next message of a partition, or `None` for none."""
+
+
+def identifier(part: str, mode: DedupMode) -> Identify:
+    """Return the function that returns the id of each message of a partition; call it once per message, in order.
+
+    The mode `content` stores 16 bytes and a count for each different message of the partition.
+
+    Args:
+        part: the beginning of all ids: job, batch and partition.
+        mode: how the id is made.
+    """
+    seen: Counter[bytes] = Counter()
+    place = 0
+
+    def by_content(message: Outgoing) -> str:
+        digest = digest_of(message)
+        seen[digest] += 1
+        return f"{part}/{digest.hex()}/{seen[digest] - 1}"
+
+    def by_position(_: Outgoing) -> str:
+        nonlocal place
+        place += 1
+        return f"{part}/{place - 1}"
+
+    made: Identify = {"content": by_content, "position": by_position, "none": lambda _: None}[mode]
+
+    def identify(message: Outgoing) -> str | None:
+        return message.dedup_id if message.dedup_id is not None else made(message)
+
+    return identify
+
+
+def digest_of(message: Outgoing) -> bytes:
+    """Return 16 bytes that differ for messages that differ in destination, headers or body."""
+    digest = blake2b(digest_size=16)
+    fields = [message.destination, message.content_type or "", str(message.persistent), str(message.priority)]
+    fields += [str(message.expires), *(f"{name}={message.headers[name]}" for name in sorted(message.headers))]
+    for text in fields:
+        digest.update(text.encode("utf-8", "surrogatepass"))
+        digest.update(_SEPARATOR)
+    digest.update(message.body.encode() if isinstance(message.body, str) else message.body)
+    return digest.digest()

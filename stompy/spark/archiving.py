@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql import functions as sql
 
 from stompy.errors import ConfigurationError
-from stompy.spark.pipelines.replay import BAD, MESSAGES
-from stompy.spark.schema import ORDER
+from stompy.spark.replaying import BAD, MESSAGES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -110,21 +109,6 @@ def archive(
         ConfigurationError: an option is invalid.
     """
     rows = spark.readStream.format("stomp").options(**source).load()
-    return archive_rows(
-        rows, path=path, checkpoint=checkpoint, body=body, interval=interval, available_now=available_now
-    )
-
-
-def archive_rows(
-    rows: DataFrame,
-    *,
-    path: str,
-    checkpoint: str,
-    body: Body | None = None,
-    interval: str = "10 seconds",
-    available_now: bool = False,
-) -> Archive:
-    """Start to archive `rows`, a stream with the columns of the source; else as `archive`."""
     if rows.schema["headers"].dataType.typeName() != "map":
         raise ConfigurationError("an archive keeps headers as a map: leave out the option headersAs")
     root = path.rstrip("/")
@@ -166,7 +150,7 @@ def query_id(spark: SparkSession, checkpoint: str) -> str:
 def _write(rows: DataFrame, folder: str) -> None:
     # Replaces the folders of this micro-batch, if it was run before, and no others.
     (
-        rows.sortWithinPartitions("date", "part", *ORDER)
+        rows.sortWithinPartitions("date", "part", "sequence")
         .write.mode("overwrite")
         .option("partitionOverwriteMode", "dynamic")
         .partitionBy("date", "part")
