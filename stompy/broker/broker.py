@@ -16,9 +16,7 @@ from stompy.broker.acceptor import Acceptor, Listening
 from stompy.broker.commands import Commands
 from stompy.broker.management import Management
 from stompy.broker.profile import OWN, Profile
-from stompy.broker.profiles.activemq import ACTIVEMQ, ACTIVEMQ_5
-from stompy.broker.profiles.artemis import ARTEMIS
-from stompy.broker.profiles.rabbitmq import RABBITMQ
+from stompy.broker.profiles import ACTIVEMQ, ACTIVEMQ_5, ARTEMIS, RABBITMQ
 from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import BrokerLimits, FrameHook, Settings
 from stompy.broker.users import User, Users
@@ -36,7 +34,7 @@ from stompy.world import os, secrets, threading
 if TYPE_CHECKING:
     import ssl
 
-    from stompy.broker.console.console import Console
+    from stompy.broker.console import Console
     from stompy.transport.tls.options import Tls
 
 _LOG = logging.getLogger("stompy.broker")
@@ -197,7 +195,12 @@ class Broker(Management):
         super().__init__(BrokerRouter(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)
         self._acceptor = Acceptor(self._router, commands, self._settings, instance=instance)
-        self._console = None if console is False else self._make_console(int(console is not True and console), instance)
+        self._console: Console | None = None
+        if console is not False:
+            from stompy.broker.console import Console
+
+            at = int(console is not True and console)
+            self._console = Console(self, self._router, self._settings, port=at, instance=instance)
         self._starting = threading.Lock()
         free_when_forked(self._starting)
         self._listeners: list[Listener] = []
@@ -327,17 +330,12 @@ class Broker(Management):
             raise NotConnectedError("the broker has no console: set console=True")
         return self._console.url
 
-    def _make_console(self, port: int, instance: str) -> Console:
-        from stompy.broker.console.console import Console
-
-        return Console(self, self._router, self._settings, port=port, instance=instance)
+    def _listen(self) -> list[Listener]:
+        return self._listening.open()
 
     def _stop_console(self, timeout: float | None) -> None:
         if self._console is not None:
             self._console.stop(Deadline(timeout))
-
-    def _listen(self) -> list[Listener]:
-        return self._listening.open()
 
     def _where(self) -> str:
         return "?" if not self._listeners else self.url

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stompy.arguments import check_arguments
-from stompy.broker.destinations import Target, targets_of
+from stompy.broker.profile import Target, targets_of
 from stompy.errors import ConfigurationError, StompError
 from stompy.world import time
 
 if TYPE_CHECKING:
-    from stompy.broker.message import Item
+    from stompy.broker.queues import Item
     from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import BrokerStats
@@ -165,7 +165,10 @@ class Management:
     def resume(self, queue: str) -> None:
         """End what `pause` began; nothing happens if it did not."""
         with self._router.turn():
-            self._router.resume(_queue(queue).name)
+            topology, name = self._router.topology, _queue(queue).name
+            if name in topology.queues:
+                topology.queues[name].paused = False
+                topology.dirty[topology.queues[name]] = None
 
     def connections(self) -> list[ClientConnection]:
         """Return the clients that are connected, oldest first."""

@@ -55,29 +55,23 @@ def _condition(value: Value) -> bool | None:
 
 def any_of(parts: list[Node]) -> Node:
     """Return the OR of conditions."""
-
-    def evaluate(lookup: Lookup) -> Value:
-        result: bool | None = False
-        for part in parts:
-            value = _condition(part(lookup))
-            if value is True:
-                return True
-            if value is None:
-                result = None
-        return result
-
-    return evaluate
+    return _joined(parts, decisive=True)
 
 
 def all_of(parts: list[Node]) -> Node:
     """Return the AND of conditions."""
+    return _joined(parts, decisive=False)
+
+
+def _joined(parts: list[Node], *, decisive: bool) -> Node:
+    """Return a condition that one part alone decides where it is `decisive`; without one, an unknown part does."""
 
     def evaluate(lookup: Lookup) -> Value:
-        result: bool | None = True
+        result: bool | None = not decisive
         for part in parts:
             value = _condition(part(lookup))
-            if value is False:
-                return False
+            if value is decisive:
+                return decisive
             if value is None:
                 result = None
         return result

@@ -19,8 +19,7 @@ from typing import Literal, TypeVar
 
 from stompy.arguments import check_fields
 from stompy.backoff import check_attempts
-from stompy.broker.destinations import targets_of
-from stompy.broker.profile import OWN, Profile
+from stompy.broker.profile import OWN, Profile, targets_of
 from stompy.broker.users import Users
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default, given
@@ -38,6 +37,8 @@ V = TypeVar("V")
 ALLOWANCE = 64 * 1024
 
 _USUAL = 1024
+_OFFERED = 16_384
+"""Keys of which a `BoundedTable` notes that they were offered once."""
 
 
 def excess(size: int) -> int:
@@ -147,7 +148,9 @@ def _counted(held: int) -> int:
 
 
 class BoundedTable(dict[K, V]):
-    """What is remembered because it is likely to be asked for again; it is forgotten when there is too much of it.
+    """Remembers what is offered for the second time; it is forgotten when there is too much of it.
+
+    Most of what is offered once is not asked for again, and keeping it would cost more than making it.
 
     Args:
         limit: bytes at most.
@@ -157,9 +160,15 @@ class BoundedTable(dict[K, V]):
         super().__init__()
         self._limit = limit
         self._held = 0
+        self._offered: set[int] = set()  # hashes of keys
 
     def remember(self, key: K, value: V, size: int) -> None:
         """Add an entry that takes about so many bytes."""
+        if hash(key) not in self._offered:
+            if len(self._offered) >= _OFFERED:
+                self._offered.clear()
+            self._offered.add(hash(key))
+            return
         if self._held + size > self._limit:
             self.clear()
             self._held = 0
@@ -235,7 +244,7 @@ class BrokerStats:
 class Counters:
     """The counters behind `BrokerStats`; guarded by the router's lock."""
 
-    sessions: int = 0
+    sessions_total: int = 0
     messages_in: int = 0
     messages_out: int = 0
     redelivered: int = 0
@@ -360,18 +369,18 @@ class Settings(BrokerLimits):
     @property
     def frame_limits(self) -> FrameLimits:
         """The limits of a client's frame."""
-        own = self.profile.limits
+        own = self.profile.handshake.limits
         return FrameLimits(**{name: given(getattr(self, name), getattr(own, name)) for name in _OF_FRAMES})
 
     @property
     def dead_letters(self) -> str:
         """The queue of dead letters."""
-        return self.profile.dead_letter or self.dead_letter
+        return self.profile.letters.dead or self.dead_letter
 
     @property
     def expired_letters(self) -> str | None:
         """The queue of expired messages, if they are kept."""
-        return self.profile.expired or self.expired
+        return self.profile.letters.expired or self.expired
 
     @property
     def state_bytes(self) -> int:

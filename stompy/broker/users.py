@@ -40,17 +40,19 @@ class SlotState(enum.Enum):
     GONE = "has left"
 
 
+@dataclass(eq=False, slots=True)
 class ClientSlot:
-    """One client's place; guarded by the admission's lock."""
+    """One client's place; guarded by the admission's lock.
 
-    __slots__ = ("network", "refusal", "state")
+    Attributes:
+        state: where it stands.
+        network: where it comes from, as `network_of` says.
+        refusal: why it may not come in, or `None`.
+    """
 
-    def __init__(self, state: SlotState, network: str | None, refusal: LimitExceededError | None) -> None:
-        self.state = state
-        self.network = network
-        """Where it comes from, as `network_of` says."""
-        self.refusal = refusal
-        """Why it may not come in, or `None`."""
+    state: SlotState
+    network: str | None
+    refusal: LimitExceededError | None
 
 
 class Admission:

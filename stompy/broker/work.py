@@ -1,7 +1,7 @@
 """What is done while the router's lock is held, a piece at a time, and at what time: so no client stops the others.
 
-Work is counted in messages, subscriptions and queues that are looked at. What is longer than a piece is a generator,
-which yields where the others may have their turn: it leaves everything in order there.
+Work is counted in messages, subscriptions and queues that are looked at. What may be longer than a piece is a
+generator, which yields after each of them: there the others may have their turn, so it leaves everything in order.
 
 | thread | owns | may block on |
 |---|---|---|
@@ -25,45 +25,14 @@ from stompy.world import threading, time
 PIECE = 256
 """Messages, subscriptions and queues that are looked at before others have their turn; a few milliseconds."""
 TOGETHER = 4
-"""Messages that are appended, or handed out, together in the time of one by itself."""
+"""Messages that are handed out together in the time of one by itself."""
 
 Steps: TypeAlias = Iterator[None]
-"""Work that yields where it may be interrupted."""
-
-
-class Work:
-    """What has been done since the lock was taken.
-
-    Attributes:
-        left: how much may still be done; less than 0 where a step was larger.
-        longest: the most that was ever done at once.
-    """
-
-    __slots__ = ("_before", "left", "longest")
-
-    def __init__(self) -> None:
-        self.left = PIECE
-        self.longest = 0
-        self._before = 0
-
-    def begin(self) -> None:
-        """Begin to count, as the lock was taken."""
-        self.left, self._before = PIECE, 0
-
-    def go_on(self) -> None:
-        """Allow one more piece, for what the end of a turn has to do."""
-        self._before += PIECE - self.left
-        self.left = PIECE
-
-    def end(self) -> None:
-        """Note how much it was, as the lock is released."""
-        done = self._before + PIECE - self.left
-        if done > self.longest:
-            self.longest = done
+"""Work that yields after each message, subscription or queue, where it may be interrupted."""
 
 
 class Unfinished:
-    """What the frame, or the call, that is being dealt with has still to do; its thread does it before anything else.
+    """What the frame, or the call, of one thread has still to do; the thread does it before anything else.
 
     Attributes:
         steps: in order.
@@ -78,28 +47,85 @@ class Unfinished:
         self.finish: Callable[[], None] | None = None
         self.refuse: Callable[[ProtocolError], None] | None = None
 
-    def go_on(self, work: Work) -> None:
-        """Do a piece.
+
+class Work:
+    """What is done in the current turn, and what the turn leaves for later.
+
+    Attributes:
+        left: how much may still be done; less than 0 where a step was larger.
+        longest: the most that was ever done at once.
+        unfinished: what the thread of this turn has still to do.
+        trash: objects to drop after the turn, as that takes time.
+        notices: levels and texts to log after the turn.
+    """
+
+    def __init__(self) -> None:
+        self.left = PIECE
+        self.longest = 0
+        self._before = 0
+        self.unfinished = Unfinished()
+        self.trash: list[object] = []
+        self.notices: list[tuple[int, str]] = []
+
+    def begin(self, unfinished: Unfinished) -> None:
+        """Begin to count, as the lock was taken."""
+        self.left, self._before, self.unfinished = PIECE, 0, unfinished
+
+    def end(self) -> None:
+        """Note how much it was, as the lock is released."""
+        self.longest = max(self.longest, self._before + PIECE - self.left)
+
+    def note(self, level: int, text: str) -> None:
+        """Log a text at the end of the turn."""
+        self.notices.append((level, text))
+
+    @property
+    def piece_done(self) -> bool:
+        """Whether the others are to have their turn."""
+        return self.left <= 0 or bool(self.unfinished.steps)
+
+    def later(self, steps: Steps) -> None:
+        """Do something piece by piece: from the end of this turn on, by this thread, which does nothing else before."""
+        self.unfinished.steps.append(steps)
+
+    def soon(self, steps: Steps, size: int) -> None:
+        """Do something of about that size: at once if it is small, else as `later`."""
+        if size < PIECE and not self.unfinished.steps:
+            self.run(steps)
+        else:
+            self.later(steps)
+
+    def run(self, steps: Steps) -> None:
+        """Do all steps now."""
+        for _ in steps:
+            self.left -= 1
+
+    def go_on(self) -> None:
+        """Do a piece of what is unfinished, and allow one more for what the end of a turn has to do.
 
         Raises:
             ProtocolError: an error that no frame or call can be answered with.
         """
-        while self.steps and work.left > 0:
+        self._before += PIECE - self.left
+        self.left = PIECE
+        unfinished = self.unfinished
+        while unfinished.steps and self.left > 0:
             try:
-                next(self.steps[0])
+                next(unfinished.steps[0])
+                self.left -= 1
             except StopIteration:
-                self.steps.popleft()
+                unfinished.steps.popleft()
             except ProtocolError as error:
-                self.steps.popleft()
-                self.finish, refuse = None, self.refuse
+                unfinished.steps.popleft()
+                unfinished.finish, refuse = None, unfinished.refuse
                 if refuse is None:
                     raise
                 refuse(error)
             except BaseException:
-                self.steps.popleft()
+                unfinished.steps.popleft()
                 raise
-        if not self.steps and self.finish is not None:
-            finish, self.finish = self.finish, None
+        if not unfinished.steps and unfinished.finish is not None:
+            finish, unfinished.finish = unfinished.finish, None
             finish()
 
 

@@ -82,7 +82,7 @@ CIRCLES: Mapping[str, int] = {
     "frames": 3,
     "link": 8,  # a link and its threads
     "connection": 12,  # a connection, its subscriptions and what serves both
-    "broker": 6,  # a queue, its consumers and their sessions
+    "broker": 2,  # a queue and its consumers
     "worker": 3,  # the engine, and the threads that report to it
     "compat": 4,  # a transport and its sessions
 }
