@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from stompy.broker.settings import Settings
     from stompy.broker.users import Right
     from stompy.frames.grammar import Grammar
-    from stompy.frames.learned import Row
+    from stompy.frames.learned import Run
 
 _REMEMBERED = 16 * 1024 * 1024
 """About how many bytes the remembered plans take, those of all sessions."""
@@ -53,6 +53,8 @@ _LONGEST = 512
 """Characters of the longest head whose plan is remembered."""
 _RECEIPT = re.compile(rb"\nreceipt:([!-9;-\[\]-~]+)(?=\n)")
 """A receipt that is answered as it is, without escape sequences."""
+_TOGETHER = 64
+"""SENDs with the same head that are done together."""
 _PLAN = 2048
 """About how many bytes a plan takes beside the text of its headers."""
 
@@ -86,8 +88,8 @@ class SendPlan:
     @property
     def lasts(self) -> bool:
         """Whether another SEND with these headers, at another time or of another session, means the same."""
-        options = self.heads[0].options
-        return self.transaction is None and not self.owned and options.expires is None and options.due is None
+        options, single = self.heads[0].options, len(self.heads) == 1 and self.transaction is None and not self.owned
+        return single and options.expires is None and options.due is None and options.dedupe_id is None
 
 
 class Commands:
@@ -135,26 +137,53 @@ class Commands:
         if receipt is not None or session.failure is not None:
             self._finish_later(functools.partial(self._finish, session, frame, receipt))
 
-    def process_again(self, session: SessionState, row: Row) -> bool:
-        """Do what a SEND asks for, if the plan for its headers is remembered; return whether it is.
+    def process_again(self, session: SessionState, run: Run, at: int) -> int:
+        """Do what a SEND of a run asks for, and those after it with the same head, if its plan is remembered.
 
         The protocol object need not be asked: it admits a SEND without a transaction by its headers alone, and it has
-        admitted the one that the plan was made for. Raises as `process` does.
+        admitted the SEND that the plan was made for. Raises as `process` does, about the SEND at `at`.
 
         Args:
-            session: whose frame it is.
-            row: its header lines and its body.
+            session: the sender.
+            run: checked frames.
+            at: the place of the SEND.
+
+        Returns:
+            The place after the last SEND that was done; `at` if the plan is not remembered.
         """
-        raw, _, body = row
+        raw, _, body = run.rows[at]
         assert isinstance(raw, bytes)
         key, receipt = self._key(raw)
         plan = self._plans.get((key, len(body)))
         if plan is None or plan.grammar is not session.protocol.grammar or plan.moment != self._moment():
-            return False
-        self._publish(session, plan, body)
+            return at
+        alike = [body]
+        if receipt is None:
+            for other, _, following in run.rows[at + 1 : at + _TOGETHER]:
+                if other != raw or len(following) != len(body):
+                    break
+                alike.append(following)
+        if len(alike) == 1 or not self._publish_together(session, plan.heads[0], alike):
+            alike = [body]
+            self._publish(session, plan, body)
         if receipt is not None:
             confirmation = b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt
             self._finish_later(functools.partial(session.write_queue.answer, confirmation))
+        return at + len(alike)
+
+    def _publish_together(self, session: SessionState, head: MessageHead, bodies: list[bytes]) -> bool:
+        """Put messages with one head into their queue at once; return whether that can be done for all of them."""
+        router, size = self._router, len(bodies) * (head.size + len(bodies[0]))
+        queue = router.topology.queues.get(head.target)
+        if queue is None or not queue.takes_together or not queue.fits(len(bodies), size):
+            return False
+        if session.user is not None and not is_allowed(session.user, "write", head.target):
+            return False
+        try:
+            router.budget.take(size, len(bodies) * head.excess)
+        except LimitExceededError:
+            return False
+        router.publisher.append_all(queue, [StoredMessage(head, body, router.budget) for body in bodies])
         return True
 
     def _finish_later(self, finish: Callable[[], None]) -> None:

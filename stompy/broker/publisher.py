@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.profile import REMOTE, TOO_LONG, is_topic, targets_of
 from stompy.broker.queues import Item, Queue, order_of
-from stompy.broker.work import PIECE, Schedule
+from stompy.broker.work import PIECE, TOGETHER, Schedule
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -244,6 +244,15 @@ class BrokerPublisher:
             yield
         if fan_out.error is not None:
             raise fan_out.error
+
+    def append_all(self, queue: Queue, messages: Iterable[StoredMessage]) -> None:
+        """Put messages that do not expire into a queue in which there is room for them."""
+        orders = self._orders
+        items = [Item(message, next(orders)) for message in messages]
+        queue.extend(items)
+        self._work.left -= 1 + len(items) * queue.cost // TOGETHER
+        self._counters.messages_in += len(items)
+        self._dirty[queue] = None
 
     def _append(self, queue: Queue, message: StoredMessage) -> None:
         item, declared = Item(message, next(self._orders)), queue.declared

@@ -103,6 +103,14 @@ class Ready:
             level = self._level(item.priority)
         level[item.order] = item
 
+    def extend(self, items: Iterable[Item]) -> None:
+        """Add messages, each at the end of its priority."""
+        for item in items:
+            level = self._levels.get(item.priority)
+            if level is None:
+                level = self._level(item.priority)
+            level[item.order] = item
+
     def drop_first(self, count: int) -> None:
         """Take so many messages out, the first ones."""
         while count:
@@ -353,6 +361,22 @@ class Queue:
                     view.unseen.append(item)
                 elif view.sees(item):
                     view.ready.append(item)
+
+    @property
+    def takes_together(self) -> bool:
+        """Whether messages can be added together: no declaration bounds them, and nothing looks at each."""
+        return not self._selecting and self.declared is UNDECLARED
+
+    def extend(self, items: list[Item]) -> None:
+        """Add messages at the end of a queue that `takes_together`."""
+        self._waiting = None
+        for item in items:
+            item.queue = self
+            if not self._prioritized:
+                item.priority = 0
+        self._ready += len(items)
+        self._bytes += sum([item.message.size for item in items])
+        self._all.ready.extend(items)
 
     def _priority(self, item: Item) -> int:
         asked = item.message.shared.lookup("priority")

@@ -10,10 +10,9 @@ Locks: the router's, once for all frames of a read; never over I/O.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from stompy.broker.profile import OWN, Refusal, deletes_durable
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from stompy.broker.router import BrokerRouter
     from stompy.broker.settings import FrameHook, Settings
     from stompy.broker.users import Admission, ClientSlot, User
-    from stompy.frames.learned import Row
     from stompy.transport.base import Transport
 
 _LOG = logging.getLogger("stompy.broker")
@@ -270,49 +268,42 @@ class ClientSession:
 
     def _process_batch(self, items: Sequence[Frame | Run]) -> None:
         state, protocol, work = self._state, self._protocol, self._router.work
-        arrivals, over = self._arrivals(items), False
+        admitted = [isinstance(item, Run) and protocol.admits_run(item) for item in items]
+        at, row, over = 0, 0, False
         while not over:
             with self._router.turn():
-                while not (over or state.ended or protocol.error is not None or work.piece_done):
-                    arrival = next(arrivals, None)
-                    if arrival is None:
-                        protocol.accept(())  # what the parser found after these frames
-                        over = True
-                    else:
-                        self._process_arrival(*arrival)
+                while at < len(items) and not (state.ended or protocol.error is not None or work.piece_done):
+                    item = items[at]
+                    row = self._process_next(item, row, admitted=admitted[at])
+                    if not isinstance(item, Run) or row == len(item.rows):
+                        at, row = at + 1, 0
+                over = at == len(items) or state.ended or protocol.error is not None
+                if over and not state.ended:
+                    protocol.accept(())  # what the parser found after these frames
                 if protocol.error is not None:
                     self._router.fail(state, protocol.error, protocol.offender)
             over = over or state.ended or protocol.error is not None
         while state.calls:
             state.calls.pop(0)()
 
-    def _arrivals(self, items: Sequence[Frame | Run]) -> Iterator[tuple[Callable[[], Frame], Row | None, bool]]:
-        """Yield for each frame the arguments of `_process_arrival`."""
-        for item in items:
-            if isinstance(item, Run):
-                admitted, is_send = self._protocol.admits_run(item), item.command == "SEND"
-                for row in item.rows:
-                    yield functools.partial(item.frame, row), row if is_send else None, admitted
-            else:
-                yield functools.partial(Frame, item.command, item.headers, item.body), None, False
+    def _process_next(self, item: Frame | Run, row: int, *, admitted: bool) -> int:
+        """Process a frame, and as a SEND of a run perhaps some after it; return the place in the run that follows."""
+        state, router, after = self._state, self._router, row
 
-    def _process_arrival(self, frame: Callable[[], Frame], row: Row | None, admitted: bool) -> None:
-        """Process a frame, which `frame` makes.
+        def frame() -> Frame:
+            return item.frame(item.rows[row]) if isinstance(item, Run) else item
 
-        Args:
-            frame: returns it.
-            row: the same in bytes where it is a SEND, of which often no frame need be made.
-            admitted: whether it is known that it is allowed unless it names a transaction.
-        """
-        state, router = self._state, self._router
         router.work.left -= 1
         try:
-            if row is None or state.refused or not self._commands.process_again(state, row):
+            if isinstance(item, Run) and item.command == "SEND" and not state.refused:
+                after = self._commands.process_again(state, item, row)
+            if after == row:
                 self._process_frame(frame(), admitted=admitted)
         except ProtocolError as error:
             router.fail(state, error, frame())
         if router.work.unfinished.steps:
             router.work.unfinished.refuse = lambda error: router.fail(state, error, frame())
+        return max(after, row + 1)
 
     def _process_frame(self, frame: Frame, *, admitted: bool) -> None:
         """Process a frame; `admitted` says that it is allowed unless it names a transaction."""

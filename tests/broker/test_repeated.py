@@ -53,7 +53,7 @@ def _published(
     for again in (False, False, True):
         if not again:
             commands.process(session, run.frame(run.rows[0]))
-        elif not commands.process_again(session, run.rows[0]):
+        elif commands.process_again(session, run, 0) == 0:
             break
         queue = router.topology.queues["/queue/a"]
         messages = [item.message for item in queue.items()]
