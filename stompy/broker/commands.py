@@ -1,4 +1,4 @@
-"""What each command of a client does. Runs on its session's reader, in a turn of the router.
+"""The effect of each command of a client. Runs on its session's reader, in a turn of the router.
 
 Most producers send thousands of messages whose headers differ in the receipt and the content length at most. So the
 meaning of a SEND is worked out once for its header lines (`SendPlan`) and remembered; then every SEND takes one way.
@@ -67,7 +67,7 @@ _OBJECTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class SendPlan:
-    """What a SEND with certain headers and a body of a certain size means.
+    """The meaning of a SEND with certain headers and a body of a certain size.
 
     Attributes:
         grammar: how its headers are written.
@@ -122,7 +122,7 @@ class Commands:
         }
 
     def process(self, session: SessionState, frame: Frame) -> None:
-        """Do what a frame asks for, then answer with a RECEIPT where it asks for that too (STOMP 1.2, RECEIPT).
+        """Carry out a frame, then answer with a RECEIPT where it asks for that too (STOMP 1.2, RECEIPT).
 
         Args:
             session: whose frame it is; its protocol object has accepted the frame.
@@ -138,7 +138,7 @@ class Commands:
             self._finish_later(functools.partial(self._finish, session, frame, receipt))
 
     def process_again(self, session: SessionState, run: Run, at: int) -> int:
-        """Do what a SEND of a run asks for, and those after it with the same head, if its plan is remembered.
+        """Carry out a SEND of a run, and the next ones with the same head, if its plan is remembered.
 
         The protocol object need not be asked: it admits a SEND without a transaction by its headers alone, and it has
         admitted the SEND that the plan was made for. Raises as `process` does, about the SEND at `at`.
@@ -261,10 +261,10 @@ class Commands:
         return (raw[:start] + raw[found.end() :], found[1]) if found is not None else (b"", None)
 
     def _plan(self, session: SessionState, frame: Frame, size: int) -> SendPlan:
-        """Work out what a SEND means.
+        """Make the plan of a SEND.
 
         Raises:
-            RemoteProtocolError: the headers ask for something that cannot be had.
+            RemoteProtocolError: the headers ask for a feature that the broker lacks.
         """
         headers, grammar, rules = frame.headers, session.protocol.grammar, self._profile.deliveries
         now = self._router.clock.now()

@@ -1,11 +1,11 @@
-"""The console of a broker: where it listens, the page that it serves, and what the page can ask of the broker.
+"""The console of a broker: where it listens, the page that it serves, and the requests of the page.
 
-Over HTTP whoever has the token gets one page, and each request is checked. The page is a STOMP client over WebSocket.
-Beside what any client may do, it sends requests to `CONSOLE`, in JSON: an object with the name of a call and its
-arguments, such as `{"call": "purge", "queue": "/queue/a"}`. The reply is `{"result": ...}` or `{"error": "..."}`. The
-calls are those of `Management`, and those that watch: messages as they arrive at a destination, and the frames of a
-connection. A watch keeps the latest of what passes, and ends when it was not read for a while; the broker does nothing
-for watches while there is none.
+Over HTTP a browser with the token gets one page, and each request is checked. The page is a STOMP client over
+WebSocket. Beside the frames of any client, it sends requests to `CONSOLE`, in JSON: an object with the name of a call
+and its arguments, such as `{"call": "purge", "queue": "/queue/a"}`. The reply is `{"result": ...}` or
+`{"error": "..."}`. The calls are the methods of `Management`, and two that watch: messages as they arrive at a
+destination, and the frames of a connection. A watch keeps the latest messages or frames, and ends when it was not read
+for a while; the broker does nothing for watches while there is none.
 
 | thread | lives with | owns | may block on |
 |---|---|---|---|
@@ -83,7 +83,7 @@ _HEADERS = (
 class Site:
     """Responds to the requests that reach the console.
 
-    The name that a browser was given must be one of this machine, or a page of somebody else could reach the console
+    The name that a browser was given must be one of this machine, or a page of another site could reach the console
     by a name that leads here (DNS rebinding); the page that asks must be the console's own; and the path begins with
     the token.
 
@@ -151,7 +151,7 @@ class Seen:
     """A message, or a frame, that passed.
 
     Attributes:
-        number: counts what the watch saw.
+        number: its place among all that the watch saw.
         moment: seconds since the epoch.
         kind: `"message"`, or the direction of a frame: `"received"` or `"sent"`.
         command: of the frame.
@@ -199,7 +199,7 @@ class Tap(View):
         return False
 
     def read(self) -> list[Seen]:
-        """Return what came since the last call, the latest of it if that is much."""
+        """Return the messages since the last call, or the latest of them."""
         self.read_at = time.monotonic()
         kept = [
             Seen(number, moment, "message", "MESSAGE", masked(head.pairs()), body, size)
@@ -241,7 +241,7 @@ class FrameWatch:
         self._kept.append((self.seen, time.time(), direction, frame.command, frame.headers, body[:SHOWN], len(body)))
 
     def read(self) -> list[Seen]:
-        """Return what passed since the last call, the latest of it if that is much."""
+        """Return the frames since the last call, or the latest of them."""
         self.read_at = time.monotonic()
         kept = []
         while self._kept:
@@ -255,7 +255,7 @@ class Watches:
 
     Args:
         router: the broker's state.
-        unread: seconds after which a watch that nobody reads ends.
+        unread: seconds after which an unread watch ends.
     """
 
     def __init__(self, router: BrokerRouter, *, unread: float = UNREAD) -> None:
@@ -360,7 +360,7 @@ class Calls:
         management: of the broker.
         router: its state.
         own: the start of the ids of the console's own sessions, which are not shown.
-        server: what the broker calls itself.
+        server: the broker's name for itself.
     """
 
     def __init__(self, management: Management, router: BrokerRouter, *, own: str, server: str) -> None:
@@ -382,7 +382,7 @@ class Calls:
         """Return the reply to a request; without the router's lock.
 
         Args:
-            session: who asks.
+            session: the name of the page's session.
             request: JSON.
         """
         try:
@@ -439,7 +439,7 @@ class Calls:
         return _shown(found[0], _LARGEST)
 
     def _tail(self, destination: str, reader: str, text: str = "", selector: str = "") -> dict[str, object]:
-        """Return what came to a destination since the last call with these arguments."""
+        """Return the messages of a destination since the last call with these arguments."""
         target, *others = targets_of(destination, "")
         if not destination or others or (target.pattern and not is_topic(target.name)):
             raise ConfigurationError(f"{destination!r} is neither a queue nor a topic, nor a pattern of topics")
@@ -483,7 +483,7 @@ def _body(body: bytes, size: int) -> dict[str, object]:
 
 
 class ConsoleCommands(Commands):
-    """Answers what is sent to `CONSOLE`, on the session's reader; everything else is as for any client.
+    """Answers requests to `CONSOLE`, on the session's reader; everything else is as for any client.
 
     Replies are written past the queues, so that they are not among the broker's messages.
 
@@ -529,7 +529,7 @@ _MAX_PAGES = 100
 
 
 class Console:
-    """Serves a page to whoever has its address, and lets it manage the broker, as a STOMP client over WebSocket.
+    """Serves a page to a browser with its address, and lets it manage the broker, as a STOMP client over WebSocket.
 
     Args:
         management: of the broker.

@@ -1,4 +1,4 @@
-"""What the broker keeps of a message: its headers, which many messages share, and its body.
+"""A message in the broker: its headers, which many messages share, and its body.
 
 Guarded by the router's lock.
 """
@@ -62,7 +62,7 @@ class MessageHead:
         body_size: bytes of the bodies that it is for.
         destination: as subscribers are to see it.
         target: by which the broker keeps its queue or topic.
-        options: what the SEND asked for.
+        options: the requests of its SEND.
         length: frames have a `content-length`, also where they would not need it.
 
     Raises:
@@ -163,12 +163,12 @@ class MessageHead:
 
 
 class StoredMessage:
-    """The content of a SEND, ready to be written: the same for all subscribers, whatever the version each speaks.
+    """The content of a SEND, ready to be written: the same for subscribers of all versions.
 
     Args:
         shared: its headers.
         body: bytes, never changed.
-        budget: has counted it, and what of its head is more than usual as state; it counts no more when it is gone.
+        budget: has counted it, and the excess of its head as state; it counts no more when it is gone.
     """
 
     __slots__ = ("_budget", "body", "shared", "size")
@@ -198,7 +198,7 @@ class StoredMessage:
 
     @property
     def options(self) -> SendRequest:
-        """What the SEND asked for."""
+        """The requests of the SEND."""
         return self.shared.options
 
     def moved(self, destination: str, extra: Pairs, *, without: Iterable[str] = ()) -> StoredMessage:
@@ -219,7 +219,7 @@ class StoredMessage:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers by name, without those that differ from delivery to delivery."""
+        """The headers by name, without the headers of a single delivery."""
         return dict(Headers(self.shared.pairs()).items())
 
     def __repr__(self) -> str:
@@ -232,8 +232,8 @@ def passed_on(headers: Headers, grammar: Grammar, rules: DeliveryRules, added: P
     Args:
         headers: of the SEND.
         grammar: the sender's.
-        rules: what the broker passes on.
-        added: further headers, but for those that the sender wrote.
+        rules: of the broker for MESSAGE frames.
+        added: further headers, unless the sender wrote them.
     """
     dropped = NOT_PASSED_ON - rules.own_headers
     pairs = [pair for pair in headers.pairs if pair[0] not in dropped]

@@ -1,7 +1,7 @@
-"""Where brokers differ: what the embedded broker does, as data and small functions; the values here are its own.
+"""Where brokers differ, as data and small functions; the values here are the embedded broker's own.
 
 First how destinations are named: queues and topics, one or several, one's own, or all that fit a pattern. Then the
-rules by subject, and what SEND and SUBSCRIBE ask for in headers: each header that a known broker has works, or is
+rules by subject, and the requests in headers of SEND and SUBSCRIBE: each header that a known broker has works, or is
 refused.
 """
 
@@ -54,7 +54,7 @@ class Target:
         name: by which the broker keeps it.
         shown: as the MESSAGE frames of it name it.
         pattern: it stands for every destination that fits: `*` for one word, `>` or `#` at the end for the rest.
-        owner: the session that it ends with, and the only one that may subscribe to it.
+        owner: the session that it ends with; no other may subscribe to it.
     """
 
     kind: Literal["queue", "topic"]
@@ -75,10 +75,10 @@ class Names:
             and that by which MESSAGE frames name it.
         composite: a name may be several, with commas before slashes.
         nameless: there is a queue without a name.
-        temporary: what is a temporary destination: one's own, which `reply-to` tells others in another way; the same
-            for everybody; or one's own in `reply-to` alone, where it is the id of a subscription too.
+        temporary: the kind of temporary destinations: one's own, which `reply-to` tells others in another way; the same
+            for all clients; or one's own in `reply-to` alone, where it is the id of a subscription too.
         refuses_late_replies: a message to a temporary queue whose owner is gone is refused.
-        reply_name: given the name of a temporary queue in the broker, returns the one that other clients see.
+        reply_name: given the name of a temporary queue in the broker, returns its name for other clients.
     """
 
     rest: tuple[str, ...] = ("#", ">")
@@ -95,13 +95,13 @@ OWN_NAMES = Names()
 
 
 def below_queue(name: str) -> tuple[str, str]:
-    """Return a name that is below `/queue/` unless it says what it is."""
+    """Return a name below `/queue/` unless it has another prefix."""
     kept = name if name.startswith(_KINDS) else "/queue/" + name
     return kept, kept
 
 
 def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tuple[Target, ...]:
-    """Return what a destination names, of which there are several where it has commas before slashes.
+    """Return the destinations of a header, several if it has commas before slashes.
 
     Args:
         destination: as in the header.
@@ -217,7 +217,7 @@ def refusal_frames(refusal: Refusal, offender: Frame | None, grammar: Grammar) -
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The queue that a SUBSCRIBE makes at RabbitMQ; who names it again must declare it in the same way.
+    """The queue that a SUBSCRIBE makes at RabbitMQ; a later SUBSCRIBE to it must declare it in the same way.
 
     Attributes:
         name: of a queue that is bound to a topic; `None` for the queue that the destination is.
@@ -226,7 +226,7 @@ class Declaration:
         letters: by which the broker keeps the destination of its dead letters; `None` drops them.
         max_length: messages that wait in it at most; the oldest gives way.
         lifetime: seconds after which a message in it expires.
-        unused: seconds after which it ends where nobody is subscribed.
+        unused: seconds without a subscription after which it ends.
         max_priority: the highest priority in it; without one it has none.
     """
 
@@ -260,14 +260,14 @@ def exact_versions(value: str | None) -> tuple[Version, ...]:
 
 @dataclass(frozen=True, slots=True)
 class HandshakeRules:
-    """What a broker takes of a client's CONNECT, and answers.
+    """How a broker reads CONNECT, and answers it.
 
     Attributes:
         session: the header of that name in CONNECTED; `%s` stands for the id.
-        leniency: what the broker tolerates beyond the settings.
+        leniency: deviations that the broker tolerates beyond the settings.
         limits: of a client's frame, unless the settings say otherwise.
         offered: returns the versions in an `accept-version` header.
-        heartbeat: given what the client offers, returns what the broker does; `None` for the settings' own.
+        heartbeat: given the client's offer, returns the broker's; `None` for the settings' own.
         beats_in_1_0: the oldest version has heartbeats too.
         nameless_in_1_0: CONNECTED has no `server` there.
         hosts: the `host` headers that are taken; `None` for all.
@@ -291,7 +291,7 @@ class RefusalRules:
         refuse: see `Refuse`; `None` for an ERROR after which the connection is closed.
         takes: whether a frame that is wrong is taken all the same; given the error and the frame.
         login: given the login, returns the refusal of a wrong one.
-        host: given the `host` header, returns the refusal of one that is not taken.
+        host: given the `host` header, returns the refusal of a wrong one.
         deaf: given the seconds of silence, returns the refusal of a client that missed its heartbeats.
     """
 
@@ -321,13 +321,13 @@ class RequestRules:
 
 @dataclass(frozen=True, slots=True)
 class LetterRules:
-    """What becomes of dead letters and of expired messages.
+    """Where dead letters and expired messages go.
 
     Attributes:
         dead: the queue of dead letters; `None` for that of the settings.
         expired: the same for expired messages.
         headers: given the headers of a dead letter (where it was, how often it was delivered, why it is one), the
-            options of its SEND and the name of its queue, returns those that this broker writes.
+            options of its SEND and the name of its queue, returns the headers that this broker writes.
         keeps: whether a refused or expired message is kept at all, by its options.
     """
 
@@ -339,18 +339,18 @@ class LetterRules:
 
 @dataclass(frozen=True, slots=True)
 class SettlingRules:
-    """What ACK, NACK, UNSUBSCRIBE and the end of a session do to deliveries.
+    """The effects of ACK, NACK, UNSUBSCRIBE and the end of a session on deliveries.
 
     Attributes:
-        nack: what becomes of a refused message: delivered again a few times, or at once and without a limit; a dead
+        nack: the fate of a refused message: delivered again a few times, or at once and without a limit; a dead
             letter at once; discarded.
         nack_alone: a NACK is about its one message in the mode `client` too.
         ack_reaches_connection: an ACK in the mode `client` reaches the earlier messages of all subscriptions.
-        unsubscribe_returns: an UNSUBSCRIBE gives back what was not acknowledged.
+        unsubscribe_returns: an UNSUBSCRIBE gives back unacknowledged messages.
         returns_as_new: such a message does not say that it is delivered again.
         first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
             that it is delivered again.
-        max_deliveries: how often a message is delivered before it is a dead letter, whatever its connections do.
+        max_deliveries: how often a message is delivered before it is a dead letter, over all connections.
     """
 
     nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
@@ -364,13 +364,13 @@ class SettlingRules:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRules:
-    """What takes part in transactions, and what is found out when.
+    """Which frames take part in transactions, and when errors are found.
 
     Attributes:
         waits: the acknowledgements that wait for COMMIT.
         refuses: the acknowledgements that are refused in a transaction, with the message of that.
         implied_begin: a SEND begins the transaction that it names.
-        found_at_commit: what is wrong with a SEND in a transaction and only found at COMMIT, which takes effect up to
+        found_at_commit: faults of a SEND in a transaction that are only found at COMMIT, which takes effect up to
             there and is confirmed; then the session is ended.
         rollback_only: a SEND in a transaction that is refused without a receipt makes COMMIT be refused.
         late_receipts: the receipt of a SEND in a transaction comes after that of COMMIT, and never after ABORT.
@@ -411,7 +411,7 @@ class DeliveryRules:
         repeated: which of the headers of one name are passed on.
         own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it; else always.
         value: given the value of a header and the version of its sender, returns it as it is passed on.
-        text: a body without `content-length` is text: what is not UTF-8 in it is replaced.
+        text: a body without `content-length` is text: invalid UTF-8 in it is replaced.
     """
 
     first: bytes = b""
@@ -429,7 +429,7 @@ class Profile:
     """The ways of one broker, by subject.
 
     Attributes:
-        name: what `Broker(like=...)` calls it.
+        name: its name in `Broker(like=...)`.
         server: the header of that name in CONNECTED.
         names: how destinations are read.
     """
@@ -510,13 +510,13 @@ _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """What a SEND asks for.
+    """The requests of a SEND.
 
     Attributes:
         priority: 0 to 9.
         persistent: whether it outlives a restart of the broker; `None` where it does not say.
-        expires: the moment after which nobody gets it, in seconds since the epoch.
-        due: the moment before which nobody gets it.
+        expires: the moment after which it is not delivered, in seconds since the epoch.
+        due: the moment before which it is not delivered.
         group: messages of one group go to one consumer.
         group_ends: the group may have another consumer after it.
         dedupe_id: it is dropped where the same id was seen.
@@ -542,16 +542,16 @@ PLAIN = SendRequest()
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """What a SUBSCRIBE asks for.
+    """The requests of a SUBSCRIBE.
 
     Attributes:
         mode: `auto`, `client` or `client-individual`.
         prefetch: how many messages may wait for their ACK; with 0 or less nothing is ever delivered.
         selector: which messages it gets.
-        durable: the name under which the messages of a topic are kept while nobody is subscribed.
+        durable: the name under which the messages of a topic are kept without a subscriber.
         browse: look at the messages of a queue without taking them.
         exclusive: of several consumers only one gets messages, until it is gone.
-        no_local: leave out what the same session sends.
+        no_local: leave out messages of the same session.
         declares: the queue that it makes.
     """
 
@@ -597,7 +597,7 @@ def check_routing(command: str, header: Lookup, targets: Sequence[Target]) -> No
 
 
 def check_supported(command: str, header: Lookup, profile: Profile = OWN) -> None:
-    """Refuse a header that asks for something that cannot be had.
+    """Refuse a header that asks for a feature that the broker lacks.
 
     Raises:
         RemoteProtocolError: there is one.
@@ -608,7 +608,7 @@ def check_supported(command: str, header: Lookup, profile: Profile = OWN) -> Non
 
 
 def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendRequest:
-    """Return what a SEND asks for.
+    """Return the requests of a SEND.
 
     Args:
         header: looks up its headers.
@@ -635,7 +635,7 @@ def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendRequ
 
 
 def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) -> SubscribeRequest:
-    """Return what a SUBSCRIBE asks for.
+    """Return the requests of a SUBSCRIBE.
 
     Args:
         header: looks up its headers.
@@ -683,7 +683,7 @@ def durable_name(header: Lookup) -> str | None:
 
 
 def deletes_durable(frame: Frame) -> bool:
-    """Whether a frame, wrong as it may be, is to delete a durable subscription that nobody is subscribed to."""
+    """Whether a frame, wrong as it may be, is to delete an idle durable subscription."""
     return frame.command == "UNSUBSCRIBE" and durable_name(frame.headers.get) is not None
 
 

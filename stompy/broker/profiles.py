@@ -58,7 +58,7 @@ _ACTIVEMQ_MESSAGES: dict[tuple[str, Fault | None], str] = {
 
 
 def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
-    """Return an ERROR that leaves the connection open, but for an unknown command and what cannot be read."""
+    """Return an ERROR that leaves the connection open, but for unknown commands and unreadable frames."""
     message, fault = str(error), fault_of(error)
     if frame is None:
         return Refusal(message, named=False, length=False)
@@ -115,7 +115,7 @@ def _activemq_letter(pairs: Pairs, options: SendRequest, queue: str) -> Pairs:
 
 
 def mirrored(asked: HeartbeatOffer) -> HeartbeatOffer:
-    """Return what the client asks for, the other way round."""
+    """Return the client's offer, the other way round."""
     return HeartbeatOffer(asked.receive_ms, asked.send_ms)
 
 
@@ -219,12 +219,12 @@ def _artemis_takes(error: Exception, frame: Frame) -> bool:
 
 
 def _artemis_value(text: str, version: Version) -> str:
-    """Return a header's value as Artemis passes it on: in 1.0 what is not ASCII is lost."""
+    """Return a header's value as Artemis passes it on: in 1.0 only ASCII is kept."""
     return text if version is not Version.V1_0 else text.encode("utf-8", "replace").decode("ascii", "replace")
 
 
 def _artemis_translate(command: str, header: Lookup) -> Lookup:
-    """Return a lookup that passes over what Artemis does, and knows its window."""
+    """Return a lookup that ignores the headers that Artemis ignores, and knows its window."""
 
     def lookup(name: str) -> str | None:
         if name in ("browser", "activemq.exclusive"):
@@ -237,7 +237,7 @@ def _artemis_translate(command: str, header: Lookup) -> Lookup:
 
 
 def least(asked: HeartbeatOffer) -> HeartbeatOffer:
-    """Return what the client asks for, the other way round, and at least 500 ms."""
+    """Return the client's offer, the other way round, and at least 500 ms."""
     send = max(500, asked.receive_ms) if asked.receive_ms else 0
     receive = max(500, asked.send_ms) if asked.send_ms else 30_000
     return HeartbeatOffer(send, receive)
@@ -355,7 +355,7 @@ _SUPPORTED = frozenset({"durable", "auto-delete", "exclusive", "x-queue-name", "
 
 
 def _rabbitmq_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
-    """Return an ERROR that names no frame and leaves the connection open; what cannot be read ends it silently."""
+    """Return an ERROR that names no frame and leaves the connection open; unreadable frames end it silently."""
     message, fault = str(error), fault_of(error)
     if frame is None:  # before CONNECT it looks for the end of a frame first
         return Refusal(message, closes=version is not None, silent=version is not None, ignored=version is None)
@@ -381,7 +381,7 @@ def _rabbitmq_takes(error: Exception, frame: Frame) -> bool:
 
 
 def read(name: str) -> tuple[str, str]:
-    """Return what RabbitMQ takes a name for: the queue or the topic of an exchange, and how MESSAGE frames name it.
+    """Return a name's meaning for RabbitMQ: the queue or the topic of an exchange, and its name in MESSAGE frames.
 
     Raises:
         FaultyFrame: there is no such kind of destination, or no such exchange.
@@ -425,7 +425,7 @@ def _reply_queue(name: str) -> tuple[str, str]:
 
 
 def declares(header: Lookup) -> Declaration | None:
-    """Return the queue that a SUBSCRIBE makes: that of its name, or one that is bound to a topic."""
+    """Return the queue that a SUBSCRIBE makes: that of its name, or a queue bound to a topic."""
     destination, durable = header("destination") or "", header("durable") == "true"
     exclusive = header("exclusive")
     exchange, key = header("x-dead-letter-exchange"), header("x-dead-letter-routing-key") or ""
@@ -475,7 +475,7 @@ def _rabbitmq_translate(command: str, header: Lookup) -> Lookup:
 
 
 def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
-    """Return what the client asks for, the other way round and in whole seconds."""
+    """Return the client's offer, the other way round and in whole seconds."""
     send, receive = (-(-value // 1000) * 1000 for value in (asked.receive_ms, asked.send_ms))
     return HeartbeatOffer(send, receive)
 

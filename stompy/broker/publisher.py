@@ -66,7 +66,7 @@ class BrokerPublisher:
     Args:
         settings: limits and names.
         topology: finds the queues.
-        work: counts what is done, and keeps what is left for later.
+        work: counts the work of the turn, and keeps the rest for later.
         clock: the broker's.
         counters: counts.
         overrun: ends the session of a subscriber whose backlog is full, with the name and the value of the limit.
@@ -292,7 +292,7 @@ class BrokerPublisher:
             self._overrun(feed.consumer, name, limit)
 
     def must_fit(self, queue: Queue, messages: int, size: int) -> None:
-        """Check that a queue can take so many messages, of so many bytes, once it has handed out what it can.
+        """Check that a queue can take so many messages, of so many bytes, after it has handed out.
 
         Raises:
             LimitExceededError: it is full all the same.
@@ -311,7 +311,7 @@ class BrokerPublisher:
     # Out of them
 
     def hand_out(self, queue: Queue, now: float | None = None, *, most: int = PIECE) -> bool:
-        """Give consumers what a queue has for them, or a piece of it; return whether there may be more.
+        """Give consumers the messages of a queue, or a piece of them; return whether there may be more.
 
         Args:
             queue: which.
@@ -411,7 +411,7 @@ class BrokerPublisher:
         Args:
             name: of the queue.
             wanted: whether a message is taken.
-            then: called with each; what it begins to publish is published before the next one is taken.
+            then: called with each; its fan-out is finished before the next one is taken.
         """
         taken, queue = Taken(), self._topology.queues.get(name)
         if queue is not None:
@@ -462,7 +462,7 @@ class BrokerPublisher:
     # At their time
 
     def run_due(self) -> None:
-        """Deliver what was kept for now, and take away what has expired; or a piece of that."""
+        """Deliver the messages that are due, and take away expired ones; or a piece of that."""
         now, work = self._clock.now(), self._work
         for message in self.schedule.due(now):
             self._deliver_soon(message, None, forced=True)
@@ -480,7 +480,7 @@ class BrokerPublisher:
                 return
 
     def watch(self, queue: Queue, now: float) -> None:
-        """Note whether a queue that ends when it is not used is used."""
+        """Begin or end the time without use of a queue that ends after it."""
         unused = queue.declared.unused
         if queue.consumers or unused is None:
             queue.unused_at = None

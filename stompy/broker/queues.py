@@ -291,7 +291,7 @@ class Queue:
 
     @property
     def depth(self) -> QueueDepth:
-        """What it holds, for statistics."""
+        """Its numbers of messages and consumers, for statistics."""
         return QueueDepth(ready=self._ready, unacked=self.unacked, consumers=len(self._consumers))
 
     @property
@@ -312,7 +312,7 @@ class Queue:
 
     @property
     def consumers(self) -> list[Consumer]:
-        """Those that take part."""
+        """The subscriptions that take part."""
         return list(self._consumers)
 
     def waiting(self) -> tuple[Waiting, bool]:
@@ -383,7 +383,7 @@ class Queue:
         return min(int(asked), self.declared.max_priority or 0) if isinstance(asked, str) and asked.isdecimal() else 0
 
     def put_back(self, items: Iterable[Item]) -> None:
-        """Return messages to the places they had; those that were never taken come after them."""
+        """Return messages to the places they had; messages that were never taken come after them."""
         returned = sorted(items, key=order_of)
         self._ready += len(returned)
         self._bytes += sum(item.message.size for item in returned)
@@ -422,7 +422,7 @@ class Queue:
         self._selecting[view] = view
 
     def unwatch(self, view: View) -> None:
-        """End what `watch` began."""
+        """Show a view no more messages."""
         self._selecting.pop(view, None)
 
     def join(self, consumer: Consumer) -> None:
@@ -479,7 +479,7 @@ class Queue:
     # Handing out
 
     def dispatch(self, refuse: Callable[[Item, str], None], now: float, most: int = sys.maxsize) -> int:
-        """Hand messages out while there are any and somebody has room; return how much work that was.
+        """Hand messages out while a consumer has room; return how much work that was.
 
         Args:
             refuse: called for a message that cannot be delivered in its consumer's version of STOMP, with the reason,
@@ -590,7 +590,7 @@ class Snapshot(Queue):
 
     Args:
         source: the queue; `None` for one that is not there.
-        waiting: its messages; those are left out that wait no more when their turn comes.
+        waiting: its messages; messages that wait no more at their turn are left out.
         name: of the queue.
         selector: which of its messages the browser gets.
         copied: returns a place for a message.

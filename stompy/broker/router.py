@@ -1,4 +1,4 @@
-"""What sessions do to the broker's state: subscriptions, acknowledgements and transactions, and how sessions end.
+"""The effects of sessions on the broker's state: subscriptions, ACKs, transactions, and the ends of sessions.
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
@@ -10,8 +10,8 @@ Any session's reader and writer takes the router's lock, through `turn`; all oth
 held for a piece of work at a time (`work.py`), then given to the others in turn.
 
 **Dispatch.** `flush` hands messages out, at the end of a turn and before an UNSUBSCRIBE. While a queue hands out, the
-queue, the session of a consumer and what follows a topic may be in the middle of a loop, so nothing is taken out of
-them there. What ends during dispatch is marked, and left for a step after it:
+queue, the session of a consumer and the followers of a topic may be in the middle of a loop, so nothing is taken out of
+them there. A session or subscription that ends during dispatch is marked, and left for a step after it:
 
 - a session has `ended` set by `detach`, and a subscription has `over` set by `end_subscription`; from then on
   `Consumer.has_room` and `Consumer.deliver_all` give it nothing more;
@@ -59,7 +59,7 @@ class BrokerRouter:
 
     Args:
         settings: limits and names.
-        instance: a name of this broker, part of every message-id, so that those of two brokers differ.
+        instance: a name of this broker, part of every message-id, so that two brokers have different ones.
     """
 
     def __init__(self, settings: Settings, *, instance: str) -> None:
@@ -92,7 +92,7 @@ class BrokerRouter:
     # Turns
 
     def turn(self) -> Turn:
-        """Hold the lock; then do what is due, and in further turns what was left to be done `later`.
+        """Hold the lock; then do the work that is due, and in further turns the work left for `later`.
 
         At the end of each turn messages are handed out; after it, without the lock, writers are woken.
         """
@@ -107,7 +107,7 @@ class BrokerRouter:
         self.work.begin(unfinished)
 
     def _end_turn(self, unfinished: Unfinished) -> bool:
-        """Do a piece of what is to be done, and release the lock; return whether nothing is left for this thread."""
+        """Do a piece of the work left, and release the lock; return whether this thread has none left."""
         work, done = self.work, True
         touched: list[WriteQueue[OutgoingMessage]] = []
         notices: list[tuple[int, str]] = []
@@ -160,7 +160,7 @@ class BrokerRouter:
             self.owner.check()
 
     def flush(self) -> None:
-        """Hand out what was published or has come back, or a piece of that.
+        """Hand out the messages of dirty queues, or a piece of them.
 
         Not done at once for each frame: the RECEIPT of a SUBSCRIBE shall stand before its first MESSAGE.
         """
@@ -176,7 +176,7 @@ class BrokerRouter:
                 self.topology.forget_if_useless(queue)
 
     def tick(self) -> None:
-        """Do what is due by the clock; takes the lock."""
+        """Do the work due by the clock; takes the lock."""
         due = True
         while due:
             with self.turn():
@@ -185,7 +185,7 @@ class BrokerRouter:
                 due = self._is_due()
 
     def _look(self) -> float | None:
-        """Do what is due, and what was left to be handed out; return the seconds until something is due."""
+        """Do the work due, and hand out the rest; return the seconds until more is due."""
         with self.turn():
             pass
         with self._held():
@@ -196,7 +196,7 @@ class BrokerRouter:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """Hold the lock to look at something."""
+        """Hold the lock to read the state."""
         self._check_owner()
         with self._entrance:
             self._lock.acquire()
@@ -220,7 +220,7 @@ class BrokerRouter:
         self.counters.sessions_total += 1
 
     def fail(self, session: SessionState, error: Exception, offender: Frame | None = None) -> None:
-        """Refuse what a client does as the profile says: by default, write an ERROR and end the session."""
+        """Refuse a client's frame as the profile says: by default, write an ERROR and end the session."""
         if session.ended:
             return
         refuse = self._settings.profile.refusals.refuse
@@ -246,7 +246,7 @@ class BrokerRouter:
             session.write_queue.answer(*frames)
 
     def _end_by(self, session: SessionState, message: str, frames: tuple[bytes, ...]) -> None:
-        """Write an ERROR and end the session; what it had goes back."""
+        """Write an ERROR and end the session; its unsettled messages go back."""
         self.detach(session)
         self.counters.errors += 1
         self.work.note(logging.INFO, f"{session.peer}: ended with ERROR: {message}")
@@ -259,7 +259,7 @@ class BrokerRouter:
         session.write_queue.finish()
 
     def detach(self, session: SessionState) -> None:
-        """End a session: abort its transactions, give back what it has not settled or was never written to it."""
+        """End a session: abort its transactions, give back its unsettled and unwritten messages."""
         if not session.ended:
             session.ended = True
             self.work.later(self._leave(session))
@@ -317,10 +317,10 @@ class BrokerRouter:
         Args:
             session: whose.
             key: its key in the protocol object.
-            targets: what it is to.
+            targets: the destinations.
             destination: the header of that name.
             identity: the `id` header.
-            options: what it asks for.
+            options: the requests of its SUBSCRIBE.
 
         Raises:
             ProtocolError: it cannot be had.
@@ -395,7 +395,7 @@ class BrokerRouter:
             self.subscribe(session, f"#{name}", targets=(target,), destination=name, identity=name, options=options)
 
     def unsubscribe(self, consumer: Consumer, *, delete: bool = False) -> None:
-        """End a subscription, which gets before that what its destinations have for it.
+        """End a subscription, after it got the messages that are ready for it.
 
         Args:
             consumer: which.
@@ -406,9 +406,9 @@ class BrokerRouter:
         self.work.soon(self.end_subscription(consumer, delete=delete), size)
 
     def end_subscription(self, consumer: Consumer, *, delete: bool = False) -> Steps:
-        """End a subscription, whoever ends it: its UNSUBSCRIBE, the end or overrun of its session, or the broker.
+        """End a subscription for any reason: its UNSUBSCRIBE, the end or overrun of its session, or the broker.
 
-        What was not acknowledged goes back to its queue, unless the profile keeps it until the session ends, or the
+        Unacknowledged messages go back to their queues, unless the profile keeps it until the session ends, or the
         session has taken it out of its ledger before. To be run as a step, see the rule at the top of this module.
         Nothing happens the second time.
 
@@ -454,7 +454,7 @@ class BrokerRouter:
         """Let an ACK or NACK of deliveries of one session take effect.
 
         Args:
-            entries: what it took out of the ledger.
+            entries: the deliveries that it took out of the ledger.
             refused: whether it was a NACK.
             requeue: whether the NACK lets it be delivered again.
         """
@@ -511,7 +511,7 @@ class BrokerRouter:
         """Let everything in a transaction of a session take effect, in one turn.
 
         Raises:
-            LimitExceededError: a queue cannot take what is meant for it; nothing took effect.
+            LimitExceededError: a queue has no room for its messages; nothing took effect.
             RemoteProtocolError: a message in it was sent before, or one was refused; it was aborted.
         """
         transaction = session.transactions[name]
@@ -546,7 +546,7 @@ class BrokerRouter:
         self.work.trash.append(transaction)
 
     def abort(self, session: SessionState, transaction: SessionTransaction) -> None:
-        """Forget what a transaction holds; its messages wait for their ACK again."""
+        """Drop the messages of a transaction; the deliveries that it settled wait for their ACK again."""
         session.budget.take(-transaction.kept)
         held = [*(entries for entries, _ in transaction.settled), *transaction.lost]
         session.ledger.restore(itertools.chain.from_iterable(held))

@@ -54,10 +54,10 @@ class ClientSession:
     Args:
         transport: owned by the session from here on.
         router: where messages go.
-        commands: what frames do.
+        commands: the effects of frames.
         settings: limits, users, times.
         admission: counts clients; called when this one is connected and when it is gone.
-        slot: its place there; one that is refused gets an ERROR and is disconnected.
+        slot: its place there; a refused client gets an ERROR and is disconnected.
         name: unique among the sessions of the broker.
         number: for the names of the threads.
     """
@@ -143,11 +143,11 @@ class ClientSession:
 
     @property
     def state(self) -> SessionState:
-        """What the broker holds for it."""
+        """The broker's state of the session."""
         return self._state
 
     def abort(self) -> None:
-        """End whatever its threads wait for. From any thread."""
+        """Wake its threads from all waits, to end. From any thread."""
         self._aborted.set()
         self._transport.shutdown()
 
@@ -194,7 +194,7 @@ class ClientSession:
             self._write_queue.wait_for_answers()
 
     def _read_and_process(self) -> bool:
-        """Take what the client sends next; return whether it may say more."""
+        """Process the client's next bytes; return whether it may send more."""
         data = self._read()
         if not data:
             return False
@@ -223,7 +223,7 @@ class ClientSession:
         return items
 
     def _read(self) -> bytes:
-        """Return what the client sends next; nothing if it ended its stream, or the session was ended meanwhile."""
+        """Return the client's next bytes; none if it ended its stream, or the session was ended meanwhile."""
         while not self._state.ended:
             if self._pulse is None and self._connect_by.expired:
                 seconds = f"{self._settings.connect_timeout:g}"
@@ -332,7 +332,7 @@ class ClientSession:
         return True
 
     def _greet(self, frames: Sequence[Frame]) -> None:
-        """Answer CONNECT. Who it is is found out without the router's lock, as that takes time."""
+        """Answer CONNECT. The user is looked up without the router's lock, as that takes time."""
         protocol = self._protocol
         with self._router.turn():
             accepted = [] if self._state.ended else protocol.accept(frames)

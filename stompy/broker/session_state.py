@@ -1,4 +1,4 @@
-"""What the broker holds for one session: subscriptions, unacknowledged deliveries, transactions.
+"""The state of one session: subscriptions, unacknowledged deliveries, transactions.
 
 Guarded by the router's lock.
 """
@@ -38,12 +38,12 @@ _OBJECTS = 2048
 
 @dataclass(eq=False, slots=True)
 class Feed:
-    """What a subscription to a topic gets, and where that waits.
+    """A subscription to a topic, and the queue where its messages wait.
 
     Attributes:
         target: the topic, or a pattern of topics.
         queue: where it waits.
-        selector: what it gets of it.
+        selector: the condition for messages; `None` for all of them.
         consumer: whose it is; `None` where it is a durable subscription, which outlives its consumers.
         no_local: the session whose messages it does not get.
     """
@@ -90,7 +90,7 @@ class Consumer:
         name: its key in the protocol object.
         identity: the `id` header; `None` where a 1.0 client gave none.
         destination: the header of that name.
-        options: what its SUBSCRIBE asked for.
+        options: the requests of its SUBSCRIBE.
         key: unique among all subscriptions of the broker.
         rules: how its frames are written.
     """
@@ -209,8 +209,8 @@ class Consumer:
     def deliver_all(self, items: Iterable[Item], most: int) -> list[Item]:
         """Deliver messages, as many as there is room for and `most` at most; return them.
 
-        It ends at the first one that its queue has to look at: it has a group or a time, or cannot be written in the
-        session's version.
+        It ends at the first message that its queue has to look at: it has a group or a time, or cannot be written in
+        the session's version.
         """
         count, room = self.session.write_queue.room()
         count, size = min(count, most, self._acceptable()), 0
@@ -318,9 +318,9 @@ class SessionState:
     Args:
         name: unique among the sessions of the broker; the `session` header of CONNECTED.
         peer: the client's address.
-        protocol: what the client may say; guarded by the router's lock too, but for its parser.
-        write_queue: what waits to be written to the client.
-        budget: counts what else it makes the broker keep.
+        protocol: checks the client's frames; guarded by the router's lock too, but for its parser.
+        write_queue: frames for the client.
+        budget: counts its state beside messages.
         abort: ends the connection at once; called without the router's lock.
         watch: lets these hooks see every frame, from now until the next call; from any thread.
         max_unacked: deliveries that may wait for their ACK, of all its subscriptions.
@@ -369,12 +369,12 @@ class SessionState:
     def take(
         self, token: str, *, subscription: str | None, alone: bool = False, whole: bool = False
     ) -> list[Entry[OutgoingMessage]]:
-        """Take out what an ACK or NACK settles, the named delivery last.
+        """Take out the deliveries that an ACK or NACK settles, the named one last.
 
         Args:
-            token: what the frame names.
+            token: the id in the frame.
             subscription: the `subscription` header, where the version asks for it.
-            alone: it is about this one delivery, whatever the mode.
+            alone: it is about this one delivery, in any mode.
             whole: in the mode `client` it reaches the deliveries of all subscriptions.
 
         Raises:

@@ -108,7 +108,7 @@ def _normal(words: list[str]) -> list[str]:
 
 
 class Followers:
-    """Those that may get the messages of a topic, found in time that does not grow with selectors of equality.
+    """The feeds that may get the messages of a topic, found in time that does not grow with selectors of equality.
 
     Args:
         feeds: all of them, in their order.
@@ -139,7 +139,7 @@ class Followers:
         return not self._set.isdisjoint(other._feeds)
 
     def candidates(self, lookup: Lookup) -> Iterator[Feed]:
-        """Yield those whose selector may be true, in their order; `lookup` returns the value of a header."""
+        """Yield the feeds whose selector may be true, in their order; `lookup` returns the value of a header."""
         places = self._looked_at
         if self._by_value:
             places = sorted([*places, *(place for name in self._by_value for place in self._with(name, lookup))])
@@ -157,7 +157,7 @@ class Topology:
     Args:
         settings: limits.
         budget: counts the names.
-        work: counts what is done.
+        work: counts the work of the turn.
     """
 
     def __init__(self, settings: Settings, budget: MemoryBudget, work: Work) -> None:
@@ -230,7 +230,7 @@ class Topology:
             self.add(feed)
 
     def delete(self, queue: Queue) -> None:
-        """Forget a queue, with all it holds and what was given of it."""
+        """Forget a queue, with its messages and their deliveries."""
         for feed in self._bound.pop(queue, {}).values():
             self.remove(feed)
         if self.queues.get(queue.name) is queue:
@@ -314,7 +314,7 @@ class Topology:
         return waiting
 
     def join_all(self, consumer: Consumer, pattern: str) -> Steps:
-        """Let a consumer take part in all queues that fit a pattern, also those to come; it gets nothing before."""
+        """Let a consumer take part in all queues that fit a pattern, also in later ones; it gets nothing before."""
         consumer.starting = True
         if consumer.over or consumer.session.ended:
             return
@@ -343,7 +343,7 @@ class Topology:
     # Topics
 
     def followers(self, name: str) -> Followers:
-        """Return those that may get the messages of a topic."""
+        """Return the feeds that may get the messages of a topic."""
         found = self._remembered.get(name)
         if found is None:
             self._work.left -= len(self._feeds.get(name, ())) // 16
@@ -355,7 +355,7 @@ class Topology:
         return found
 
     def backlog(self, name: str) -> Queue:
-        """Return a place for what waits for one subscriber."""
+        """Return a queue for the messages of one subscriber."""
         settings = self._settings
         return Queue(
             name,
@@ -372,7 +372,7 @@ class Topology:
         self._remembered.clear()
 
     def remove(self, feed: Feed) -> None:
-        """End what `add` began."""
+        """Let a subscription get nothing more of its topic."""
         if feed.target.pattern:
             self._topic_patterns.remove(feed.target.name, feed)
         followers = self._feeds[feed.target.name]
@@ -382,7 +382,7 @@ class Topology:
         self._remembered.clear()
 
     def topic_rows(self) -> list[tuple[str, int, int, int]]:
-        """Return of each topic, or pattern, its name, its live subscriptions, what waits for them and what they got."""
+        """Return of each topic, or pattern, the name, live subscriptions, and waiting and delivered messages."""
         rows = []
         for name, feeds in self._feeds.items():
             queues = [feed.queue for feed in feeds if feed.queue.consumers]
@@ -394,7 +394,7 @@ class Topology:
     # Durable subscriptions
 
     def durable(self, client: str | None, target: Target, options: SubscribeRequest, session: str) -> Feed:
-        """Return a durable subscription that nobody serves; one to another topic, or with another selector, is new.
+        """Return an idle durable subscription; one to another topic, or with another selector, is new.
 
         Raises:
             RemoteProtocolError: the session has no client id, it is in use, or is none of a topic.

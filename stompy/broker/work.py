@@ -1,6 +1,6 @@
-"""What is done while the router's lock is held, a piece at a time, and at what time: so no client stops the others.
+"""Work under the router's lock, a piece at a time, and work at its time: so no client stops the others.
 
-Work is counted in messages, subscriptions and queues that are looked at. What may be longer than a piece is a
+Work is counted in messages, subscriptions and queues that are looked at. Work that may be longer than a piece is a
 generator, which yields after each of them: there the others may have their turn, so it leaves everything in order.
 
 | thread | owns | may block on |
@@ -32,7 +32,7 @@ Steps: TypeAlias = Iterator[None]
 
 
 class Unfinished:
-    """What the frame, or the call, of one thread has still to do; the thread does it before anything else.
+    """The rest of the work of one thread's frame or call; the thread does it before anything else.
 
     Attributes:
         steps: in order.
@@ -49,12 +49,12 @@ class Unfinished:
 
 
 class Work:
-    """What is done in the current turn, and what the turn leaves for later.
+    """The work of the current turn, and the work that it leaves for later.
 
     Attributes:
         left: how much may still be done; less than 0 where a step was larger.
         longest: the most that was ever done at once.
-        unfinished: what the thread of this turn has still to do.
+        unfinished: the rest of the work of this turn's thread.
         trash: objects to drop after the turn, as that takes time.
         notices: levels and texts to log after the turn.
     """
@@ -85,11 +85,11 @@ class Work:
         return self.left <= 0 or bool(self.unfinished.steps)
 
     def later(self, steps: Steps) -> None:
-        """Do something piece by piece: from the end of this turn on, by this thread, which does nothing else before."""
+        """Do steps piece by piece: from the end of this turn on, by this thread, which does nothing else before."""
         self.unfinished.steps.append(steps)
 
     def soon(self, steps: Steps, size: int) -> None:
-        """Do something of about that size: at once if it is small, else as `later`."""
+        """Do about so many steps: at once if they are few, else as `later`."""
         if size < PIECE and not self.unfinished.steps:
             self.run(steps)
         else:
@@ -101,7 +101,7 @@ class Work:
             self.left -= 1
 
     def go_on(self) -> None:
-        """Do a piece of what is unfinished, and allow one more for what the end of a turn has to do.
+        """Do a piece of the unfinished work, and allow one more for the end of the turn.
 
         Raises:
             ProtocolError: an error that no frame or call can be answered with.
@@ -134,7 +134,7 @@ class Turn:
 
     Args:
         begin: takes the lock.
-        end: does a piece of what is left, releases the lock, and returns whether nothing is left.
+        end: does a piece of the work left, releases the lock, and returns whether none is left.
     """
 
     __slots__ = ("_begin", "_end", "_unfinished")
@@ -160,7 +160,7 @@ _LONGEST = 3600.0
 
 
 class Clock:
-    """The broker's clock: that of the system, and what it was turned forward by."""
+    """The broker's clock: that of the system, plus the seconds that it was turned forward by."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
@@ -172,7 +172,7 @@ class Clock:
         return time.time() + self._ahead
 
     def advance(self, seconds: float) -> None:
-        """Turn it forward; what is due then has been done when this returns. Any thread.
+        """Turn it forward; the work due then is done when this returns. Any thread.
 
         Raises:
             ValueError: the number is negative.
@@ -187,7 +187,7 @@ class Clock:
 
 
 class Schedule(Generic[T, E]):
-    """Messages (`T`) that are to be delivered later, and what (`E`) expires unless it is delivered or used before.
+    """Messages (`T`) to deliver later, and entries (`E`) that expire unless they are delivered or used before.
 
     A message that was delivered is not looked for here: it is dropped when its time has come, or when such ones are
     half of all.
@@ -214,7 +214,7 @@ class Schedule(Generic[T, E]):
         heapq.heappush(self._later, (due, next(self._numbers), entry))
 
     def expire(self, item: E, at: float) -> None:
-        """Note when a message expires, or a queue that nobody uses; that does not keep it."""
+        """Note when a message, or an unused queue, expires; that does not keep it."""
         heapq.heappush(self._expiring, (at, next(self._numbers), weakref.ref(item)))
         if len(self._expiring) >= self._compact_at:
             self._expiring = [entry for entry in self._expiring if entry[2]() is not None]
@@ -227,7 +227,7 @@ class Schedule(Generic[T, E]):
         heapq.heapify(self._later)
 
     def due(self, now: float) -> Iterator[T]:
-        """Take out and yield what is due, in order."""
+        """Take out and yield the due messages, in order."""
         return (entry for _, _, entry in self._take(self._later, now))
 
     def expired(self, now: float) -> Iterator[E]:
@@ -250,7 +250,7 @@ class Timer:
     """The thread that looks at the schedule.
 
     Args:
-        look: does what is due, and returns the seconds until the next thing is, if there is one.
+        look: does the work due, and returns the seconds until the next is due, if any.
     """
 
     def __init__(self, look: Callable[[], float | None]) -> None:
@@ -266,7 +266,7 @@ class Timer:
         self._thread.start()
 
     def notify(self) -> None:
-        """Look again, as something was scheduled; called with the router's lock held."""
+        """Look again, as the schedule changed; called with the router's lock held."""
         self._wake.set()
 
     def stop(self, timeout: float | None) -> None:

@@ -1,11 +1,11 @@
-"""What waits to be written to one client, and the thread that writes it.
+"""The frames that wait for one client, and the thread that writes them.
 
 | thread | owns | may block on |
 |---|---|---|
 | `stompy-broker-<n>-writer` | order of bytes out, heartbeats | the write queue; `sendall`, which `shutdown` ends |
-| any, in `wake` | the same, while the writer waits | nothing: what the kernel does not take, the writer writes |
+| any, in `wake` | the same, while the writer waits | nothing: the writer writes the rest |
 
-Locks: `WriteQueue._lock` is a leaf, taken by whoever holds the router's lock, by the writer and by the reader; it calls
+Locks: `WriteQueue._lock` is a leaf, taken by the holder of the router's lock, by the writer and by the reader; it calls
 nothing and is never held over I/O.
 """
 
@@ -49,7 +49,7 @@ class WriteQueue(Generic[M]):
 
     The answers are bounded in another way: the reader takes no more frames from a client that does not fetch them.
     Frames are added with the router's lock held, without waking the writer; the router wakes all writers at the end of
-    its turn, so that what belongs together leaves in one write.
+    its turn, so that the frames of one turn leave in one write.
 
     Two threads may write: the writer, and while it waits the thread that would wake it, which saves two switches of
     threads. `_waiting` and `_at_once_runs` decide between them, and both change with the lock held.
@@ -78,7 +78,7 @@ class WriteQueue(Generic[M]):
         self._due = False  # the writer is to look when its next heartbeat is due
 
     def write_at_once(self, write: _Write | None) -> None:
-        """Let whoever would wake the writer write first: `write` takes frames, and returns as `send_now` does."""
+        """Let a thread that would wake the writer write first: `write` takes frames, and returns as `send_now` does."""
         self._at_once = write
 
     def room(self) -> tuple[int, int]:
@@ -132,7 +132,7 @@ class WriteQueue(Generic[M]):
         return taken
 
     def finish(self) -> None:
-        """Let the writer write what is there, end its direction of the stream, and stop."""
+        """Let the writer write the waiting frames, end its direction of the stream, and stop."""
         with self._lock:
             self._closed = True
         self._announce()
@@ -154,7 +154,7 @@ class WriteQueue(Generic[M]):
             self._lock.notify_all()
 
     def wake(self) -> None:
-        """Write what is there at once, or wake the writer, and the reader where it waits; without the router's lock."""
+        """Write the waiting frames at once, or wake the writer and a waiting reader; without the router's lock."""
         rest: list[bytes] | None = None
         begun = False
         try:
@@ -198,7 +198,7 @@ class WriteQueue(Generic[M]):
         return frames
 
     def take(self, timeout: float | None) -> tuple[list[bytes | M], bool] | None:
-        """Wait for frames and take all of them; with them, whether somebody waits for room.
+        """Wait for frames and take all of them; with them, whether a MESSAGE waits for room.
 
         Returns:
             no frames when `timeout` seconds passed without any; `None` when the write queue is finished and empty.
@@ -241,9 +241,9 @@ class WriterThread:
     """Writes a write queue to a transport, and a heartbeat when there was nothing to write.
 
     Args:
-        write_queue: what to write.
+        write_queue: the frames to write.
         transport: where to.
-        on_room: called when there is room again for somebody who wanted to add a MESSAGE; takes the router's lock.
+        on_room: called when there is room again for a MESSAGE that had none; takes the router's lock.
         stalled: seconds after which a client that reads too little is disconnected; `None` for never.
         name: of the thread.
     """
