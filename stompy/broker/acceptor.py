@@ -160,7 +160,7 @@ class Listening:
         return listener
 
     def _secured(self) -> Callable[[TcpListener], TcpListener | TlsListener]:
-        """Return what puts TLS over a listener, if the broker has TLS; its files are read now."""
+        """Return a function that puts TLS over a listener, if the broker has TLS; its files are read now."""
         if self.tls is None:
             return lambda listener: listener
         # Imported where it is needed: `ssl` costs a good part of an import of stompy.
@@ -182,7 +182,7 @@ class Listening:
         )
 
     def _admits(self, origin: str) -> bool:
-        """Whether a page of this origin may connect: browsers ask nobody else."""
+        """Whether a page of this origin may connect: only browsers name an origin."""
         wanted = {allowed.lower() for allowed in self.origins}
         return "*" in wanted or origin.lower() in wanted
 
@@ -221,7 +221,7 @@ class Acceptor:
 
     Args:
         router: where messages go.
-        commands: what frames do.
+        commands: the effects of frames.
         settings: limits, users, times.
         instance: the first part of every session id.
     """
@@ -247,7 +247,7 @@ class Acceptor:
         return bool(self._threads)
 
     def start(self, listeners: Sequence[Listener]) -> None:
-        """Accept from now on what comes to `listeners`, each in a thread of its own."""
+        """Accept connections from now on, each listener in a thread of its own."""
         threads = [
             threading.Thread(target=self._run, args=(listener,), name="stompy-broker-acceptor", daemon=True)
             for listener in listeners

@@ -1,4 +1,4 @@
-"""The embedded broker: what users hold.
+"""The embedded broker, as users hold it.
 
 Locks: `Broker._starting` lets one thread at a time start it.
 """
@@ -16,9 +16,7 @@ from stompy.broker.acceptor import Acceptor, Listening
 from stompy.broker.commands import Commands
 from stompy.broker.management import Management
 from stompy.broker.profile import OWN, Profile
-from stompy.broker.profiles.activemq import ACTIVEMQ, ACTIVEMQ_5
-from stompy.broker.profiles.artemis import ARTEMIS
-from stompy.broker.profiles.rabbitmq import RABBITMQ
+from stompy.broker.profiles import ACTIVEMQ, ACTIVEMQ_5, ARTEMIS, RABBITMQ
 from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import BrokerLimits, FrameHook, Settings
 from stompy.broker.users import User, Users
@@ -36,7 +34,7 @@ from stompy.world import os, secrets, threading
 if TYPE_CHECKING:
     import ssl
 
-    from stompy.broker.console.console import Console
+    from stompy.broker.console import Console
     from stompy.transport.tls.options import Tls
 
 _LOG = logging.getLogger("stompy.broker")
@@ -59,7 +57,7 @@ class Broker(Management):
     subscription.
 
     - **Wildcards.** In a SUBSCRIBE `*` stands for one word of a name, and `>` or `#` at its end for the rest, with
-      dots between words; for queues and topics, also for those that come later. Nothing can be sent to a pattern.
+      dots between words; for queues and topics, also for later ones. Nothing can be sent to a pattern.
     - **Composite destinations.** `/queue/a,/topic/b` sends to each and subscribes to each; copies of such a message
       have `original-destination`.
     - **Temporary destinations.** `/temp-queue/NAME` and `/temp-topic/NAME` belong to their session and end with it.
@@ -72,11 +70,11 @@ class Broker(Management):
       `client-id` in CONNECT, `browser`, `activemq.exclusive`, `no-local`, `prefetch-count` or
       `activemq.prefetchSize`. An UNSUBSCRIBE that names the durable subscription deletes it. A browser ends with a
       MESSAGE that has `browser:end`.
-    - **Selectors** are those of JMS: the text of a header is compared with numbers as the number it spells, and a
+    - **Selectors** are JMS selectors: the text of a header is compared with numbers as the number it spells, and a
       condition on a header that is missing is unknown, so that neither it nor its NOT is fulfilled.
     - **Other headers** that a known broker gives a meaning, and this one cannot, are answered with ERROR.
 
-    What it does where STOMP leaves the choice to the server:
+    Where STOMP leaves the choice to the server:
 
     - **Acknowledging.** In the modes `client` and `client-individual` at most `BrokerLimits.prefetch` messages wait for
       their ACK; a SUBSCRIBE may say otherwise with `prefetch-count` (or `activemq.prefetchSize`). As at the brokers
@@ -91,17 +89,17 @@ class Broker(Management):
       `redelivery-count` says how often it was before. A refused message of a topic goes there at once, as a topic keeps
       nothing to deliver again. A message that is refused as often in the dead-letter queue itself is given up, with a
       warning in the log.
-    - **Lost connections.** What was not acknowledged goes back to its place with `redelivered:true`; that does not
-      count as one of its `attempts`. So does what was not yet written to the connection, whatever the mode. For a
+    - **Lost connections.** An unacknowledged message goes back to its place with `redelivered:true`; that does not
+      count as one of its `attempts`. So does a message not yet written to the connection, in any mode. For a
       topic, which keeps nothing, it is gone.
     - **Slow consumers.** A subscription of a queue gets nothing more while its session's write queue is full. A topic
-      waits for nobody: when the backlog of a subscription is full, its session is ended with an ERROR that says so.
+      does not wait: when the backlog of a subscription is full, its session is ended with an ERROR that says so.
     - **A header that a subscriber's version cannot express** (a line end in 1.0) sends the message to the dead-letter
       queue instead.
     - **Full.** A SEND or COMMIT that a queue cannot take is answered with ERROR. After any ERROR the connection is
       closed, in every version.
 
-    It may be started again after `close`; its queues then still hold what they held, and the port is the same.
+    It may be started again after `close`; its queues then still hold their messages, and the port is the same.
 
     Args:
         host: where to listen. Anything but the own machine is warned about.
@@ -110,25 +108,25 @@ class Broker(Management):
             `ssl.SSLContext` for servers. Files are read at each start.
         unix: the path of a Unix socket, which takes the place of `host` and `port`. A file that a killed broker left
             is replaced.
-        unix_mode: permissions of that file; who may write to it may connect. By default only the own user.
+        unix_mode: permissions of that file; write permission is the right to connect. By default only the own user.
         ws: take STOMP over WebSocket too: `True` on the same port, where the first bytes of a client decide, or a port
             of its own; 0 takes a free one. With `tls`, `wss://`.
         origins: whose web pages may connect by WebSocket, such as `"http://localhost:3000"`; `"*"` means all, and
-            `"null"` those from files. None by default: clients that are not browsers need none, and neither do the
+            `"null"` pages from files. None by default: clients that are not browsers need none, and neither do the
             pages of `serve`.
         serve: a folder of files for browsers, which get them where they connect by WebSocket: so a page has the right
-            origin. Everybody who can connect can read all of it.
+            origin. Every client can read all of it.
         console: serve a web page that shows the broker and manages it, on this machine alone, on this port; `True` and
             0 take a free one. See `console_url`.
         versions: the versions to speak, as `Version` or text.
-        users: by login a passcode, for somebody who may do everything, or a `stompy.broker.User` with rights of its own
-            and, if you like, only the hash of a passcode; `None` accepts everybody.
+        users: by login a passcode, for a user with all rights, or a `stompy.broker.User` with rights of its own
+            and, if you like, only the hash of a passcode; `None` accepts every client.
         heartbeat: `(send, receive)` in seconds: how often it can beat, and how often it wants the client to.
         require_host: refuse a 1.1 or 1.2 CONNECT without `host`.
         attempts: see above; `None` for no limit.
         dead_letter: see above.
         expired: the queue to which expired messages go, with the headers of dead letters; `None` drops them.
-        limits: what it takes of its clients, and keeps; by default `BrokerLimits()`.
+        limits: bounds for its clients; by default `BrokerLimits()`.
         like: the broker to stand in for: `"activemq"` (6), `"activemq5"`, `"artemis"` or `"rabbitmq"`. It then behaves
             as that one does; the reference says where it does not.
         on_frame: called with `"received"` or `"sent"`, the session's id and each `Frame`, CONNECT and its passcode
@@ -197,7 +195,12 @@ class Broker(Management):
         super().__init__(BrokerRouter(self._settings, instance=instance))
         commands = Commands(self._router, self._settings)
         self._acceptor = Acceptor(self._router, commands, self._settings, instance=instance)
-        self._console = None if console is False else self._make_console(int(console is not True and console), instance)
+        self._console: Console | None = None
+        if console is not False:
+            from stompy.broker.console import Console
+
+            at = int(console is not True and console)
+            self._console = Console(self, self._router, self._settings, port=at, instance=instance)
         self._starting = threading.Lock()
         free_when_forked(self._starting)
         self._listeners: list[Listener] = []
@@ -232,7 +235,7 @@ class Broker(Management):
     def close(self, *, timeout: float | None = 5.0) -> None:
         """Stop listening, end all sessions and wait for their threads. Nothing happens if it does not run.
 
-        Clients see the end of the stream, as when a broker goes down; what they had not acknowledged is back in its
+        Clients see the end of the stream, as when a broker goes down; unacknowledged messages are back in their
         queues.
 
         Args:
@@ -257,9 +260,9 @@ class Broker(Management):
     def restart(self, *, timeout: float | None = 5.0) -> None:
         """Cut all sessions at once and go on, as a broker that was killed and came up again with its store on disk.
 
-        What clients had not acknowledged is back in its queues and is delivered again; open transactions are gone, and
-        so is what waited for the subscribers of topics. The port never stops listening; for a time without a broker,
-        use `close` and `start`.
+        Unacknowledged messages are back in their queues and are delivered again; open transactions are gone, and
+        so are messages that waited for the subscribers of topics. The port never stops listening; for a time without a
+        broker, use `close` and `start`.
 
         Args:
             timeout: seconds after which threads of the old sessions are abandoned, with a word in the log; `None` for
@@ -287,7 +290,7 @@ class Broker(Management):
 
     @property
     def server(self) -> str:
-        """What it calls itself in CONNECTED."""
+        """The `server` header of CONNECTED."""
         return self._settings.profile.server
 
     def __enter__(self) -> Broker:
@@ -318,7 +321,7 @@ class Broker(Management):
 
     @property
     def console_url(self) -> str:
-        """The address of the console, for a browser; whoever has it may do everything.
+        """The address of the console, for a browser; it is the right to do everything.
 
         Raises:
             NotConnectedError: the broker was never started, or not with `console`.
@@ -327,17 +330,12 @@ class Broker(Management):
             raise NotConnectedError("the broker has no console: set console=True")
         return self._console.url
 
-    def _make_console(self, port: int, instance: str) -> Console:
-        from stompy.broker.console.console import Console
-
-        return Console(self, self._router, self._settings, port=port, instance=instance)
+    def _listen(self) -> list[Listener]:
+        return self._listening.open()
 
     def _stop_console(self, timeout: float | None) -> None:
         if self._console is not None:
             self._console.stop(Deadline(timeout))
-
-    def _listen(self) -> list[Listener]:
-        return self._listening.open()
 
     def _where(self) -> str:
         return "?" if not self._listeners else self.url

@@ -1,4 +1,4 @@
-"""What tests and demos do to a running broker: look into queues, empty, move and pause them, end connections."""
+"""Control of a running broker, for tests and demos: look into queues, empty, move and pause them, end connections."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stompy.arguments import check_arguments
-from stompy.broker.destinations import Target, targets_of
+from stompy.broker.profile import Target, targets_of
 from stompy.errors import ConfigurationError, StompError
 from stompy.world import time
 
 if TYPE_CHECKING:
-    from stompy.broker.message import Item
+    from stompy.broker.queues import Item
     from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import BrokerStats
@@ -26,7 +26,7 @@ class QueuedMessage:
     """A message that waits in a queue.
 
     Attributes:
-        headers: by name, as a subscriber would get them, but for those that the broker adds to each delivery.
+        headers: by name, as a subscriber would get them, without the headers that the broker adds to each delivery.
         body: its bytes.
         deliveries: how often it was delivered before.
         number: names it in `browse`, `purge`, `move` and `retry`; no other message of the broker has it.
@@ -50,7 +50,7 @@ class ClientConnection:
     Attributes:
         session: its id, as in CONNECTED.
         peer: its address.
-        login: who it is; `None` where the broker has no users.
+        login: the user's name; `None` where the broker has no users.
         client_id: the header of CONNECT.
         version: of STOMP.
         subscriptions: the destinations that it is subscribed to.
@@ -73,7 +73,7 @@ class ClientConnection:
 
 
 class Management:
-    """The face of a broker to whoever holds it. Any thread.
+    """The methods of a broker that look at it and change it. Any thread.
 
     Args:
         router: the broker's state.
@@ -87,7 +87,7 @@ class Management:
         return self._router.snapshot()
 
     def depth(self, queue: str) -> int:
-        """Return how many messages of a queue wait for a consumer; 0 for a queue that nobody has used."""
+        """Return how many messages of a queue wait for a consumer; 0 for an unused queue."""
         return self._router.depth(_queue(queue).name)
 
     def browse(
@@ -163,9 +163,12 @@ class Management:
             self._router.topology.queue(_queue(queue).name, forced=True).paused = True
 
     def resume(self, queue: str) -> None:
-        """End what `pause` began; nothing happens if it did not."""
+        """Deliver again from a queue that is paused; nothing happens if it is not."""
         with self._router.turn():
-            self._router.resume(_queue(queue).name)
+            topology, name = self._router.topology, _queue(queue).name
+            if name in topology.queues:
+                topology.queues[name].paused = False
+                topology.dirty[topology.queues[name]] = None
 
     def connections(self) -> list[ClientConnection]:
         """Return the clients that are connected, oldest first."""

@@ -1,6 +1,8 @@
-"""Where brokers differ: what the embedded broker does, as data and small functions; the values here are its own.
+"""Where brokers differ, as data and small functions; the values here are the embedded broker's own.
 
-Then what SEND and SUBSCRIBE ask for in headers: each header that a known broker has works, or is refused.
+First how destinations are named: queues and topics, one or several, one's own, or all that fit a pattern. Then the
+rules by subject, and the requests in headers of SEND and SUBSCRIBE: each header that a known broker has works, or is
+refused.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from stompy.broker.destinations import Names
 from stompy.broker.selector import JMS, Evaluation, Selector, SelectorError, compiled
 from stompy.errors import RemoteProtocolError
 from stompy.frames.encoder import encode
@@ -22,13 +23,153 @@ from stompy.protocol.rules import ACK_MODES, Fault, parse_accept_version, shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stompy.broker.destinations import Target
     from stompy.frames.frame import Frame, Pairs
     from stompy.frames.grammar import Grammar
     from stompy.protocol.rules import Lookup
     from stompy.protocol.server import ServerProtocol
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+TOPIC = "/topic/"
+TEMPORARY = ("/temp-queue/", "/temp-topic/")
+"""How a client names a destination of its own, which ends with its session."""
+REMOTE = ("/remote-temp-queue/", "/remote-temp-topic/")
+"""How others name it; its owner's session stands between."""
+
+_KINDS = ("/queue/", TOPIC, *TEMPORARY, *REMOTE)
+
+MAX_PARTS = 100
+"""Destinations in one composite destination, and words in one name that has wildcards."""
+
+ONE, REST = "*", ("#", ">")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One destination.
+
+    Attributes:
+        kind: whether each message goes to one consumer or to all.
+        name: by which the broker keeps it.
+        shown: as the MESSAGE frames of it name it.
+        pattern: it stands for every destination that fits: `*` for one word, `>` or `#` at the end for the rest.
+        owner: the session that it ends with; no other may subscribe to it.
+    """
+
+    kind: Literal["queue", "topic"]
+    name: str
+    shown: str
+    pattern: bool = False
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How a broker reads names.
+
+    Attributes:
+        rest: the words that stand for the rest of a name, at its end.
+        pattern_queues: queues can be subscribed to by patterns too.
+        read: given a name, returns that by which the broker keeps the destination, which is a topic where it begins so,
+            and that by which MESSAGE frames name it.
+        composite: a name may be several, with commas before slashes.
+        nameless: there is a queue without a name.
+        temporary: the kind of temporary destinations: one's own, which `reply-to` tells others in another way; the same
+            for all clients; or one's own in `reply-to` alone, where it is the id of a subscription too.
+        refuses_late_replies: a message to a temporary queue whose owner is gone is refused.
+        reply_name: given the name of a temporary queue in the broker, returns its name for other clients.
+    """
+
+    rest: tuple[str, ...] = ("#", ">")
+    pattern_queues: bool = True
+    read: Callable[[str], tuple[str, str]] = lambda name: (name, name)
+    composite: bool = True
+    nameless: bool = False
+    temporary: Literal["own", "shared", "in reply-to"] = "own"
+    refuses_late_replies: bool = False
+    reply_name: Callable[[str], str] = lambda name: name
+
+
+OWN_NAMES = Names()
+
+
+def below_queue(name: str) -> tuple[str, str]:
+    """Return a name below `/queue/` unless it has another prefix."""
+    kept = name if name.startswith(_KINDS) else "/queue/" + name
+    return kept, kept
+
+
+def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tuple[Target, ...]:
+    """Return the destinations of a header, several if it has commas before slashes.
+
+    Args:
+        destination: as in the header.
+        session: the name of the session that says it, by which its temporary destinations are known.
+        names: how the broker reads names.
+
+    Raises:
+        RemoteProtocolError: it names too many, or the same one twice.
+    """
+    if ",/" not in destination or not names.composite:
+        return (_target(destination, session, names),)
+    parts = destination.replace(",/", "\n/").split("\n")
+    if len(parts) > MAX_PARTS:
+        raise RemoteProtocolError(f"a composite destination has at most {MAX_PARTS} parts, not {len(parts)}")
+    found = {target.name: target for target in (_target(part, session, names) for part in parts)}
+    if len(found) < len(parts):
+        raise RemoteProtocolError("a composite destination names the same destination twice")
+    return tuple(found.values())
+
+
+def _target(destination: str, session: str, names: Names) -> Target:
+    if names.temporary == "own":
+        temporary = reply_target(destination, session)
+        if temporary is not None:
+            return temporary
+    name, shown = names.read(destination)
+    for own, remote in zip(TEMPORARY, REMOTE, strict=True):
+        if name.startswith(remote):
+            owner, _, rest = name[len(remote) :].partition("/")
+            kind: Literal["queue", "topic"] = "queue" if own == TEMPORARY[0] else "topic"
+            return Target(kind, name, own + rest if shown == name else shown, owner=owner)
+    kind = "topic" if is_topic(name) else "queue"
+    pattern = (kind == "topic" or names.pattern_queues) and has_wildcards(name, names.rest)
+    return Target(kind, name, shown, pattern=pattern)
+
+
+def reply_target(destination: str, session: str) -> Target | None:
+    """Return a temporary destination of a session's own; `None` for any other name."""
+    for own, remote in zip(TEMPORARY, REMOTE, strict=True):
+        if destination.startswith(own):
+            kind: Literal["queue", "topic"] = "queue" if own == TEMPORARY[0] else "topic"
+            return Target(kind, f"{remote}{session}/{destination[len(own) :]}", destination, owner=session)
+    return None
+
+
+def is_topic(name: str) -> bool:
+    """Whether a destination, as the broker keeps it, is a topic; else it is a queue."""
+    return name.startswith((TOPIC, REMOTE[1]))
+
+
+def has_wildcards(name: str, rest: tuple[str, ...] = OWN_NAMES.rest) -> bool:
+    """Whether a name stands for others; `rest` are the words for the rest of one."""
+    if "*" not in name and ">" not in name and "#" not in name:
+        return False
+    words = words_of(name)
+    return ONE in words or words[-1] in rest
+
+
+def least_of(pattern: str) -> str:
+    """Return the shortest name that fits a pattern: `/topic/a` for `/topic/a.>`, but itself without such an end."""
+    words = words_of(pattern)
+    return words[0] + ".".join(words[1:-1]) if words[-1] in REST else pattern
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name; `/queue/a.b` has `/queue/`, `a` and `b`."""
+    slash = name.rfind("/") + 1
+    return [name[:slash], *name[slash:].split(".")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +203,21 @@ class Refusal:
 
 def refusal_frames(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> tuple[bytes, ...]:
     """Return the ERROR frame that refuses a frame, and the RECEIPT that it gets all the same."""
-    error = _error_frame(refusal, offender, grammar)
-    receipt = offender.headers.get("receipt") if offender is not None and refusal.confirmed else None
-    if receipt is None:
+    receipt = None if offender is None else offender.headers.get("receipt")
+    pairs = [("message", _CONTROL.sub(" ", refusal.message)), *refusal.headers, ("content-type", "text/plain")]
+    if receipt is not None and refusal.named:
+        pairs.append(("receipt-id", receipt))
+    body = (refusal.detail or refusal.message).encode("utf-8", "replace")
+    error = encode("ERROR", pairs, body, grammar=grammar, content_length=refusal.length)
+    if receipt is None or not refusal.confirmed:
         return (error,)
     confirmation = encode("RECEIPT", [("receipt-id", receipt)], grammar=grammar)
     return (confirmation, error) if refusal.confirmed == "before" else (error, confirmation)
 
 
-def _error_frame(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> bytes:
-    pairs = [("message", _CONTROL.sub(" ", refusal.message)), *refusal.headers, ("content-type", "text/plain")]
-    receipt = offender.headers.get("receipt") if offender is not None and refusal.named else None
-    if receipt is not None:
-        pairs.append(("receipt-id", receipt))
-    body = (refusal.detail or refusal.message).encode("utf-8", "replace")
-    return encode("ERROR", pairs, body, grammar=grammar, content_length=refusal.length)
-
-
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The queue that a SUBSCRIBE makes at RabbitMQ; who names it again must declare it in the same way.
+    """The queue that a SUBSCRIBE makes at RabbitMQ; a later SUBSCRIBE to it must declare it in the same way.
 
     Attributes:
         name: of a queue that is bound to a topic; `None` for the queue that the destination is.
@@ -90,7 +226,7 @@ class Declaration:
         letters: by which the broker keeps the destination of its dead letters; `None` drops them.
         max_length: messages that wait in it at most; the oldest gives way.
         lifetime: seconds after which a message in it expires.
-        unused: seconds after which it ends where nobody is subscribed.
+        unused: seconds without a subscription after which it ends.
         max_priority: the highest priority in it; without one it has none.
     """
 
@@ -115,11 +251,6 @@ Refuse: TypeAlias = "Callable[[Exception, Frame | None, Version | None], Refusal
 """Given the error (`stompy.protocol.rules.fault_of`), the frame and the version spoken, returns how it is refused."""
 
 
-def as_is(command: str, header: Lookup) -> Lookup:
-    """Return the lookup of headers as it is."""
-    return header
-
-
 def exact_versions(value: str | None) -> tuple[Version, ...]:
     """Return the known versions in an `accept-version` header, where a space belongs to an item."""
     if value is None:
@@ -128,53 +259,151 @@ def exact_versions(value: str | None) -> tuple[Version, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """The ways of one broker.
+class HandshakeRules:
+    """How a broker reads CONNECT, and answers it.
 
     Attributes:
-        name: what `Broker(like=...)` calls it.
-        server: the header of that name in CONNECTED.
-        session: the header of that name; `%s` stands for the id.
-        leniency: what it tolerates beyond the settings.
+        session: the header of that name in CONNECTED; `%s` stands for the id.
+        leniency: deviations that the broker tolerates beyond the settings.
         limits: of a client's frame, unless the settings say otherwise.
         offered: returns the versions in an `accept-version` header.
-        names: how destinations are read.
-        heartbeat: given what the client offers, returns what the broker does; `None` for the settings' own.
+        heartbeat: given the client's offer, returns the broker's; `None` for the settings' own.
         beats_in_1_0: the oldest version has heartbeats too.
         nameless_in_1_0: CONNECTED has no `server` there.
         hosts: the `host` headers that are taken; `None` for all.
-        refused_login: given the login, returns the refusal of a wrong one.
-        refused_host: given the `host` header, returns the refusal of one that is not taken.
-        selectors: how they are evaluated.
+    """
+
+    session: str = "%s"
+    leniency: Leniency = Leniency.NONE
+    limits: FrameLimits = DEFAULT_LIMITS
+    offered: Callable[[str | None], tuple[Version, ...]] = parse_accept_version
+    heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None
+    beats_in_1_0: bool = False
+    nameless_in_1_0: bool = False
+    hosts: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalRules:
+    """How a broker refuses frames and clients.
+
+    Attributes:
         refuse: see `Refuse`; `None` for an ERROR after which the connection is closed.
         takes: whether a frame that is wrong is taken all the same; given the error and the frame.
-        translate: returns a lookup of the headers of a SEND or SUBSCRIBE in the words of this broker.
+        login: given the login, returns the refusal of a wrong one.
+        host: given the `host` header, returns the refusal of a wrong one.
+        deaf: given the seconds of silence, returns the refusal of a client that missed its heartbeats.
+    """
+
+    refuse: Refuse | None = None
+    takes: Callable[[Exception, Frame], bool] = lambda error, frame: False
+    login: Callable[[str | None], Refusal] | None = None
+    host: Callable[[str], Refusal] | None = None
+    deaf: Callable[[float], Refusal] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRules:
+    """How a broker reads the headers of SEND and SUBSCRIBE.
+
+    Attributes:
+        translate: given the command, returns a lookup of the headers in the words of the embedded broker.
         declares: given the headers of a SUBSCRIBE, returns the queue that it makes, where the broker has such.
         supported: headers that are refused without a profile, and not with it.
-        dead_letter: the queue of dead letters; `None` for that of the settings.
+        selectors: how selectors are evaluated.
+    """
+
+    translate: Callable[[str, Lookup], Lookup] = lambda command, header: header
+    declares: Callable[[Lookup], Declaration | None] = lambda header: None
+    supported: frozenset[str] = frozenset()
+    selectors: Evaluation = JMS
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRules:
+    """Where dead letters and expired messages go.
+
+    Attributes:
+        dead: the queue of dead letters; `None` for that of the settings.
         expired: the same for expired messages.
-        letter: given the headers of a dead letter (where it was, how often it was delivered, why it is one), the
-            options of its SEND and the name of its queue, returns those that this broker writes.
-        keeps_letter: whether a refused or expired message is kept at all, by its options.
-        nack: what becomes of a refused message: delivered again a few times, or at once and without a limit; a dead
+        headers: given the headers of a dead letter (where it was, how often it was delivered, why it is one), the
+            options of its SEND and the name of its queue, returns the headers that this broker writes.
+        keeps: whether a refused or expired message is kept at all, by its options.
+    """
+
+    dead: str | None = None
+    expired: str | None = None
+    headers: Callable[[Pairs, SendRequest, str], Pairs] = lambda pairs, options, queue: pairs
+    keeps: Callable[[SendRequest], bool] = lambda options: True
+
+
+@dataclass(frozen=True, slots=True)
+class SettlingRules:
+    """The effects of ACK, NACK, UNSUBSCRIBE and the end of a session on deliveries.
+
+    Attributes:
+        nack: the fate of a refused message: delivered again a few times, or at once and without a limit; a dead
             letter at once; discarded.
         nack_alone: a NACK is about its one message in the mode `client` too.
         ack_reaches_connection: an ACK in the mode `client` reaches the earlier messages of all subscriptions.
-        unsubscribe_returns: an UNSUBSCRIBE gives back what was not acknowledged.
+        unsubscribe_returns: an UNSUBSCRIBE gives back unacknowledged messages.
         returns_as_new: such a message does not say that it is delivered again.
         first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
             that it is delivered again.
-        transacted: the acknowledgements that wait for COMMIT.
-        refuses_transacted: those that are refused in a transaction, with the message of that.
+        max_deliveries: how often a message is delivered before it is a dead letter, over all connections.
+    """
+
+    nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
+    nack_alone: bool = False
+    ack_reaches_connection: bool = False
+    unsubscribe_returns: bool = True
+    returns_as_new: bool = False
+    first_as_redelivered: bool = False
+    max_deliveries: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRules:
+    """Which frames take part in transactions, and when errors are found.
+
+    Attributes:
+        waits: the acknowledgements that wait for COMMIT.
+        refuses: the acknowledgements that are refused in a transaction, with the message of that.
         implied_begin: a SEND begins the transaction that it names.
-        found_at_commit: what is wrong with a SEND in a transaction and only found at COMMIT, which takes effect up to
+        found_at_commit: faults of a SEND in a transaction that are only found at COMMIT, which takes effect up to
             there and is confirmed; then the session is ended.
         rollback_only: a SEND in a transaction that is refused without a receipt makes COMMIT be refused.
         late_receipts: the receipt of a SEND in a transaction comes after that of COMMIT, and never after ABORT.
-        max_deliveries: how often a message is delivered before it is a dead letter, whatever its connections do.
+    """
+
+    waits: frozenset[str] = frozenset({"ACK", "NACK"})
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    implied_begin: bool = False
+    found_at_commit: frozenset[Fault] = frozenset()
+    rollback_only: bool = False
+    late_receipts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """How queues keep messages.
+
+    Attributes:
         prioritized: messages are ordered by priority.
         keeps_by_default: a message that does not say outlives a restart.
         restored_as_redelivered: after a restart messages say that they are delivered again.
+    """
+
+    prioritized: bool = True
+    keeps_by_default: bool = True
+    restored_as_redelivered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRules:
+    """How MESSAGE frames are written.
+
+    Attributes:
         first: header lines of each first delivery.
         counts: whether a redelivery says how often it was one before.
         added: given the options of a SEND and the moment, returns further headers of its MESSAGE.
@@ -182,69 +411,49 @@ class Profile:
         repeated: which of the headers of one name are passed on.
         own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it; else always.
         value: given the value of a header and the version of its sender, returns it as it is passed on.
-        text: a body without `content-length` is text: what is not UTF-8 in it is replaced.
-        deaf: given the seconds of silence, returns the refusal of a client that missed its heartbeats.
-        ends_late_replies: a message to a temporary queue whose owner is gone is refused.
+        text: a body without `content-length` is text: invalid UTF-8 in it is replaced.
     """
 
-    name: str = "stompy"
-    server: str = "stompy-broker"
-    session: str = "%s"
-    leniency: Leniency = Leniency.NONE
-    limits: FrameLimits = DEFAULT_LIMITS
-    offered: Callable[[str | None], tuple[Version, ...]] = parse_accept_version
-    names: Names = field(default_factory=Names)
-    heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None
-    beats_in_1_0: bool = False
-    nameless_in_1_0: bool = False
-    hosts: frozenset[str] | None = None
-    refused_login: Callable[[str | None], Refusal] | None = None
-    refused_host: Callable[[str], Refusal] | None = None
-    refuse: Refuse | None = None
-    takes: Callable[[Exception, Frame], bool] = lambda error, frame: False
-    translate: Callable[[str, Lookup], Lookup] = as_is
-    declares: Callable[[Lookup], Declaration | None] = lambda header: None
-    supported: frozenset[str] = frozenset()
-    selectors: Evaluation = JMS
-    dead_letter: str | None = None
-    expired: str | None = None
-    letter: Callable[[Pairs, SendRequest, str], Pairs] = lambda pairs, options, queue: pairs
-    keeps_letter: Callable[[SendRequest], bool] = lambda options: True
-    nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
-    nack_alone: bool = False
-    ack_reaches_connection: bool = False
-    unsubscribe_returns: bool = True
-    returns_as_new: bool = False
-    first_as_redelivered: bool = False
-    transacted: frozenset[str] = frozenset({"ACK", "NACK"})
-    refuses_transacted: Mapping[str, str] = field(default_factory=dict)
-    implied_begin: bool = False
-    found_at_commit: frozenset[Fault] = frozenset()
-    rollback_only: bool = False
-    late_receipts: bool = False
-    max_deliveries: int | None = None
-    prioritized: bool = True
-    keeps_by_default: bool = True
-    restored_as_redelivered: bool = False
     first: bytes = b""
     counts: bool = True
-    added: Callable[[SendRequest, float], tuple[tuple[str, str], ...]] = lambda options, now: ()
+    added: Callable[[SendRequest, float], Pairs] | None = None
     own_headers: frozenset[str] = frozenset()
     repeated: Literal["all", "first", "last before 1.2"] = "all"
     own_length: frozenset[Version] = frozenset()
     value: Callable[[str, Version], str] | None = None
     text: bool = False
-    deaf: Callable[[float], Refusal] | None = None
-    ends_late_replies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The ways of one broker, by subject.
+
+    Attributes:
+        name: its name in `Broker(like=...)`.
+        server: the header of that name in CONNECTED.
+        names: how destinations are read.
+    """
+
+    name: str = "stompy"
+    server: str = "stompy-broker"
+    names: Names = field(default_factory=Names)
+    handshake: HandshakeRules = field(default_factory=HandshakeRules)
+    refusals: RefusalRules = field(default_factory=RefusalRules)
+    requests: RequestRules = field(default_factory=RequestRules)
+    letters: LetterRules = field(default_factory=LetterRules)
+    settling: SettlingRules = field(default_factory=SettlingRules)
+    transactions: TransactionRules = field(default_factory=TransactionRules)
+    queues: QueueRules = field(default_factory=QueueRules)
+    deliveries: DeliveryRules = field(default_factory=DeliveryRules)
 
     def connected(self, session: str, protocol: ServerProtocol) -> bytes:
         """Return CONNECTED as the broker writes it."""
-        version = protocol.version
+        version, rules = protocol.version, self.handshake
         assert version is not None
         pairs = [("session", session), ("version", version.value)]
-        if version.has_heartbeats or self.beats_in_1_0:
+        if version.has_heartbeats or rules.beats_in_1_0:
             pairs.append(("heart-beat", str(protocol.offer)))
-        if version.has_heartbeats or not self.nameless_in_1_0:
+        if version.has_heartbeats or not rules.nameless_in_1_0:
             pairs.append(("server", self.server))
         return b"".join([b"CONNECTED\n", *(f"{name}:{value}\n".encode() for name, value in pairs), b"\n\0"])
 
@@ -301,13 +510,13 @@ _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """What a SEND asks for.
+    """The requests of a SEND.
 
     Attributes:
         priority: 0 to 9.
         persistent: whether it outlives a restart of the broker; `None` where it does not say.
-        expires: the moment after which nobody gets it, in seconds since the epoch.
-        due: the moment before which nobody gets it.
+        expires: the moment after which it is not delivered, in seconds since the epoch.
+        due: the moment before which it is not delivered.
         group: messages of one group go to one consumer.
         group_ends: the group may have another consumer after it.
         dedupe_id: it is dropped where the same id was seen.
@@ -321,6 +530,11 @@ class SendRequest:
     group_ends: bool = False
     dedupe_id: str | None = None
 
+    @property
+    def timeless(self) -> bool:
+        """Whether the same SEND asks for the same at any time."""
+        return self.expires is None and self.due is None
+
 
 PLAIN = SendRequest()
 """Those of a SEND that asks for nothing."""
@@ -328,16 +542,16 @@ PLAIN = SendRequest()
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """What a SUBSCRIBE asks for.
+    """The requests of a SUBSCRIBE.
 
     Attributes:
         mode: `auto`, `client` or `client-individual`.
         prefetch: how many messages may wait for their ACK; with 0 or less nothing is ever delivered.
         selector: which messages it gets.
-        durable: the name under which the messages of a topic are kept while nobody is subscribed.
+        durable: the name under which the messages of a topic are kept without a subscriber.
         browse: look at the messages of a queue without taking them.
         exclusive: of several consumers only one gets messages, until it is gone.
-        no_local: leave out what the same session sends.
+        no_local: leave out messages of the same session.
         declares: the queue that it makes.
     """
 
@@ -383,18 +597,18 @@ def check_routing(command: str, header: Lookup, targets: Sequence[Target]) -> No
 
 
 def check_supported(command: str, header: Lookup, profile: Profile = OWN) -> None:
-    """Refuse a header that asks for something that cannot be had.
+    """Refuse a header that asks for a feature that the broker lacks.
 
     Raises:
         RemoteProtocolError: there is one.
     """
     for name, reason in UNSUPPORTED[command].items():
-        if header(name) is not None and name not in profile.supported:
+        if header(name) is not None and name not in profile.requests.supported:
             raise RemoteProtocolError(f"this broker has {reason} (header {name})")
 
 
 def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendRequest:
-    """Return what a SEND asks for.
+    """Return the requests of a SEND.
 
     Args:
         header: looks up its headers.
@@ -405,7 +619,7 @@ def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendRequ
         RemoteProtocolError: a value is invalid, or not supported.
     """
     check_supported("SEND", header, profile)
-    header = profile.translate("SEND", header)
+    header = profile.requests.translate("SEND", header)
     delay, moment = _milliseconds(header, "AMQ_SCHEDULED_DELAY"), _milliseconds(header, "AMQ_SCHEDULED_TIME")
     expires, lifetime = _milliseconds(header, "expires"), _milliseconds(header, "expiration")
     due = now + delay if delay else moment
@@ -421,7 +635,7 @@ def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendRequ
 
 
 def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) -> SubscribeRequest:
-    """Return what a SUBSCRIBE asks for.
+    """Return the requests of a SUBSCRIBE.
 
     Args:
         header: looks up its headers.
@@ -432,16 +646,16 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
         RemoteProtocolError: a value is invalid, or not supported.
     """
     check_supported("SUBSCRIBE", header, profile)
-    header = profile.translate("SUBSCRIBE", header)
+    header = profile.requests.translate("SUBSCRIBE", header)
     return SubscribeRequest(
         mode=mode if (mode := header("ack") or "auto") in ACK_MODES else "auto",
         prefetch=_prefetch(header, prefetch),
-        selector=_selector(header("selector"), profile.selectors),
+        selector=_selector(header("selector"), profile.requests.selectors),
         durable=durable_name(header),
         browse=bool(_boolean(header, "browser")),
         exclusive=bool(_boolean(header, EXCLUSIVE)),
         no_local=any(_boolean(header, name) for name in NO_LOCAL),
-        declares=profile.declares(header),
+        declares=profile.requests.declares(header),
     )
 
 
@@ -469,7 +683,7 @@ def durable_name(header: Lookup) -> str | None:
 
 
 def deletes_durable(frame: Frame) -> bool:
-    """Whether a frame, wrong as it may be, is to delete a durable subscription that nobody is subscribed to."""
+    """Whether a frame, wrong as it may be, is to delete an idle durable subscription."""
     return frame.command == "UNSUBSCRIBE" and durable_name(frame.headers.get) is not None
 
 

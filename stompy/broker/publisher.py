@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 from collections import OrderedDict, deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stompy.broker.destinations import REMOTE, is_topic, targets_of
-from stompy.broker.message import Item
-from stompy.broker.profile import TOO_LONG
-from stompy.broker.queues import Queue, order_of
-from stompy.broker.work import PIECE, TOGETHER
+from stompy.broker.profile import REMOTE, TOO_LONG, is_topic, targets_of
+from stompy.broker.queues import Item, Queue, order_of
+from stompy.broker.work import PIECE, TOGETHER, Schedule
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from stompy.broker.message import MessageHead, OutgoingMessage, StoredMessage
-    from stompy.broker.session_state import Consumer
+    from stompy.broker.message import MessageHead, StoredMessage
+    from stompy.broker.session_state import Consumer, Feed, OutgoingMessage
     from stompy.broker.settings import Counters, Settings
-    from stompy.broker.topology import Feed, Followers, Topology
-    from stompy.broker.work import Clock, Schedule, Steps, Work
+    from stompy.broker.topology import Followers, Topology
+    from stompy.broker.work import Clock, Steps, Work
 
 LETTER_HEADERS = ("original-destination", "delivery-count", "dead-letter-reason")
 """Headers of a dead letter: where it was, how often it was delivered, why it is one."""
+
+REFUSED = "refused by its consumer"
+"""Why a message that got a NACK is a dead letter."""
 
 _FIRST_DEATH = "x-first-death-queue"
 """RabbitMQ's name for the first of them, without `/queue/`."""
@@ -33,6 +36,7 @@ _SEEN = 20_000
 """Ids of messages that are remembered to find duplicates by."""
 
 
+@dataclass(eq=False, slots=True)
 class FanOut:
     """A message of a topic on its way to many subscriptions.
 
@@ -43,22 +47,17 @@ class FanOut:
         error: why it cannot.
     """
 
-    __slots__ = ("done", "error", "followers", "steps")
-
-    def __init__(self, followers: Followers, steps: Steps) -> None:
-        self.followers = followers
-        self.steps = steps
-        self.done = False
-        self.error: ProtocolError | None = None
+    followers: Followers
+    steps: Steps
+    done: bool = False
+    error: ProtocolError | None = None
 
 
+@dataclass(slots=True)
 class Taken:
     """How many messages were taken out of a queue, so far."""
 
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
+    count: int = 0
 
 
 class BrokerPublisher:
@@ -67,43 +66,31 @@ class BrokerPublisher:
     Args:
         settings: limits and names.
         topology: finds the queues.
-        schedule: keeps what is to be delivered later.
+        work: counts the work of the turn, and keeps the rest for later.
         clock: the broker's.
         counters: counts.
-        dirty: takes queues that have something to hand out.
-        work: counts what is done.
-        soon: does work at once, or piece by piece where it is much.
-        trash: takes what is to be dropped without the lock.
         overrun: ends the session of a subscriber whose backlog is full, with the name and the value of the limit.
-        warn: logs a warning at the end of the turn.
     """
 
     def __init__(
         self,
         settings: Settings,
         topology: Topology,
-        schedule: Schedule[StoredMessage, Item | Queue],
+        work: Work,
         *,
         clock: Clock,
         counters: Counters,
-        dirty: dict[Queue, None],
         overrun: Callable[[Consumer, str, int], None],
-        warn: Callable[[str], None],
-        work: Work,
-        soon: Callable[[Steps, int], None],
-        trash: list[object],
     ) -> None:
         self._settings = settings
         self._topology = topology
-        self._schedule = schedule
+        self._work = work
         self._clock = clock
         self._counters = counters
-        self._dirty = dirty
         self._overrun = overrun
-        self._warn = warn
-        self._work = work
-        self._soon = soon
-        self._trash = trash
+        self._dirty = topology.dirty
+        self.schedule: Schedule[StoredMessage, Item | Queue] = Schedule()
+        """What is to be delivered later, and what expires."""
         self._fan_outs: deque[FanOut] = deque()
         self._orders = itertools.count(1)
         self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -129,20 +116,18 @@ class BrokerPublisher:
         Raises:
             LimitExceededError: a queue is full, or there are too many queues.
         """
-        options = message.options
         self._counters.messages_in += 1
+        options = message.shared.options
         identity = options.dedupe_id
         if identity is not None and not committed and self.has_seen(message.target, identity):
             self._counters.duplicates += 1
             return
         if options.due is None:
-            fan_out = self._deliver(message, sender, committed=committed)
-            if fan_out is not None:
-                self._soon(self._finish(fan_out), PIECE)
+            self._deliver_soon(message, sender, committed=committed)
         else:
             if not committed:
                 self.check_delayed(1)
-            self._schedule.add(options.due, message)
+            self.schedule.add(options.due, message)
         if identity is not None:  # not of a message that was refused: its copy is the first to be taken
             self._remember(message.target, identity)
 
@@ -153,7 +138,7 @@ class BrokerPublisher:
             LimitExceededError: they would.
         """
         limit = self._settings.max_queue_messages
-        if messages and self._schedule.waiting + messages > limit:
+        if messages and self.schedule.waiting + messages > limit:
             raise LimitExceededError("too many delayed messages", limit_name="max_queue_messages", limit=limit)
 
     def has_seen(self, target: str, identity: str) -> bool:
@@ -171,7 +156,8 @@ class BrokerPublisher:
         Raises:
             RemoteProtocolError: it has none.
         """
-        if name.startswith(REMOTE) and name not in self._topology.queues and self._settings.profile.ends_late_replies:
+        refuses = self._settings.profile.names.refuses_late_replies
+        if refuses and name.startswith(REMOTE) and name not in self._topology.queues:
             raise RemoteProtocolError(f"temp-queue://ID:{name[:80]} does not exist")
 
     def check_topics(self, messages: Iterable[StoredMessage], sender: str) -> None:
@@ -189,45 +175,51 @@ class BrokerPublisher:
                     count, size = needed.get(feed, (0, 0))
                     needed[feed] = count + 1, size + message.size
         for feed, (count, size) in needed.items():
-            if not feed.queue.fits(count, size):
-                self.hand_out(feed.queue)
-            if not feed.queue.fits(count, size):
-                self._refuse_full(feed.queue, count)
+            self.must_fit(feed.queue, count, size)
+
+    def _deliver_soon(
+        self, message: StoredMessage, sender: str | None, *, forced: bool = False, committed: bool = False
+    ) -> None:
+        fan_out = self._deliver(message, sender, forced=forced, committed=committed)
+        if fan_out is not None:
+            self._work.soon(self._finish(fan_out), PIECE)
 
     def _deliver(
         self, message: StoredMessage, sender: str | None, *, forced: bool = False, committed: bool = False
     ) -> FanOut | None:
         """Put a message where it belongs; of a topic with many subscriptions, return what is to be finished."""
-        name = message.target
+        name = message.shared.target
+        queue = self._topology.queues.get(name)
         self._work.left -= 1
-        if is_topic(name):
-            followers = self._topology.followers(name)
-            steps = self._feed_each(followers, message, sender, forced=forced)
-            # Each subscription gets messages in the order of their publishing, whichever thread brings them there.
-            if len(followers) >= PIECE or any(ahead.followers.overlaps(followers) for ahead in self._fan_outs):
-                self._fan_outs.append(FanOut(followers, steps))
-                return self._fan_outs[-1]
-            for _ in steps:
-                pass
-            return None
-        if name.startswith(REMOTE) and name not in self._topology.queues:
-            if not forced and not committed:
-                self.check_owner(name)
-            return None  # its owner is gone: a reply that nobody waits for
-        queue = self._topology.queue(name, forced=forced or committed)
+        if queue is None:
+            if is_topic(name):
+                return self._fan_out(name, message, sender, forced=forced)
+            if name.startswith(REMOTE):
+                if not forced and not committed:
+                    self.check_owner(name)
+                return None  # its owner is gone: a reply that nobody waits for
+            queue = self._topology.queue(name, forced=forced or committed)
         if not (forced or committed) and not queue.fits(1, message.size):
-            queue = self.must_fit(name, 1, message.size)
+            self.must_fit(queue, 1, message.size)
         self._append(queue, message)
+        return None
+
+    def _fan_out(self, name: str, message: StoredMessage, sender: str | None, *, forced: bool) -> FanOut | None:
+        followers = self._topology.followers(name)
+        steps = self._feed_each(followers, message, sender, forced=forced)
+        # Each subscription gets messages in the order of their publishing, whichever thread brings them there.
+        if len(followers) >= PIECE or any(ahead.followers.overlaps(followers) for ahead in self._fan_outs):
+            self._fan_outs.append(FanOut(followers, steps))
+            return self._fan_outs[-1]
+        self._work.run(steps)
         return None
 
     def _feed_each(self, followers: Followers, message: StoredMessage, sender: str | None, *, forced: bool) -> Steps:
         lookup = message.shared.lookup
         for feed in followers.candidates(lookup):
-            self._work.left -= 1
             if feed.wants(lookup, sender):
                 self._feed(feed, message, forced=forced)
-            if self._work.left <= 0:
-                yield
+            yield
 
     def _finish(self, fan_out: FanOut) -> Steps:
         """Bring a message to its subscriptions, after those that were published before it and are not there yet.
@@ -249,8 +241,7 @@ class BrokerPublisher:
             finally:
                 if first.done:
                     self._fan_outs.popleft()
-            if self._work.left <= 0:
-                yield
+            yield
         if fan_out.error is not None:
             raise fan_out.error
 
@@ -264,7 +255,7 @@ class BrokerPublisher:
         self._dirty[queue] = None
 
     def _append(self, queue: Queue, message: StoredMessage) -> None:
-        item, declared = self.new_item(message), queue.declared
+        item, declared = Item(message, next(self._orders)), queue.declared
         if declared.lifetime is not None:
             latest = self._clock.now() + declared.lifetime
             item.expires = latest if item.expires is None else min(item.expires, latest)
@@ -272,7 +263,7 @@ class BrokerPublisher:
         self._work.left -= queue.cost - 1
         self._dirty[queue] = None
         if item.expires is not None:
-            self._schedule.expire(item, item.expires)
+            self.schedule.expire(item, item.expires)
         if declared.max_length is not None:
             self._shorten(queue, declared.max_length)
 
@@ -300,18 +291,16 @@ class BrokerPublisher:
                 name, limit = "max_backlog_bytes", self._settings.max_backlog_bytes
             self._overrun(feed.consumer, name, limit)
 
-    def must_fit(self, name: str, messages: int, size: int) -> Queue:
-        """Return a queue that can take so many messages, of so many bytes, once it has handed out what it can.
+    def must_fit(self, queue: Queue, messages: int, size: int) -> None:
+        """Check that a queue can take so many messages, of so many bytes, after it has handed out.
 
         Raises:
             LimitExceededError: it is full all the same.
         """
-        queue = self._topology.queue(name)
         if not queue.fits(messages, size):
             self.hand_out(queue, most=max(PIECE, messages))
         if not queue.fits(messages, size):
             self._refuse_full(queue, messages)
-        return queue
 
     def _refuse_full(self, queue: Queue, messages: int) -> None:
         settings, what = self._settings, f"queue {queue.name[:80]!r} is full"
@@ -322,7 +311,7 @@ class BrokerPublisher:
     # Out of them
 
     def hand_out(self, queue: Queue, now: float | None = None, *, most: int = PIECE) -> bool:
-        """Give consumers what a queue has for them, or a piece of it; return whether there may be more.
+        """Give consumers the messages of a queue, or a piece of them; return whether there may be more.
 
         Args:
             queue: which.
@@ -344,15 +333,13 @@ class BrokerPublisher:
     def give_back(self, deliveries: Sequence[OutgoingMessage]) -> Steps:
         """Return messages to their queues, to be delivered again."""
         returned: dict[Queue, list[Item]] = {}
-        most, work = self._settings.profile.max_deliveries, self._work
+        most = self._settings.profile.settling.max_deliveries
         for delivery in deliveries:
             if most is not None and delivery.item.deliveries >= most:
                 self.dead_letter(delivery.item, "delivered too often")
             else:
                 returned.setdefault(delivery.item.queue, []).append(delivery.item)
-            work.left -= 1
-            if work.left <= 0:
-                yield
+            yield
         for taken_from, items in returned.items():
             queue = self._topology.home(taken_from)
             if queue is not None:
@@ -371,8 +358,7 @@ class BrokerPublisher:
             self._counters.redelivered += len(piece)
             work.left -= len(piece) * queue.cost
             end = start
-            if end and work.left <= 0:
-                yield
+            yield
         queue.returning -= 1
         self._dirty[queue] = None
         if queue.declared.max_length is not None:
@@ -380,7 +366,7 @@ class BrokerPublisher:
 
     def dead_letter(self, item: Item, reason: str) -> None:
         """Move a message, which is in no queue, to the dead-letter queue, where the broker keeps such ones."""
-        kept = self._settings.profile.keeps_letter(item.message.options)
+        kept = self._settings.profile.letters.keeps(item.message.options)
         name = item.queue.declared.letters or (self._settings.dead_letters if kept else None)
         if name is not None and self._move(item, name, reason):
             self._counters.dead_lettered += 1
@@ -389,7 +375,7 @@ class BrokerPublisher:
 
     def _expired(self, item: Item) -> None:
         self._counters.expired += 1
-        kept = self._settings.profile.keeps_letter(item.message.options) and not self._is_backlog(item)
+        kept = self._settings.profile.letters.keeps(item.message.options) and not self._is_backlog(item)
         name = item.queue.declared.letters or (self._settings.expired_letters if kept else None)
         if name is not None:
             self._move(item, name, "expired")
@@ -401,16 +387,15 @@ class BrokerPublisher:
     def _move(self, item: Item, name: str, reason: str) -> bool:
         pairs = tuple(zip(LETTER_HEADERS, (item.message.destination, str(item.deliveries), reason), strict=True))
         source = item.queue.name
-        message = item.message.moved(name, self._settings.profile.letter(pairs, item.message.options, source))
+        message = item.message.moved(name, self._settings.profile.letters.headers(pairs, item.message.options, source))
         self._work.left -= 1
         if is_topic(name):
-            fan_out = self._deliver(message, None, forced=True)
-            if fan_out is not None:
-                self._soon(self._finish(fan_out), PIECE)
+            self._deliver_soon(message, None, forced=True)
             return True
         queue = self._topology.queue(name, forced=True)
         if source == name or not queue.fits(1, message.size):
-            self._warn(f"a message from {source!r} is discarded, {name!r} cannot take it: {reason}")
+            text = f"a message from {source!r} is discarded, {name!r} cannot take it: {reason}"
+            self._work.note(logging.WARNING, text)
             return False
         self._append(queue, message)
         return True
@@ -426,11 +411,11 @@ class BrokerPublisher:
         Args:
             name: of the queue.
             wanted: whether a message is taken.
-            then: called with each; what it begins to publish is published before the next one is taken.
+            then: called with each; its fan-out is finished before the next one is taken.
         """
         taken, queue = Taken(), self._topology.queues.get(name)
         if queue is not None:
-            self._soon(self._take_each(queue, wanted, then, taken), queue.ready)
+            self._work.soon(self._take_each(queue, wanted, then, taken), queue.ready)
         return taken
 
     def _take_each(
@@ -445,11 +430,9 @@ class BrokerPublisher:
                 taken.count += 1
                 if (fan_out := then(item)) is not None:
                     yield from self._finish(fan_out)
-            self._work.left -= queue.cost
-            if self._work.left <= 0:
-                self._dirty[queue] = None
-                yield
-        self._dirty[queue] = None
+            self._work.left -= queue.cost - 1
+            self._dirty[queue] = None
+            yield
 
     def move_all(self, name: str, target: str, wanted: Callable[[Item], bool]) -> Taken:
         """Move messages that wait in a queue to another."""
@@ -479,15 +462,13 @@ class BrokerPublisher:
     # At their time
 
     def run_due(self) -> None:
-        """Deliver what was kept for now, and take away what has expired; or a piece of that."""
+        """Deliver the messages that are due, and take away expired ones; or a piece of that."""
         now, work = self._clock.now(), self._work
-        for message in self._schedule.due(now):
-            fan_out = self._deliver(message, None, forced=True)
-            if fan_out is not None:
-                self._soon(self._finish(fan_out), PIECE)
+        for message in self.schedule.due(now):
+            self._deliver_soon(message, None, forced=True)
             if work.left <= 0:
                 return
-        for found in self._schedule.expired(now):
+        for found in self.schedule.expired(now):
             work.left -= 1
             if isinstance(found, Queue):
                 if found.unused_at is not None and found.unused_at <= now:
@@ -499,13 +480,13 @@ class BrokerPublisher:
                 return
 
     def watch(self, queue: Queue, now: float) -> None:
-        """Note whether a queue that ends when it is not used is used."""
+        """Begin or end the time without use of a queue that ends after it."""
         unused = queue.declared.unused
         if queue.consumers or unused is None:
             queue.unused_at = None
         elif queue.unused_at is None:
             queue.unused_at = now + unused
-            self._schedule.expire(queue, queue.unused_at)
+            self.schedule.expire(queue, queue.unused_at)
 
     def drop_transient(self) -> None:
         """Forget the messages that are not to outlive a restart."""
@@ -514,14 +495,14 @@ class BrokerPublisher:
             for item in queue.items():
                 if not self._survives(item.message):
                     queue.remove(item)
-                elif self._settings.profile.restored_as_redelivered:
+                elif self._settings.profile.queues.restored_as_redelivered:
                     item.deliveries = max(1, item.deliveries)
             self._dirty[queue] = None
-        self._schedule.keep(self._survives)
+        self.schedule.keep(self._survives)
 
     def _survives(self, message: StoredMessage) -> bool:
         persistent = message.options.persistent
-        return self._settings.profile.keeps_by_default if persistent is None else persistent
+        return self._settings.profile.queues.keeps_by_default if persistent is None else persistent
 
 
 def origin_of(headers: Mapping[str, str]) -> str | None:

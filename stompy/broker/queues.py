@@ -1,5 +1,7 @@
 """A queue: the messages that wait, in order, for all of its consumers and for those of one selector, and their turns.
 
+While `Queue.dispatch` runs, no consumer leaves the queue: see the rule at the top of `router.py`.
+
 Guarded by the router's lock.
 """
 
@@ -10,6 +12,7 @@ import operator
 import sys
 import weakref
 from collections import OrderedDict, deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stompy.broker.profile import UNDECLARED
@@ -20,12 +23,58 @@ from stompy.errors import LocalProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from stompy.broker.message import Item, StoredMessage
-    from stompy.broker.profile import Declaration
+    from stompy.broker.message import StoredMessage
     from stompy.broker.selector import Selector
     from stompy.broker.session_state import Consumer
 
 _VALUES = operator.methodcaller("values")
+
+
+class Item:
+    """A message in one queue or backlog.
+
+    Attributes:
+        queue: where it is, or was taken from.
+        order: its place; the broker counts, so that it holds for a queue that was forgotten and made again.
+        priority: items of a higher one go first.
+        expires: see `SendRequest`.
+        group: see `SendRequest`.
+        group_ends: see `SendRequest`.
+        deliveries: how often it was handed to a subscriber.
+        nacks: how often it was refused.
+        named: its message-id, from the first delivery on.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "deliveries",
+        "expires",
+        "group",
+        "group_ends",
+        "message",
+        "nacks",
+        "named",
+        "order",
+        "priority",
+        "queue",
+    )
+
+    queue: Queue
+
+    def __init__(self, message: StoredMessage, order: int) -> None:
+        options = message.shared.options
+        self.message = message
+        self.order = order
+        self.priority = options.priority
+        self.expires = options.expires
+        self.group = options.group
+        self.group_ends = options.group_ends
+        self.deliveries = 0
+        self.nacks = 0
+        self.named: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"<Item {self.order} {self.message!r} deliveries={self.deliveries} nacks={self.nacks}>"
 
 
 class Ready:
@@ -121,6 +170,7 @@ class Ready:
         return self._levels[priority]
 
 
+@dataclass(eq=False)
 class View:
     """What the consumers with one selector see of a queue, and whose turn it is.
 
@@ -133,16 +183,13 @@ class View:
         unseen: those that were added since then.
     """
 
-    __slots__ = ("looked_at", "owners", "ready", "selector", "turns", "unseen", "waiting")
-
-    def __init__(self, selector: Selector | None) -> None:
-        self.selector = selector
-        self.ready = Ready()
-        self.turns: deque[Consumer] = deque()
-        self.owners: dict[str, Consumer] = {}
-        self.waiting: Sequence[Item] = ()
-        self.looked_at = 0
-        self.unseen: deque[Item] = deque()
+    selector: Selector | None
+    ready: Ready = field(default_factory=Ready, init=False)
+    turns: deque[Consumer] = field(default_factory=deque, init=False)
+    owners: dict[str, Consumer] = field(default_factory=dict, init=False)
+    waiting: Sequence[Item] = field(default=(), init=False)
+    looked_at: int = field(default=0, init=False)
+    unseen: deque[Item] = field(default_factory=deque, init=False)
 
     @property
     def looks(self) -> bool:
@@ -209,9 +256,7 @@ class Queue:
         self.deleted = False
         """Whether it is gone, with all that it held."""
         self.declared = UNDECLARED
-        """As what it was made; see `declare`."""
-        self.checks_messages = False
-        """Whether its declaration limits messages, so that each one is checked."""
+        """As what it was made."""
         self.unused_at: float | None = None
         """When it ends unless somebody subscribes to it."""
         self.paused = False
@@ -246,7 +291,7 @@ class Queue:
 
     @property
     def depth(self) -> QueueDepth:
-        """What it holds, for statistics."""
+        """Its numbers of messages and consumers, for statistics."""
         return QueueDepth(ready=self._ready, unacked=self.unacked, consumers=len(self._consumers))
 
     @property
@@ -267,7 +312,7 @@ class Queue:
 
     @property
     def consumers(self) -> list[Consumer]:
-        """Those that take part."""
+        """The subscriptions that take part."""
         return list(self._consumers)
 
     def waiting(self) -> tuple[Waiting, bool]:
@@ -297,11 +342,6 @@ class Queue:
 
     # Messages
 
-    def declare(self, declares: Declaration) -> None:
-        """Note as what it is made."""
-        self.declared = declares
-        self.checks_messages = not (declares.max_length is declares.lifetime is declares.max_priority is None)
-
     def first(self) -> Item:
         """Return the message that would be handed out next."""
         return self._all.ready.first()
@@ -322,35 +362,31 @@ class Queue:
                 elif view.sees(item):
                     view.ready.append(item)
 
-    def _priority(self, item: Item) -> int:
-        asked = item.message.shared.lookup("priority")
-        return min(int(asked), self.declared.max_priority or 0) if isinstance(asked, str) and asked.isdecimal() else 0
+    @property
+    def takes_together(self) -> bool:
+        """Whether messages can be added together: no declaration bounds them, and nothing looks at each."""
+        return not self._selecting and self.declared is UNDECLARED
 
     def extend(self, items: list[Item]) -> None:
-        """Add messages at the end."""
-        if self._selecting or self.checks_messages:
-            for item in items:
-                self.append(item)
-            return
-        size = 0
+        """Add messages at the end of a queue that `takes_together`."""
         self._waiting = None
         for item in items:
             item.queue = self
             if not self._prioritized:
                 item.priority = 0
-            size += item.message.size
         self._ready += len(items)
-        self._bytes += size
+        self._bytes += sum([item.message.size for item in items])
         self._all.ready.extend(items)
 
+    def _priority(self, item: Item) -> int:
+        asked = item.message.shared.lookup("priority")
+        return min(int(asked), self.declared.max_priority or 0) if isinstance(asked, str) and asked.isdecimal() else 0
+
     def put_back(self, items: Iterable[Item]) -> None:
-        """Return messages to the places they had; those that were never taken come after them."""
+        """Return messages to the places they had; messages that were never taken come after them."""
         returned = sorted(items, key=order_of)
-        if not returned:
-            return
-        for item in returned:
-            self._ready += 1
-            self._bytes += item.message.size
+        self._ready += len(returned)
+        self._bytes += sum(item.message.size for item in returned)
         self._show(returned)
 
     def _show(self, items: list[Item]) -> None:
@@ -386,7 +422,7 @@ class Queue:
         self._selecting[view] = view
 
     def unwatch(self, view: View) -> None:
-        """End what `watch` began."""
+        """Show a view no more messages."""
         self._selecting.pop(view, None)
 
     def join(self, consumer: Consumer) -> None:
@@ -443,7 +479,7 @@ class Queue:
     # Handing out
 
     def dispatch(self, refuse: Callable[[Item, str], None], now: float, most: int = sys.maxsize) -> int:
-        """Hand messages out while there are any and somebody has room; return how much work that was.
+        """Hand messages out while a consumer has room; return how much work that was.
 
         Args:
             refuse: called for a message that cannot be delivered in its consumer's version of STOMP, with the reason,
@@ -554,7 +590,7 @@ class Snapshot(Queue):
 
     Args:
         source: the queue; `None` for one that is not there.
-        waiting: its messages; those are left out that wait no more when their turn comes.
+        waiting: its messages; messages that wait no more at their turn are left out.
         name: of the queue.
         selector: which of its messages the browser gets.
         copied: returns a place for a message.

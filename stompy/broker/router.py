@@ -1,4 +1,4 @@
-"""Where messages go: destinations, subscriptions, and what happens to a message that is refused.
+"""The effects of sessions on the broker's state: subscriptions, ACKs, transactions, and the ends of sessions.
 
 | rank | lock | guards | held over I/O? |
 |---|---|---|---|
@@ -8,6 +8,17 @@
 
 Any session's reader and writer takes the router's lock, through `turn`; all other methods expect it to be held. It is
 held for a piece of work at a time (`work.py`), then given to the others in turn.
+
+**Dispatch.** `flush` hands messages out, at the end of a turn and before an UNSUBSCRIBE. While a queue hands out, the
+queue, the session of a consumer and the followers of a topic may be in the middle of a loop, so nothing is taken out of
+them there. A session or subscription that ends during dispatch is marked, and left for a step after it:
+
+- a session has `ended` set by `detach`, and a subscription has `over` set by `end_subscription`; from then on
+  `Consumer.has_room` and `Consumer.deliver_all` give it nothing more;
+- the consumer leaves its queues and topics in `end_subscription`, which is a step: it runs after the turn's dispatch.
+
+A topic may overrun a subscription while another queue of its session is dispatched, as a dead letter may go to a topic;
+so may a COMMIT of the subscriber itself. Both end the session through `detach`, and so by this rule.
 """
 
 from __future__ import annotations
@@ -16,17 +27,18 @@ import contextlib
 import itertools
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from stompy.broker.message import StoredMessage
-from stompy.broker.profile import Refusal, refusal_frames
-from stompy.broker.publisher import BrokerPublisher
+from stompy.broker.message import MessageHead, StoredMessage
+from stompy.broker.profile import Refusal, SubscribeRequest, refusal_frames
+from stompy.broker.publisher import REFUSED, BrokerPublisher
+from stompy.broker.queues import Snapshot
+from stompy.broker.session_state import Consumer, Feed
 from stompy.broker.settings import BrokerStats, Counters, MemoryBudget, Settings
-from stompy.broker.topology import Subscriptions, Topology
-from stompy.broker.work import PIECE, Clock, Schedule, Steps, Timer, Turn, Unfinished, Work
+from stompy.broker.topology import Topology
+from stompy.broker.work import PIECE, Clock, Steps, Timer, Turn, Unfinished, Work
 from stompy.broker.write_queue import WriteQueue
 from stompy.errors import RemoteProtocolError
 from stompy.forks import Owner
@@ -34,10 +46,8 @@ from stompy.printable import printable
 from stompy.world import threading
 
 if TYPE_CHECKING:
-    from stompy.broker.destinations import Target
-    from stompy.broker.message import Item, OutgoingMessage
-    from stompy.broker.queues import Queue
-    from stompy.broker.session_state import Consumer, SessionState, SessionTransaction
+    from stompy.broker.profile import Declaration, Target
+    from stompy.broker.session_state import OutgoingMessage, SessionState, SessionTransaction
     from stompy.frames.frame import Frame
     from stompy.protocol.ack import Entry
 
@@ -49,56 +59,40 @@ class BrokerRouter:
 
     Args:
         settings: limits and names.
-        instance: a name of this broker, part of every message-id, so that those of two brokers differ.
+        instance: a name of this broker, part of every message-id, so that two brokers have different ones.
     """
 
     def __init__(self, settings: Settings, *, instance: str) -> None:
         self._settings = settings
+        self._instance = instance
         self._entrance = threading.Lock()
         self._lock = threading.Lock()
         self.owner: Owner | None = None
         """The process in which the broker runs, if it does; no other may take a turn."""
         self.work = Work()
-        """What was done in the current turn."""
-        self.trash: list[object] = []
-        """What is dropped after the turn, as that takes time."""
-        self._unfinished = Unfinished()  # of the current turn
         self._handing_out: Unfinished | Timer | None = None  # whose thread does so until nothing is left
         self._visits = 0  # queues from which it still does
         self._sessions: dict[SessionState, None] = {}
-        self._dirty: OrderedDict[Queue, None] = OrderedDict()
-        self._touched: list[WriteQueue] = []
-        self._notices: list[tuple[int, str]] = []
+        self._touched: list[WriteQueue[OutgoingMessage]] = []
+        self._keys = itertools.count(1)
         self.counters = Counters()
         self.budget = MemoryBudget(settings.max_store_bytes, settings.state_bytes)
         """Counts all messages and what else clients make the broker keep; has a lock of its own."""
         self.clock = Clock()
         self.clock.turned = self.tick
-        self._schedule: Schedule[StoredMessage, Item | Queue] = Schedule()
         self.timer = Timer(self._look)
-        self.topology = Topology(settings, self.budget, self._dirty, work=self.work, trash=self.trash)
+        self.topology = Topology(settings, self.budget, self.work)
+        self._dirty = self.topology.dirty
         self.publisher = BrokerPublisher(
-            settings,
-            self.topology,
-            self._schedule,
-            clock=self.clock,
-            counters=self.counters,
-            dirty=self._dirty,
-            overrun=self._overrun,
-            warn=self.warn,
-            work=self.work,
-            soon=self.soon,
-            trash=self.trash,
+            settings, self.topology, self.work, clock=self.clock, counters=self.counters, overrun=self._overrun
         )
-        self.subscriptions = Subscriptions(
-            self.topology, self.publisher, profile=settings.profile, instance=instance, flush=self.flush, soon=self.soon
-        )
+        self._schedule = self.publisher.schedule
         self._next: float | None = None
 
     # Turns
 
     def turn(self) -> Turn:
-        """Hold the lock; then do what is due, and in further turns what was left to be done `later`.
+        """Hold the lock; then do the work that is due, and in further turns the work left for `later`.
 
         At the end of each turn messages are handed out; after it, without the lock, writers are woken.
         """
@@ -110,20 +104,17 @@ class BrokerRouter:
         # entrance, until it has the lock.
         with self._entrance:
             self._lock.acquire()
-        self._unfinished = unfinished
-        self.work.begin()
+        self.work.begin(unfinished)
 
     def _end_turn(self, unfinished: Unfinished) -> bool:
-        """Do a piece of what is to be done, and release the lock; return whether nothing is left for this thread."""
-        touched: list[WriteQueue] = []
+        """Do a piece of the work left, and release the lock; return whether this thread has none left."""
+        work, done = self.work, True
+        touched: list[WriteQueue[OutgoingMessage]] = []
         notices: list[tuple[int, str]] = []
-        trash: list[object] = []
-        done = True
+        trash: list[object] = []  # what is in it ends with this call, without the lock
         try:
             try:
-                self.work.go_on()
-                if unfinished.steps:
-                    unfinished.go_on(self.work)
+                work.go_on()
                 if self._is_due():
                     self.publisher.run_due()
                 if self._dirty:
@@ -140,45 +131,25 @@ class BrokerRouter:
                     self._handing_out = self.timer
                     self.timer.notify()
                 done = not unfinished.steps and self._handing_out is not unfinished
-                self._schedule_timer()
+                moment = self._schedule.next()
+                if moment is not None and (self._next is None or moment < self._next):
+                    self._next = moment
+                    self.timer.notify()
+                notices, work.notices = work.notices, []
+                trash += work.trash
+                work.trash.clear()
                 touched += self._touched
-                notices += self._notices
-                trash += self.trash
                 self._touched.clear()
-                self._notices.clear()
-                self.trash.clear()
                 for write_queue in touched:
                     write_queue.clear_announcement()
         finally:
-            self.work.end()
+            work.end()
             self._lock.release()
             for level, notice in notices:
                 _LOG.log(level, "%.1000s", printable(notice))
             for write_queue in touched:
                 write_queue.wake()
         return done
-
-    def later(self, steps: Steps) -> None:
-        """Do something piece by piece: from the end of this turn on, by this thread, which does nothing else before."""
-        self._unfinished.steps.append(steps)
-
-    def soon(self, steps: Steps, size: int) -> None:
-        """Do something of about that size: at once if it is small, else as `later`."""
-        if size < PIECE and not self._unfinished.steps:
-            for _ in steps:
-                pass
-        else:
-            self.later(steps)
-
-    @property
-    def unfinished(self) -> Unfinished | None:
-        """What the current turn has left to be done `later`; `None` if there is nothing."""
-        return self._unfinished if self._unfinished.steps else None
-
-    @property
-    def piece_done(self) -> bool:
-        """Whether the others are to have their turn."""
-        return self.work.left <= 0 or bool(self._unfinished.steps)
 
     def _is_due(self) -> bool:
         moment = self._schedule.next()
@@ -188,14 +159,8 @@ class BrokerRouter:
         if self.owner is not None:
             self.owner.check()
 
-    def _schedule_timer(self) -> None:
-        moment = self._schedule.next()
-        if moment is not None and (self._next is None or moment < self._next):
-            self._next = moment
-            self.timer.notify()
-
     def flush(self) -> None:
-        """Hand out what was published or has come back, or a piece of that.
+        """Hand out the messages of dirty queues, or a piece of them.
 
         Not done at once for each frame: the RECEIPT of a SUBSCRIBE shall stand before its first MESSAGE.
         """
@@ -211,7 +176,7 @@ class BrokerRouter:
                 self.topology.forget_if_useless(queue)
 
     def tick(self) -> None:
-        """Do what is due by the clock; takes the lock."""
+        """Do the work due by the clock; takes the lock."""
         due = True
         while due:
             with self.turn():
@@ -220,7 +185,7 @@ class BrokerRouter:
                 due = self._is_due()
 
     def _look(self) -> float | None:
-        """Do what is due, and what was left to be handed out; return the seconds until something is due."""
+        """Do the work due, and hand out the rest; return the seconds until more is due."""
         with self.turn():
             pass
         with self._held():
@@ -231,7 +196,7 @@ class BrokerRouter:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """Hold the lock to look at something."""
+        """Hold the lock to read the state."""
         self._check_owner()
         with self._entrance:
             self._lock.acquire()
@@ -240,13 +205,9 @@ class BrokerRouter:
         finally:
             self._lock.release()
 
-    def warn(self, text: str) -> None:
-        """Log a warning at the end of the turn."""
-        self._notices.append((logging.WARNING, text))
-
     # Sessions
 
-    def write_queue(self) -> WriteQueue:
+    def write_queue(self) -> WriteQueue[OutgoingMessage]:
         """Return a new write queue whose writer is woken at the end of a turn; needs no lock."""
         settings = self._settings
         return WriteQueue(
@@ -256,13 +217,13 @@ class BrokerRouter:
     def attach(self, session: SessionState) -> None:
         """Count a session that is now connected."""
         self._sessions[session] = None
-        self.counters.sessions += 1
+        self.counters.sessions_total += 1
 
     def fail(self, session: SessionState, error: Exception, offender: Frame | None = None) -> None:
-        """Refuse what a client does as the profile says: by default, write an ERROR and end the session."""
+        """Refuse a client's frame as the profile says: by default, write an ERROR and end the session."""
         if session.ended:
             return
-        refuse = self._settings.profile.refuse
+        refuse = self._settings.profile.refusals.refuse
         if refuse is None:
             self._end_by(session, str(error), (session.protocol.fail(str(error), offender=offender),))
         else:
@@ -273,7 +234,7 @@ class BrokerRouter:
         if session.ended or refusal.ignored:
             return
         if refusal.silent:
-            self._notices.append((logging.INFO, f"{session.peer}: ended: {refusal.message}"))
+            self.work.note(logging.INFO, f"{session.peer}: ended: {refusal.message}")
             self.hang_up(session)
             return
         frames = refusal_frames(refusal, offender, session.protocol.grammar)
@@ -285,95 +246,222 @@ class BrokerRouter:
             session.write_queue.answer(*frames)
 
     def _end_by(self, session: SessionState, message: str, frames: tuple[bytes, ...]) -> None:
-        """Write an ERROR and end the session; what it had goes back."""
+        """Write an ERROR and end the session; its unsettled messages go back."""
         self.detach(session)
         self.counters.errors += 1
-        self._notices.append((logging.INFO, f"{session.peer}: ended with ERROR: {message}"))
+        self.work.note(logging.INFO, f"{session.peer}: ended with ERROR: {message}")
         session.write_queue.answer(*frames)
         session.write_queue.finish()
-
-    def detach(self, session: SessionState) -> None:
-        """End a session: abort its transactions, give back what it has not settled or was never written to it."""
-        if session.ended:
-            return
-        session.ended = True
-        self.later(self._leave(session))
-
-    def _leave(self, session: SessionState) -> Steps:
-        work = self.work
-        unwritten = session.write_queue.withdraw(lambda delivery: not delivery.transient)
-        for delivery in unwritten:
-            delivery.item.deliveries -= 1
-        lost = [delivery for delivery in unwritten if delivery.consumer.ledger is None]
-        for transaction in session.transactions.values():
-            self.abort(session, transaction)
-            self.trash.append(transaction)
-        session.transactions.clear()
-        entries = session.ledger.take_all()
-        for consumer in list(session.consumers.values()):
-            yield from self.topology.leaving(consumer)
-        session.consumers.clear()
-        returning: set[Consumer] = set()
-        for entry in entries:
-            delivery = entry.item
-            delivery.item.queue.unacked -= 1
-            if self._settings.profile.first_as_redelivered and delivery.consumer in returning:
-                delivery.item.deliveries -= 1
-            returning.add(delivery.consumer)
-            lost.append(delivery)
-            work.left -= 1
-            if work.left <= 0:
-                yield
-        yield from self.publisher.give_back([delivery for delivery in lost if not delivery.transient])
-        for name in session.temporary:
-            self.topology.forget(self.topology.queues[name])
-            work.left -= 1
-            if work.left <= 0:
-                yield
-        session.temporary.clear()
-        self._sessions.pop(session, None)
-        self.trash += (entries, lost)
 
     def hang_up(self, session: SessionState) -> None:
         """End a session without an ERROR: the client finds the end of the stream."""
         self.detach(session)
         session.write_queue.finish()
 
-    def refill(self, session: SessionState) -> None:
-        """Go on with the subscriptions of a session that waited for room."""
-        self.soon(self._refill(session), len(session.parked))
+    def detach(self, session: SessionState) -> None:
+        """End a session: abort its transactions, give back its unsettled and unwritten messages."""
+        if not session.ended:
+            session.ended = True
+            self.work.later(self._leave(session))
 
-    def _refill(self, session: SessionState) -> Steps:
-        for consumer in list(session.parked):
-            self.freed(consumer)
-            if self.work.left <= 0:
-                yield
-
-    def freed(self, consumer: Consumer) -> None:
-        """Go on with a subscription that may have room again."""
-        if consumer.waits_at:
-            self.soon(self.topology.resuming(consumer), len(consumer.waits_at))
-
-    # Messages
+    def _leave(self, session: SessionState) -> Steps:
+        unwritten = session.write_queue.withdraw(lambda delivery: not delivery.transient)
+        for delivery in unwritten:
+            delivery.item.deliveries -= 1
+        lost = [delivery for delivery in unwritten if delivery.consumer.ledger is None]
+        for transaction in session.transactions.values():
+            self.abort(session, transaction)
+            self.work.trash.append(transaction)
+        session.transactions.clear()
+        entries = session.ledger.take_all()
+        for consumer in list(session.consumers.values()):
+            yield from self.end_subscription(consumer)
+        returning: set[Consumer] = set()
+        for entry in entries:
+            delivery = entry.item
+            delivery.item.queue.unacked -= 1
+            if self._settings.profile.settling.first_as_redelivered and delivery.consumer in returning:
+                delivery.item.deliveries -= 1
+            returning.add(delivery.consumer)
+            lost.append(delivery)
+            yield
+        yield from self.publisher.give_back([delivery for delivery in lost if not delivery.transient])
+        for name in session.temporary:
+            self.topology.forget(self.topology.queues[name])
+            yield
+        session.temporary.clear()
+        self._sessions.pop(session, None)
+        self.work.trash += (entries, lost)
 
     def _overrun(self, consumer: Consumer, name: str, limit: int) -> None:
+        """End the session of a subscription of a topic that is too slow, as no message is dropped silently."""
         session = consumer.session
         session.write_queue.withdraw(lambda delivery: delivery.transient)
         what = f"the backlog of the subscription to {consumer.destination!r} is full (limit {name}={limit})"
         self.fail(session, RemoteProtocolError(f"too slow: {what}"))
 
-    def settle(self, entries: list[Entry[OutgoingMessage]], *, refused: bool, requeue: bool = True) -> None:
-        """Let an ACK or NACK of deliveries of one subscription take effect.
+    # Subscriptions
+
+    def subscribe(
+        self,
+        session: SessionState,
+        key: str,
+        *,
+        targets: tuple[Target, ...],
+        destination: str,
+        identity: str | None,
+        options: SubscribeRequest,
+    ) -> None:
+        """Make a subscription.
 
         Args:
-            entries: what it took out of the ledger.
+            session: whose.
+            key: its key in the protocol object.
+            targets: the destinations.
+            destination: the header of that name.
+            identity: the `id` header.
+            options: the requests of its SUBSCRIBE.
+
+        Raises:
+            ProtocolError: it cannot be had.
+        """
+        durable, declares, topology = None, options.declares, self.topology
+        if options.durable is not None:
+            durable = topology.durable(session.client_id, targets[0], options, session.name)
+        consumer = Consumer(
+            session,
+            name=key,
+            identity=identity,
+            destination=destination,
+            options=options,
+            key=f"{self._instance}-{next(self._keys)}",
+            rules=self._settings.profile.deliveries,
+        )
+        session.budget.take(consumer.kept)
+        session.consumers[key] = consumer
+        if durable is not None:
+            topology.join(consumer, durable.queue)
+        elif options.browse:
+            self._browse(consumer, targets[0])
+        elif declares is not None and declares.name is not None:
+            queue = topology.declare("/queue/" + declares.name, declares, session)
+            topology.bind(queue, targets[0])
+            topology.join(consumer, queue)
+        else:
+            for target in targets:
+                self._follow(consumer, target, declares)
+
+    def _follow(self, consumer: Consumer, target: Target, declares: Declaration | None) -> None:
+        topology = self.topology
+        if target.kind == "topic":
+            consumer.session.follows_topics = True
+            if consumer.backlog is None:
+                consumer.backlog = topology.backlog(target.name)
+                topology.join(consumer, consumer.backlog)
+            no_local = consumer.session.name if consumer.no_local else None
+            feed = Feed(target, consumer.backlog, selector=consumer.selector, consumer=consumer, no_local=no_local)
+            consumer.feeds.append(feed)
+            topology.add(feed)
+        elif target.pattern:
+            self.work.soon(topology.join_all(consumer, target.name), len(topology.queues))
+        elif declares is None:
+            topology.join(consumer, topology.queue(target.name))
+        else:
+            topology.join(consumer, topology.declare(target.name, declares, consumer.session))
+
+    def _browse(self, consumer: Consumer, target: Target) -> None:
+        queue = self.topology.queues.get(target.name)
+        shown = target.shown
+        end = MessageHead([("browser", "end")], consumer.grammar, body_size=0, destination=shown, target=shown)
+        consumer.backlog = Snapshot(
+            queue,
+            () if queue is None else self.topology.collect(consumer, queue),
+            name=target.name,
+            selector=consumer.selector,
+            copied=self.publisher.new_item,
+            end=StoredMessage(end, b""),
+        )
+        consumer.selector = None
+        self.topology.join(consumer, consumer.backlog)
+
+    def own(self, session: SessionState, target: Target) -> None:
+        """Make a temporary queue of a session, where it is one and not there."""
+        if target.owner != session.name or target.kind != "queue" or target.name in session.temporary:
+            return
+        self.topology.queue(target.name, owner=session.name)
+        session.temporary[target.name] = None
+        if self._settings.profile.names.temporary == "in reply-to":
+            name, options = target.shown, SubscribeRequest()
+            self.subscribe(session, f"#{name}", targets=(target,), destination=name, identity=name, options=options)
+
+    def unsubscribe(self, consumer: Consumer, *, delete: bool = False) -> None:
+        """End a subscription, after it got the messages that are ready for it.
+
+        Args:
+            consumer: which.
+            delete: a queue of its own that is bound to a topic is deleted with all that it holds.
+        """
+        self.flush()  # which may end its session; then the first of the two steps ends the subscription
+        size = len(consumer.queues) + consumer.session.ledger.count(consumer.key)
+        self.work.soon(self.end_subscription(consumer, delete=delete), size)
+
+    def end_subscription(self, consumer: Consumer, *, delete: bool = False) -> Steps:
+        """End a subscription for any reason: its UNSUBSCRIBE, the end or overrun of its session, or the broker.
+
+        Unacknowledged messages go back to their queues, unless the profile keeps it until the session ends, or the
+        session has taken it out of its ledger before. To be run as a step, see the rule at the top of this module.
+        Nothing happens the second time.
+
+        Args:
+            consumer: which.
+            delete: as for `unsubscribe`.
+        """
+        session, settling = consumer.session, self._settings.profile.settling
+        if consumer.over:
+            return
+        consumer.over = True
+        del session.consumers[consumer.name]
+        bound = [queue for queue in consumer.queues if queue.declared.name is not None] if delete else []
+        yield from self.topology.leaving(consumer)
+        for queue in bound:
+            self.topology.delete(queue)
+        if settling.unsubscribe_returns:
+            entries = session.ledger.take_subscription(consumer.key)
+            for entry in entries:
+                entry.item.item.queue.unacked -= 1
+                if settling.returns_as_new:
+                    entry.item.item.deliveries -= 1
+            yield from self.publisher.give_back([entry.item for entry in entries if not entry.item.transient])
+        consumer.give_back()
+
+    def refill(self, session: SessionState) -> None:
+        """Go on with the subscriptions of a session that waited for room."""
+        self.work.soon(self._refill(session), len(session.parked))
+
+    def _refill(self, session: SessionState) -> Steps:
+        for consumer in list(session.parked):
+            self.freed(consumer)
+            yield
+
+    def freed(self, consumer: Consumer) -> None:
+        """Go on with a subscription that may have room again."""
+        if consumer.waits_at:
+            self.work.soon(self.topology.resuming(consumer), len(consumer.waits_at))
+
+    # Acknowledgements
+
+    def settle(self, entries: list[Entry[OutgoingMessage]], *, refused: bool, requeue: bool = True) -> None:
+        """Let an ACK or NACK of deliveries of one session take effect.
+
+        Args:
+            entries: the deliveries that it took out of the ledger.
             refused: whether it was a NACK.
             requeue: whether the NACK lets it be delivered again.
         """
         if len(entries) < PIECE and not refused:
             self._settled(entries)
         else:
-            self.soon(self._settle(entries, refused=refused, requeue=requeue), len(entries))
+            self.work.soon(self._settle(entries, refused=refused, requeue=requeue), len(entries))
 
     def _settled(self, entries: list[Entry[OutgoingMessage]]) -> None:
         consumers: dict[Consumer, None] = {}
@@ -399,25 +487,22 @@ class BrokerRouter:
             yield
 
     def _refused(self, deliveries: list[OutgoingMessage], *, requeue: bool) -> Steps:
-        nack = self._settings.profile.nack
+        nack = self._settings.profile.settling.nack
         most = math.inf if self._settings.attempts is None else self._settings.attempts
         again = []
         for delivery in deliveries:
             item = delivery.item
             item.nacks += 1
+            lettered = nack == "dead letter" or delivery.transient or item.nacks >= most
             if not requeue and item.queue.declared.letters is not None:
-                self.publisher.dead_letter(item, "refused by its consumer")
+                self.publisher.dead_letter(item, REFUSED)
             elif nack == "discarded" or not requeue:
                 self.counters.discarded += 1
-            elif nack == "requeued" and not delivery.transient:
+            elif (nack == "requeued" and not delivery.transient) or not lettered:
                 again.append(delivery)
-            elif nack == "dead letter" or delivery.transient or item.nacks >= most:
-                self.publisher.dead_letter(item, "refused by its consumer")
             else:
-                again.append(delivery)
-            self.work.left -= 1
-            if self.work.left <= 0:
-                yield
+                self.publisher.dead_letter(item, REFUSED)
+            yield
         yield from self.publisher.give_back(again)
 
     # Transactions
@@ -426,21 +511,18 @@ class BrokerRouter:
         """Let everything in a transaction of a session take effect, in one turn.
 
         Raises:
-            LimitExceededError: a queue cannot take what is meant for it; nothing took effect.
+            LimitExceededError: a queue has no room for its messages; nothing took effect.
             RemoteProtocolError: a message in it was sent before, or one was refused; it was aborted.
         """
         transaction = session.transactions[name]
-        if transaction.has_duplicate:
+        if transaction.spoiled:
             self.abort(session, session.transactions.pop(name))
-            raise RemoteProtocolError("a message of the transaction is a duplicate: it has the id of an earlier one")
-        if transaction.rollback_only:
-            self.abort(session, session.transactions.pop(name))
-            raise RemoteProtocolError("COMMIT FAILED: Transaction marked rollback only xaErrorCode:100")
-        needed = transaction.needed()
+            raise RemoteProtocolError(transaction.spoiled)
+        needed = transaction.needed
         self.topology.check_room(needed)
         self.publisher.check_delayed(transaction.delayed)
-        for name_, (count, size) in needed.items():
-            self.publisher.must_fit(name_, count, size)
+        for queue, (count, size) in needed.items():
+            self.publisher.must_fit(self.topology.queue(queue), count, size)
         self.publisher.check_topics(transaction.to_topics, session.name)
         # No longer open, before anything takes effect: publishing may end this very session, as too slow for a topic.
         del session.transactions[name]
@@ -448,43 +530,28 @@ class BrokerRouter:
         if session.failure is None:
             session.late_receipts += transaction.receipts
         session.budget.take(-transaction.kept)
-        self.soon(self._commit(session, transaction), transaction.frames)
+        self.work.soon(self._commit(session, transaction), transaction.frames)
 
     def _commit(self, session: SessionState, transaction: SessionTransaction) -> Steps:
         for message in transaction.messages:
             self.publisher.publish(message, session.name, committed=True)
-            if self.work.left <= 0:
-                yield
+            yield
         for entries, refused in transaction.settled:
             if refused:
                 yield from self._settle(entries, refused=True, requeue=True)
             else:
                 self.settle(entries, refused=False)
-            if self.work.left <= 0:
-                yield
+            yield
         session.ledger.restore(itertools.chain.from_iterable(transaction.lost))
-        self.trash.append(transaction)
+        self.work.trash.append(transaction)
 
     def abort(self, session: SessionState, transaction: SessionTransaction) -> None:
-        """Forget what a transaction holds; its messages wait for their ACK again."""
+        """Drop the messages of a transaction; the deliveries that it settled wait for their ACK again."""
         session.budget.take(-transaction.kept)
         held = [*(entries for entries, _ in transaction.settled), *transaction.lost]
         session.ledger.restore(itertools.chain.from_iterable(held))
 
     # What is seen from outside
-
-    def exists(self, target: Target) -> bool:
-        """Whether a destination needs not be made first: a topic, a pattern, a temporary one, or a queue in use."""
-        return (
-            target.kind == "topic" or target.pattern or target.owner is not None or target.name in self.topology.queues
-        )
-
-    def resume(self, name: str) -> None:
-        """Let a queue that is paused hand out messages again."""
-        queue = self.topology.queues.get(name)
-        if queue is not None:
-            queue.paused = False
-            self._dirty[queue] = None
 
     @property
     def connected(self) -> tuple[SessionState, ...]:
@@ -505,25 +572,17 @@ class BrokerRouter:
     def snapshot(self) -> BrokerStats:
         """Return the state of this moment; with many queues, of their depths a moment later."""
         with self._held():
-            counters, longest = replace(self.counters), self.work.longest
+            counters, longest = asdict(self.counters), self.work.longest
             sessions, queues = list(self._sessions), list(self.topology.queues.items())
-            durables, topics = list(self.topology.durables.values()), self.topology.topics()
+            durables, topics = list(self.topology.durables.values()), self.topology.topic_rows()
         return BrokerStats(
+            **counters,
             sessions=len(sessions),
-            sessions_total=counters.sessions,
             queues={name: queue.depth for name, queue in queues},
-            topics=topics,
+            topics={name: count for name, count, _, _ in topics},
             durables={feed.queue.name: feed.queue.depth for feed in durables},
             scheduled=self._schedule.waiting,
             subscriptions=sum(len(session.consumers) for session in sessions),
             transactions=sum(len(session.transactions) for session in sessions),
-            messages_in=counters.messages_in,
-            messages_out=counters.messages_out,
-            redelivered=counters.redelivered,
-            dead_lettered=counters.dead_lettered,
-            expired=counters.expired,
-            duplicates=counters.duplicates,
-            discarded=counters.discarded,
-            errors=counters.errors,
             longest_turn=longest,
         )

@@ -37,7 +37,7 @@ class Evaluation:
         convert: the text of a header is compared with a number as the number it spells, and with a boolean alike.
             Headers of STOMP are text, so that without this `size > 5` is never true.
         activemq: as ActiveMQ and Artemis do, and JMS does not: a text is a whole number only beside one, of as many
-            bits, and never one in arithmetic; missing headers are equal to each other and not to one that is there;
+            bits, and never one in arithmetic; missing headers are equal to each other and not to present ones;
             whole numbers are not cut by a division; NOT comes before a comparison.
     """
 
@@ -49,35 +49,29 @@ JMS = Evaluation()
 
 
 def _condition(value: Value) -> bool | None:
-    """Return what a value says as a condition; what is neither a boolean nor missing is not fulfilled."""
+    """Return a value as a condition; a value that is neither a boolean nor missing is not fulfilled."""
     return value if value is None or isinstance(value, bool) else False
 
 
 def any_of(parts: list[Node]) -> Node:
     """Return the OR of conditions."""
-
-    def evaluate(lookup: Lookup) -> Value:
-        result: bool | None = False
-        for part in parts:
-            value = _condition(part(lookup))
-            if value is True:
-                return True
-            if value is None:
-                result = None
-        return result
-
-    return evaluate
+    return _joined(parts, decisive=True)
 
 
 def all_of(parts: list[Node]) -> Node:
     """Return the AND of conditions."""
+    return _joined(parts, decisive=False)
+
+
+def _joined(parts: list[Node], *, decisive: bool) -> Node:
+    """Return a condition that one part alone decides where it is `decisive`; without one, an unknown part does."""
 
     def evaluate(lookup: Lookup) -> Value:
-        result: bool | None = True
+        result: bool | None = not decisive
         for part in parts:
             value = _condition(part(lookup))
-            if value is False:
-                return False
+            if value is decisive:
+                return decisive
             if value is None:
                 result = None
         return result
@@ -123,7 +117,7 @@ def _sort(value: Value) -> type:
 
 
 def _alike(value: Value, other: Value, ways: Evaluation) -> Value:
-    """Return `value` as what `other` is, where it is a text that spells such a thing."""
+    """Return `value` with the type of `other`, if it is a text that spells such a value."""
     if not isinstance(value, str) or isinstance(other, str):
         return value
     if isinstance(other, bool):
@@ -152,7 +146,7 @@ def in_of(value: Node, texts: frozenset[str]) -> Node:
 
 
 def calculated(first: Node, rest: list[tuple[str, Node]], *, ways: Evaluation) -> Node:
-    """Return what signs and values make of a first value, from left to right."""
+    """Return the result of signs and values, from left to right."""
     convert = ways.convert and not ways.activemq
 
     def evaluate(lookup: Lookup) -> Value:
@@ -190,7 +184,7 @@ def _calculate(left: int | float, sign: str, right: int | float, *, cut: bool) -
 
 
 def pattern_test(pattern: str, escape: str | None) -> Callable[[str], bool]:
-    """Return a test for LIKE that takes no longer than pattern times text, whatever they are."""
+    """Return a test for LIKE that takes no longer than pattern times text."""
     pieces: list[str] = [""]
     characters = iter(pattern)
     for character in characters:
@@ -387,7 +381,7 @@ class _Parser:
         return negated(node) if negative else node
 
     def _refuse_literals(self, *places: int) -> None:
-        """Refuse to order what has no order: a text or a boolean written in the selector."""
+        """Refuse to order values without an order: a text or a boolean written in the selector."""
         for place in places:
             kind, text = self._tokens[place]
             if kind == "text" or text in ("TRUE", "FALSE"):

@@ -10,6 +10,7 @@ Locks: the router's, once for all frames of a read; never over I/O.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -21,6 +22,7 @@ from stompy.broker.write_queue import WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, LimitExceededError, ProtocolError, RemoteProtocolError, StompTimeoutError
 from stompy.forks import ChildEnds
+from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version
 from stompy.frames.heads import Run, frames_of
 from stompy.frames.parser import Parser
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
     from stompy.broker.router import BrokerRouter
     from stompy.broker.settings import FrameHook, Settings
     from stompy.broker.users import Admission, ClientSlot, User
-    from stompy.frames.frame import Frame
-    from stompy.frames.grammar import Grammar
     from stompy.transport.base import Transport
 
 _LOG = logging.getLogger("stompy.broker")
@@ -48,47 +48,16 @@ _TOPIC_CHECK_INTERVAL = 1.0
 """Seconds between two checks by a reader whose session a publisher may have ended."""
 
 
-class HookedFrames:
-    """Calls hooks with the frames of one session; what they raise is logged.
-
-    Args:
-        hooks: what to call.
-        session: the id of the session.
-    """
-
-    def __init__(self, hooks: Iterable[FrameHook], session: str) -> None:
-        self._hooks = tuple(hooks)
-        self._session = session
-
-    def received(self, frames: Iterable[Frame]) -> None:
-        """Call the hooks with frames of the client; on the session's reader."""
-        for frame in frames:
-            self._call("received", frame)
-
-    def sent(self, data: bytes, grammar: Grammar) -> None:
-        """Call the hooks with frames to the client, which are about to be written; on the session's writer."""
-        for frame in Parser(grammar).feed(data):
-            self._call("sent", frame)
-
-    def _call(self, direction: Literal["received", "sent"], frame: Frame) -> None:
-        for hook in self._hooks:
-            try:
-                with ChildEnds():
-                    hook(direction, self._session, frame)
-            except Exception:
-                _LOG.exception("the hook of the broker's frames failed")
-
-
 class ClientSession:
     """Serves one client from its CONNECT to the end of the stream.
 
     Args:
         transport: owned by the session from here on.
         router: where messages go.
-        commands: what frames do.
+        commands: the effects of frames.
         settings: limits, users, times.
         admission: counts clients; called when this one is connected and when it is gone.
-        slot: its place there; one that is refused gets an ERROR and is disconnected.
+        slot: its place there; a refused client gets an ERROR and is disconnected.
         name: unique among the sessions of the broker.
         number: for the names of the threads.
     """
@@ -111,22 +80,22 @@ class ClientSession:
         self._settings = settings
         self._admission, self._slot = admission, slot
         self._profile = profile = settings.profile
-        self._refused: dict[int, RemoteProtocolError] = {}  # of frames that do not end the session
+        self._objection: RemoteProtocolError | None = None  # to the current frame, which does not end the session
         self._protocol = ServerProtocol(
             versions=settings.versions,
-            heartbeat=profile.heartbeat or settings.heartbeat,
+            heartbeat=profile.handshake.heartbeat or settings.heartbeat,
             server=profile.server if profile is OWN else None,
-            leniency=settings.leniency | profile.leniency,
+            leniency=settings.leniency | profile.handshake.leniency,
             limits=settings.frame_limits,
             require_host=settings.require_host,
             tolerates=self._tolerates,
-            offered=profile.offered,
+            offered=profile.handshake.offered,
         )
         self._write_queue = router.write_queue()
         self._budget = SessionBudget(router.budget, settings.session_state_bytes)
         self._name = name
         self._state = SessionState(
-            profile.session % name,
+            profile.handshake.session % name,
             peer=transport.peer,
             protocol=self._protocol,
             write_queue=self._write_queue,
@@ -174,18 +143,30 @@ class ClientSession:
 
     @property
     def state(self) -> SessionState:
-        """What the broker holds for it."""
+        """The broker's state of the session."""
         return self._state
 
     def abort(self) -> None:
-        """End whatever its threads wait for. From any thread."""
+        """Wake its threads from all waits, to end. From any thread."""
         self._aborted.set()
         self._transport.shutdown()
 
     def _watch(self, *watching: FrameHook) -> None:
-        hooks = [*filter(None, [self._settings.on_frame]), *watching]
-        self._hooked = hooked = HookedFrames(hooks, self._name) if hooks else None
-        self._writer.watch(None if hooked is None else lambda data: hooked.sent(data, self._protocol.grammar))
+        """Call these hooks, and that of the settings, with every frame from now on; from any thread."""
+        self._hooks = [*filter(None, [self._settings.on_frame]), *watching]
+        self._writer.watch(self._show_sent if self._hooks else None)
+
+    def _show_sent(self, data: bytes) -> None:
+        self._show("sent", Parser(self._protocol.grammar).feed(data))
+
+    def _show(self, direction: Literal["received", "sent"], frames: Iterable[Frame]) -> None:
+        hooks = self._hooks  # which another thread may change
+        for frame, hook in itertools.product(frames, hooks):
+            try:
+                with ChildEnds():
+                    hook(direction, self._name, frame)
+            except Exception:
+                _LOG.exception("the hook of the broker's frames failed")
 
     def join(self, timeout: float | None) -> None:
         """Wait until both threads have ended; also if they are only about to be started."""
@@ -213,7 +194,7 @@ class ClientSession:
             self._write_queue.wait_for_answers()
 
     def _read_and_process(self) -> bool:
-        """Take what the client sends next; return whether it may say more."""
+        """Process the client's next bytes; return whether it may send more."""
         data = self._read()
         if not data:
             return False
@@ -236,13 +217,13 @@ class ClientSession:
         return True
 
     def _parse(self, data: bytes) -> Sequence[Frame | Run]:
-        items, hooked = self._protocol.parser.read(data), self._hooked  # which another thread may change
-        if hooked is not None:
-            hooked.received(frames_of(items))
+        items = self._protocol.parser.read(data)
+        if self._hooks:
+            self._show("received", frames_of(items))
         return items
 
     def _read(self) -> bytes:
-        """Return what the client sends next; nothing if it ended its stream, or the session was ended meanwhile."""
+        """Return the client's next bytes; none if it ended its stream, or the session was ended meanwhile."""
         while not self._state.ended:
             if self._pulse is None and self._connect_by.expired:
                 seconds = f"{self._settings.connect_timeout:g}"
@@ -269,8 +250,9 @@ class ClientSession:
         if self._pulse is None or not self._pulse.dead(time.monotonic()):
             return
         seconds = self._protocol.heartbeats.silence_allowed(self._settings.heartbeat_tolerance)
-        if self._profile.deaf is not None:
-            self._refuse(self._profile.deaf(seconds or 0.0))
+        deaf = self._profile.refusals.deaf
+        if deaf is not None:
+            self._refuse(deaf(seconds or 0.0))
         else:
             self._fail(f"nothing was received for {seconds:g} s despite heartbeats")
 
@@ -285,65 +267,54 @@ class ClientSession:
         self._process_batch(items)
 
     def _process_batch(self, items: Sequence[Frame | Run]) -> None:
-        state, protocol, at, row = self._state, self._protocol, 0, 0
-        over = False
+        state, protocol, work = self._state, self._protocol, self._router.work
+        admitted = [isinstance(item, Run) and protocol.admits_run(item) for item in items]
+        at, row, over = 0, 0, False
         while not over:
             with self._router.turn():
-                while at < len(items) and self._goes_on():
+                while at < len(items) and not (state.ended or protocol.error is not None or work.piece_done):
                     item = items[at]
-                    if isinstance(item, Run):
-                        row = self._process_run(item, row)
-                        if row < len(item.rows):
-                            continue
-                    else:
-                        self._process_frame(item)
-                    at, row = at + 1, 0
-                over = at == len(items) or self._is_over()
+                    row = self._process_next(item, row, admitted=admitted[at])
+                    if not isinstance(item, Run) or row == len(item.rows):
+                        at, row = at + 1, 0
+                over = at == len(items) or state.ended or protocol.error is not None
                 if over and not state.ended:
                     protocol.accept(())  # what the parser found after these frames
                 if protocol.error is not None:
                     self._router.fail(state, protocol.error, protocol.offender)
-            over = over or self._is_over()
+            over = over or state.ended or protocol.error is not None
         while state.calls:
             state.calls.pop(0)()
 
-    def _goes_on(self) -> bool:
-        """Whether the next frame is processed in this turn."""
-        return not (self._is_over() or self._router.piece_done)
+    def _process_next(self, item: Frame | Run, row: int, *, admitted: bool) -> int:
+        """Process a frame, and as a SEND of a run perhaps some after it; return the place in the run that follows."""
+        state, router, after = self._state, self._router, row
 
-    def _is_over(self) -> bool:
-        return self._state.ended or self._protocol.error is not None
+        def frame() -> Frame:
+            return item.frame(item.rows[row]) if isinstance(item, Run) else item
 
-    def _process_run(self, run: Run, at: int) -> int:
-        """Process frames from `at` on; return where the first one is that is left for another turn."""
-        state, rows, router = self._state, run.rows, self._router
-        repeated = self._commands.repeated
-        fast = repeated.publish if run.command == "SEND" else repeated.settle if run.command == "ACK" else None
-        while at < len(rows) and self._goes_on():
-            if fast is not None and not state.refused:
-                at = fast(state, run, at)
-                if at == len(rows) or state.ended or router.piece_done:
-                    break
-            self._process_frame(run.frame(rows[at]))
-            at += 1
-        return at
+        router.work.left -= 1
+        try:
+            if isinstance(item, Run) and item.command == "SEND" and not state.refused:
+                after = self._commands.process_again(state, item, row)
+            if after == row:
+                self._process_frame(frame(), admitted=admitted)
+        except ProtocolError as error:
+            router.fail(state, error, frame())
+        if router.work.unfinished.steps:
+            router.work.unfinished.refuse = lambda error: router.fail(state, error, frame())
+        return max(after, row + 1)
 
-    def _process_frame(self, frame: Frame) -> None:
-        if self._protocol.admits(frame):
-            self._router.work.left -= 1
-            try:
-                self._process_one(frame)
-            except ProtocolError as error:
-                self._router.fail(self._state, error, frame)
-            if (unfinished := self._router.unfinished) is not None:
-                unfinished.refuse = lambda error: self._router.fail(self._state, error, frame)
-
-    def _process_one(self, frame: Frame) -> None:
-        state, error = self._state, self._refused.pop(id(frame), None)
+    def _process_frame(self, frame: Frame, *, admitted: bool) -> None:
+        """Process a frame; `admitted` says that it is allowed unless it names a transaction."""
+        state, self._objection = self._state, None
+        known = admitted and frame.headers.get("transaction") is None
+        if not known and not self._protocol.admits(frame):
+            return
         if state.refused:
             self._router.refuse(state, Refusal("Connection is not valid."), frame)
-        elif error is not None:
-            raise error
+        elif self._objection is not None:
+            raise self._objection
         elif frame.command in ("CONNECT", "STOMP"):  # a second one, where the profile takes it
             state.write_queue.answer(self._profile.connected(state.name, self._protocol))
         else:
@@ -351,17 +322,17 @@ class ClientSession:
 
     def _tolerates(self, frame: Frame, error: RemoteProtocolError) -> bool:
         """Whether a frame that is wrong goes on: to be taken all the same, or refused without ending the session."""
-        if deletes_durable(frame) or self._profile.takes(error, frame):
-            self._protocol.record(frame, begins=self._profile.implied_begin)
+        if deletes_durable(frame) or self._profile.refusals.takes(error, frame):
+            self._protocol.record(frame, begins=self._profile.transactions.implied_begin)
             return True
-        refuse = self._profile.refuse
+        refuse = self._profile.refusals.refuse
         if refuse is None or refuse(error, frame, self._protocol.version).closes:
             return False
-        self._refused[id(frame)] = error
+        self._objection = error
         return True
 
     def _greet(self, frames: Sequence[Frame]) -> None:
-        """Answer CONNECT. Who it is is found out without the router's lock, as that takes time."""
+        """Answer CONNECT. The user is looked up without the router's lock, as that takes time."""
         protocol = self._protocol
         with self._router.turn():
             accepted = [] if self._state.ended else protocol.accept(frames)
@@ -370,7 +341,7 @@ class ClientSession:
         if not accepted or self._state.ended:
             return
         headers = accepted[0].headers
-        hosts, refused_host = self._profile.hosts, self._profile.refused_host
+        hosts, refused_host = self._profile.handshake.hosts, self._profile.refusals.host
         if hosts is not None and refused_host is not None and headers.get("host", "/") not in hosts:
             self._refuse(refused_host(headers.get("host", "")))
             return
@@ -380,7 +351,7 @@ class ClientSession:
         if users is not None and user is None:
             # The same message and the same wait, whether there is such a user or not.
             self._aborted.wait(self._settings.login_delay)
-            refused_login = self._profile.refused_login
+            refused_login = self._profile.refusals.login
             if refused_login is None:
                 self._fail("access refused: wrong login or passcode")
             else:

@@ -1,4 +1,4 @@
-"""What the broker holds for one session: subscriptions, unacknowledged deliveries, transactions.
+"""The state of one session: subscriptions, unacknowledged deliveries, transactions.
 
 Guarded by the router's lock.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from stompy.broker.destinations import REMOTE, is_topic
-from stompy.broker.message import Item, OutgoingMessage
-from stompy.broker.profile import OWN, Profile
-from stompy.broker.users import is_allowed
+from stompy.broker.profile import REMOTE, is_topic
 from stompy.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
-from stompy.frames.encoder import encode
+from stompy.frames.encoder import encode_lines
 from stompy.frames.grammar import Version
 from stompy.protocol.ack import Entry, Ledger
 from stompy.protocol.rules import shown
@@ -24,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stompy.broker.message import StoredMessage
-    from stompy.broker.profile import SubscribeRequest
-    from stompy.broker.queues import Queue
+    from stompy.broker.profile import DeliveryRules, SubscribeRequest, Target
+    from stompy.broker.queues import Item, Queue
+    from stompy.broker.selector import Lookup, Selector
     from stompy.broker.settings import SessionBudget
-    from stompy.broker.topology import Feed
-    from stompy.broker.users import Right, User
+    from stompy.broker.users import User
     from stompy.broker.write_queue import WriteQueue
     from stompy.frames.grammar import Grammar
     from stompy.protocol.heartbeat import HeartbeatTimer
@@ -38,16 +36,63 @@ _OBJECTS = 2048
 """About how many bytes a subscription takes, whatever its id and destination."""
 
 
+@dataclass(eq=False, slots=True)
+class Feed:
+    """A subscription to a topic, and the queue where its messages wait.
+
+    Attributes:
+        target: the topic, or a pattern of topics.
+        queue: where it waits.
+        selector: the condition for messages; `None` for all of them.
+        consumer: whose it is; `None` where it is a durable subscription, which outlives its consumers.
+        no_local: the session whose messages it does not get.
+    """
+
+    target: Target
+    queue: Queue
+    selector: Selector | None = None
+    consumer: Consumer | None = None
+    no_local: str | None = None
+
+    def wants(self, lookup: Lookup, sender: str | None) -> bool:
+        """Whether it gets a message of that session; `lookup` returns the value of a header."""
+        selected = self.selector is None or self.selector.matches(lookup)
+        return selected and (self.no_local is None or self.no_local != sender)
+
+
+class OutgoingMessage:
+    """One MESSAGE frame on its way to a subscriber.
+
+    Attributes:
+        head: everything before the body; empty once it was written.
+        body: the body.
+    """
+
+    __slots__ = ("body", "consumer", "head", "item")
+
+    def __init__(self, head: bytes, item: Item, consumer: Consumer) -> None:
+        self.head = head
+        self.body = item.message.body
+        self.item = item
+        self.consumer = consumer
+
+    @property
+    def transient(self) -> bool:
+        """Whether it is gone where it does not arrive, as a copy for one subscriber of a topic is."""
+        return self.item.queue is self.consumer.backlog
+
+
 class Consumer:
     """A subscription of one session.
 
     Args:
         session: the session it belongs to.
+        name: its key in the protocol object.
         identity: the `id` header; `None` where a 1.0 client gave none.
         destination: the header of that name.
-        options: what its SUBSCRIBE asked for.
+        options: the requests of its SUBSCRIBE.
         key: unique among all subscriptions of the broker.
-        profile: how its frames begin.
+        rules: how its frames are written.
     """
 
     __slots__ = (
@@ -56,13 +101,11 @@ class Consumer:
         "_counts",
         "_first",
         "_grammar",
-        "_new",
-        "_session",
+        "_message_id",
         "_token",
         "_two_ids",
         "backlog",
         "destination",
-        "durable",
         "exclusive",
         "feeds",
         "identity",
@@ -70,12 +113,14 @@ class Consumer:
         "key",
         "ledger",
         "mode",
+        "name",
         "no_local",
         "over",
         "pattern",
         "prefetch",
         "queues",
         "selector",
+        "session",
         "starting",
         "waits_at",
     )
@@ -84,13 +129,15 @@ class Consumer:
         self,
         session: SessionState,
         *,
+        name: str,
         identity: str | None,
         destination: str,
         options: SubscribeRequest,
         key: str,
-        profile: Profile = OWN,
+        rules: DeliveryRules,
     ) -> None:
-        self._session = session
+        self.session = session
+        self.name = name
         self.identity = identity
         self.destination = destination
         self.mode = options.mode
@@ -107,47 +154,28 @@ class Consumer:
         """Its topics."""
         self.pattern: str | None = None
         """The queues that it takes part in as they come to be."""
-        self.durable: Feed | None = None
-        """The durable subscription that it serves."""
         self.waits_at: dict[Queue, None] = {}
         """The queues that pass it over until it has room."""
         self.ledger = None if options.mode == "auto" else session.ledger
         """Where its deliveries wait for their ACK; `None` in auto mode."""
+        self.starting = False
+        """Whether it gets nothing yet, as its SUBSCRIBE is not done."""
+        self.over = False
+        """Whether it has ended and gets nothing more; what it was given may still be acknowledged."""
         self._grammar = session.protocol.grammar
         self._count = 0
         # STOMP 1.2, MESSAGE: an `ack` header in the client modes; earlier versions acknowledge by message-id.
         self._two_ids = self.ledger is not None and session.protocol.version is Version.V1_2
-        self._token = f"ack-{key}-%d"
-        lead = self._template(b"%b-%d")
-        self._first = lead + profile.first
-        self._new = self._template(key.encode().replace(b"%", b"%%") + b"-%d") + profile.first + b"%b"
-        self._again = lead + b"redelivered:true\n" + (b"redelivery-count:%d\n" if profile.counts else b"")
-        self._counts = profile.counts
-        self.starting = False
-        """Whether it gets nothing yet, as its SUBSCRIBE is not done."""
-        self.over = False
-        """Whether it has ended; what it was given may still be acknowledged."""
+        self._message_id, self._token = f"{key}-%d".encode(), f"ack-{key}-%d"
+        pairs = [] if identity is None else [("subscription", identity)]
+        lead = b"MESSAGE\n" + encode_lines("MESSAGE", pairs, grammar=self._grammar).replace(b"%", b"%%")
+        lead += b"message-id:%b\n" + (b"ack:%b\n" % self._token.encode() if self._two_ids else b"")
+        self._counts = rules.counts
+        self._first = lead + rules.first
+        self._again = lead + b"redelivered:true\n" + (b"redelivery-count:%d\n" if rules.counts else b"")
         ids = 3 * sys.getsizeof(identity or destination)  # here, in the session, in the protocol object
-        self.kept = ids + sum(map(sys.getsizeof, (destination, self._first, self._new, self._again))) + _OBJECTS
+        self.kept = ids + sum(map(sys.getsizeof, (destination, self._first, self._again))) + _OBJECTS
         """Bytes that it counts for in its session."""
-
-    def _template(self, name: bytes) -> bytes:
-        """Return the first lines of each MESSAGE, in which `%b` and `%d` stand for the parts of its ids.
-
-        Args:
-            name: the message-id.
-        """
-        pairs = [] if self.identity is None else [("subscription", self.identity)]
-        lead = encode("MESSAGE", pairs, grammar=self._grammar)[: -len(b"\n\0")]
-        if self._grammar.draft:  # it has a content-length everywhere, and here it would be that of no body
-            lead = lead[: lead.rindex(b"content-length:")]
-        lead = lead.replace(b"%", b"%%") + b"message-id:" + name + b"\n"
-        return lead + b"ack:%b\n" % self._token.encode("ascii") if self._two_ids else lead
-
-    @property
-    def session(self) -> SessionState:
-        """The session it belongs to."""
-        return self._session
 
     @property
     def grammar(self) -> Grammar:
@@ -157,85 +185,66 @@ class Consumer:
     def wait_for_room(self, queue: Queue) -> None:
         """Note that a queue passes it over from now on."""
         self.waits_at[queue] = None
-        self._session.parked[self] = None
+        self.session.parked[self] = None
 
     def give_back(self) -> None:
         """Count it no more, as it is over, once nothing that it was given waits for its ACK."""
         if self.ledger is None or not self.ledger.count(self.key):
-            self._session.budget.take(-self.kept)
+            self.session.budget.take(-self.kept)
             self.kept = 0
-
-    def deliver_all(self, items: Iterable[Item], most: int = sys.maxsize) -> list[Item]:
-        """Deliver messages as `deliver` does, as many as there is room for, and `most` at most; return them.
-
-        It ends at the first one that needs a look: it has a group or a time, was delivered before, or cannot be written
-        in the session's version.
-        """
-        count, room = self._room()
-        count = min(count, most)
-        delivered: list[Item] = []
-        if count <= 0 or self.prefetch <= 0:
-            return delivered
-        deliveries, grammar, lead, ledger = [], self._grammar, self._new, self.ledger
-        before, size = self._count, 0
-        for number, item in enumerate(items, before + 1):
-            if number - before > count or size >= room or item.group is not None or item.expires is not None:
-                break
-            message = item.message
-            if item.named is not None or item.deliveries:
-                break
-            try:
-                head = message.shared.encoded(grammar, message.body)
-            except LocalProtocolError:
-                break
-            item.named = self.key, number
-            item.deliveries = 1
-            delivery = OutgoingMessage(lead % ((number, number, head) if self._two_ids else (number, head)), item, self)
-            size += len(delivery.head) + len(message.body)
-            if ledger is not None:
-                ledger.add(self._token % number if self._two_ids else f"{self.key}-{number}", self.key, delivery)
-                item.queue.unacked += 1
-            deliveries.append(delivery)
-            delivered.append(item)
-        if deliveries:
-            self._count += len(deliveries)
-            self._session.write_queue.deliver_all(deliveries, size)
-        return delivered
-
-    def _room(self) -> tuple[int, int]:
-        """Return how many messages it may get now, and about how many bytes."""
-        if self.starting or self._session.ended:
-            return 0, 0
-        count, size = self._session.write_queue.room()
-        if self.ledger is not None and count > 0:
-            unacked = self.ledger.count(self.key)
-            count = min(count, self.prefetch - unacked, self._session.max_unacked - len(self.ledger))
-        return count, size
 
     def has_room(self) -> bool:
         """Whether it may get one more message now."""
-        if self.starting or self._session.ended:
-            return False
+        return self._acceptable() > 0 and self.session.write_queue.has_room()
+
+    def _acceptable(self) -> int:
+        """Return how many messages it may get now, if there is room for them in the write queue."""
+        session = self.session
+        if self.over or self.starting or session.ended or self.prefetch <= 0:
+            return 0
         if self.ledger is None:
-            if self.prefetch <= 0:
-                return False
-        elif self.ledger.count(self.key) >= self.prefetch or len(self.ledger) >= self._session.max_unacked:
-            return False
-        return self._session.write_queue.has_room()
+            return sys.maxsize
+        return min(self.prefetch - self.ledger.count(self.key), session.max_unacked - len(self.ledger))
+
+    def deliver_all(self, items: Iterable[Item], most: int) -> list[Item]:
+        """Deliver messages, as many as there is room for and `most` at most; return them.
+
+        It ends at the first message that its queue has to look at: it has a group or a time, or cannot be written in
+        the session's version.
+        """
+        count, room = self.session.write_queue.room()
+        count, size = min(count, most, self._acceptable()), 0
+        deliveries: list[OutgoingMessage] = []
+        for item in items:
+            if len(deliveries) >= count or size >= room or item.group is not None or item.expires is not None:
+                break
+            try:
+                delivery = self._outgoing(item)
+            except LocalProtocolError:
+                break
+            size += len(delivery.head) + len(delivery.body)
+            deliveries.append(delivery)
+        if deliveries:
+            self.session.write_queue.deliver(deliveries, size)
+        return [delivery.item for delivery in deliveries]
 
     def deliver(self, item: Item) -> None:
-        """Put a MESSAGE frame into the session's write queue, and a line into its ledger where an ACK must come.
+        """Deliver a message, for which there is room.
 
         Raises:
             LocalProtocolError: the message has a header that the session's version cannot write; nothing happened.
         """
-        head = item.message.head(self._grammar)
+        delivery = self._outgoing(item)
+        self.session.write_queue.deliver([delivery], len(delivery.head) + len(delivery.body))
+
+    def _outgoing(self, item: Item) -> OutgoingMessage:
+        """Return a MESSAGE frame, which has its line in the ledger where an ACK must come."""
+        head = item.message.shared.encoded(self._grammar)
         self._count = count = self._count + 1
-        if item.named is None:
-            item.named = self.key, count
         # The message-id is the message's: it stays the same when the message is delivered again.
-        key, number = item.named
-        ids: tuple[object, ...] = (key.encode(), number, count) if self._two_ids else (key.encode(), number)
+        if item.named is None:
+            item.named = self._message_id % count
+        ids: tuple[object, ...] = (item.named, count) if self._two_ids else (item.named,)
         if not item.deliveries:
             lead = self._first % ids
         else:
@@ -243,62 +252,42 @@ class Consumer:
         item.deliveries += 1
         delivery = OutgoingMessage(lead + head, item, self)
         if self.ledger is not None:
-            self.ledger.add(self._token % count if self._two_ids else f"{key}-{number}", self.key, delivery)
+            self.ledger.add(self._token % count if self._two_ids else item.named.decode(), self.key, delivery)
             item.queue.unacked += 1
-        self._session.write_queue.deliver(delivery)
+        return delivery
 
 
+@dataclass(eq=False, slots=True)
 class SessionTransaction:
     """SENDs and settled deliveries that take effect together at COMMIT, or not at all."""
 
-    __slots__ = (
-        "_needed",
-        "delayed",
-        "failure",
-        "has_duplicate",
-        "kept",
-        "lost",
-        "messages",
-        "receipts",
-        "rollback_only",
-        "settled",
-        "size",
-        "to_topics",
-    )
-
-    def __init__(self, kept: int = 0) -> None:
-        self.kept = kept
-        """Bytes that its id counts for in its session."""
-        self.messages: list[StoredMessage] = []
-        """In the order of their SENDs."""
-        self.settled: list[tuple[list[Entry[OutgoingMessage]], bool]] = []
-        """What each ACK or NACK took out of the ledger, and whether it was a NACK."""
-        self.receipts: list[bytes] = []
-        """RECEIPTs of SENDs that come after that of COMMIT."""
-        self.has_duplicate = False
-        """Whether it cannot be committed, as it has a message that was sent before."""
-        self.rollback_only = False
-        """Whether it cannot be committed, as a frame without a receipt was refused."""
-        self.failure: ProtocolError | None = None
-        """What is found wrong at COMMIT, after what it holds; frames after that have no effect."""
-        self.lost: list[list[Entry[OutgoingMessage]]] = []
-        """What those of them settled."""
-        self.delayed = 0
-        """How many of the messages are to be delivered later."""
-        self.to_topics: list[StoredMessage] = []
-        """The messages for topics that are to be delivered at once."""
-        self._needed: dict[str, tuple[int, int]] = {}
-        self.size = 0
-        """Bytes of the messages."""
+    kept: int = 0
+    """Bytes that its id counts for in its session."""
+    messages: list[StoredMessage] = field(default_factory=list)
+    """In the order of their SENDs."""
+    settled: list[tuple[list[Entry[OutgoingMessage]], bool]] = field(default_factory=list)
+    """What each ACK or NACK took out of the ledger, and whether it was a NACK."""
+    receipts: list[bytes] = field(default_factory=list)
+    """RECEIPTs of SENDs that come after that of COMMIT."""
+    spoiled: str | None = None
+    """Why COMMIT is refused and aborts it, as one of its messages is a duplicate; `None` if it may be committed."""
+    failure: ProtocolError | None = None
+    """What is found wrong at COMMIT, after what it holds; frames after that have no effect."""
+    lost: list[list[Entry[OutgoingMessage]]] = field(default_factory=list)
+    """What those of them settled."""
+    delayed: int = 0
+    """How many of the messages are to be delivered later."""
+    to_topics: list[StoredMessage] = field(default_factory=list)
+    """The messages for topics that are to be delivered at once."""
+    needed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """How many messages and bytes are meant for each queue."""
+    size: int = 0
+    """Bytes of the messages."""
 
     @property
     def frames(self) -> int:
         """How many frames it holds."""
         return len(self.messages) + len(self.settled)
-
-    def needed(self) -> dict[str, tuple[int, int]]:
-        """Return how many messages and bytes are meant for each queue."""
-        return self._needed
 
     def send(self, message: StoredMessage) -> None:
         """Hold a SEND."""
@@ -311,8 +300,8 @@ class SessionTransaction:
         elif is_topic(message.target):
             self.to_topics.append(message)
         if not is_topic(message.target) and not message.target.startswith(REMOTE):
-            count, size = self._needed.get(message.target, (0, 0))
-            self._needed[message.target] = (count + 1, size + message.size)
+            count, size = self.needed.get(message.target, (0, 0))
+            self.needed[message.target] = (count + 1, size + message.size)
 
     def settle(self, entries: list[Entry[OutgoingMessage]], *, refused: bool) -> None:
         """Hold an ACK or NACK."""
@@ -322,89 +311,70 @@ class SessionTransaction:
             self.lost.append(entries)
 
 
+@dataclass(eq=False)
 class SessionState:
     """The in-memory state of one session.
 
     Args:
         name: unique among the sessions of the broker; the `session` header of CONNECTED.
         peer: the client's address.
-        protocol: what the client may say; guarded by the router's lock too, but for its parser.
-        write_queue: what waits to be written to the client.
-        budget: counts what else it makes the broker keep.
+        protocol: checks the client's frames; guarded by the router's lock too, but for its parser.
+        write_queue: frames for the client.
+        budget: counts its state beside messages.
         abort: ends the connection at once; called without the router's lock.
         watch: lets these hooks see every frame, from now until the next call; from any thread.
         max_unacked: deliveries that may wait for their ACK, of all its subscriptions.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        peer: str,
-        protocol: ServerProtocol,
-        write_queue: WriteQueue,
-        budget: SessionBudget,
-        max_unacked: int,
-        abort: Callable[[], None] = lambda: None,
-        watch: Callable[..., None] = lambda *hooks: None,
-    ) -> None:
-        self.name = name
-        self.peer = peer
-        self.protocol = protocol
-        self.write_queue = write_queue
-        self.budget = budget
-        self.max_unacked = max_unacked
-        self.abort = abort
-        self.watch = watch
-        self.pulse: HeartbeatTimer | None = None
-        """Knows when the client was last heard; `None` before CONNECTED."""
-        self.last_frame = ("CONNECT", time.monotonic())
-        """The command of the last frame of the client, and when it came; set by the session's reader."""
-        self.calls: list[Callable[[], None]] = []
-        """What the session's reader is to do after its turn, without the router's lock."""
-        self.login: str | None = None
-        self.user: User | None = None
-        """Who it is; `None` where the broker does not ask."""
-        self.client_id: str | None = None
-        """By what its durable subscriptions are known."""
-        self.temporary: dict[str, None] = {}
-        """The names of the temporary queues that end with it."""
-        self.refused = False
-        """Whether the next frame ends the session, after an ERROR that left the connection open."""
-        self.ended = False
-        """Whether the session is over: nothing that the client says counts any more."""
-        self.follows_topics = False
-        """Whether it has, or had, a subscription that others can overrun."""
-        self.consumers: dict[str, Consumer] = {}
-        """The live subscriptions by their key in the protocol."""
-        self.parked: dict[Consumer, None] = {}
-        """The subscriptions that wait for room."""
-        self.transactions: dict[str, SessionTransaction] = {}
-        self.late_receipts: list[bytes] = []
-        """RECEIPTs that follow that of the current COMMIT."""
-        self.failure: ProtocolError | None = None
-        """What ends the session after the RECEIPT of the current COMMIT."""
-        self.ledger: Ledger[OutgoingMessage] = Ledger()
-        """What was delivered and waits for its ACK; the keys of its subscriptions are those of the consumers."""
-
-    def check_right(self, right: Right, destination: str) -> None:
-        """Refuse what the user may not do.
-
-        Raises:
-            RemoteProtocolError: access is refused.
-        """
-        if self.user is not None and not is_allowed(self.user, right, destination):
-            raise RemoteProtocolError(f"access refused: no right to {right} {shown(destination)}")
+    name: str
+    _: KW_ONLY
+    peer: str
+    protocol: ServerProtocol
+    write_queue: WriteQueue[OutgoingMessage]
+    budget: SessionBudget
+    max_unacked: int
+    abort: Callable[[], None] = lambda: None
+    watch: Callable[..., None] = lambda *hooks: None
+    pulse: HeartbeatTimer | None = None
+    """Knows when the client was last heard; `None` before CONNECTED."""
+    last_frame: tuple[str, float] = field(default_factory=lambda: ("CONNECT", time.monotonic()))
+    """The command of the last frame of the client, and when it came; set by the session's reader."""
+    calls: list[Callable[[], None]] = field(default_factory=list)
+    """What the session's reader is to do after its turn, without the router's lock."""
+    login: str | None = None
+    user: User | None = None
+    """Who it is; `None` where the broker does not ask."""
+    client_id: str | None = None
+    """By what its durable subscriptions are known."""
+    temporary: dict[str, None] = field(default_factory=dict)
+    """The names of the temporary queues that end with it."""
+    refused: bool = False
+    """Whether the next frame ends the session, after an ERROR that left the connection open."""
+    ended: bool = False
+    """Whether the session is over: nothing that the client says counts any more."""
+    follows_topics: bool = False
+    """Whether it has, or had, a subscription that others can overrun."""
+    consumers: dict[str, Consumer] = field(default_factory=dict)
+    """The live subscriptions by their key in the protocol."""
+    parked: dict[Consumer, None] = field(default_factory=dict)
+    """The subscriptions that wait for room."""
+    transactions: dict[str, SessionTransaction] = field(default_factory=dict)
+    late_receipts: list[bytes] = field(default_factory=list)
+    """RECEIPTs that follow that of the current COMMIT."""
+    failure: ProtocolError | None = None
+    """What ends the session after the RECEIPT of the current COMMIT."""
+    ledger: Ledger[OutgoingMessage] = field(default_factory=Ledger)
+    """What was delivered and waits for its ACK; the keys of its subscriptions are those of the consumers."""
 
     def take(
         self, token: str, *, subscription: str | None, alone: bool = False, whole: bool = False
     ) -> list[Entry[OutgoingMessage]]:
-        """Take out what an ACK or NACK settles, the named delivery last.
+        """Take out the deliveries that an ACK or NACK settles, the named one last.
 
         Args:
-            token: what the frame names.
+            token: the id in the frame.
             subscription: the `subscription` header, where the version asks for it.
-            alone: it is about this one delivery, whatever the mode.
+            alone: it is about this one delivery, in any mode.
             whole: in the mode `client` it reaches the deliveries of all subscriptions.
 
         Raises:

@@ -1,9 +1,9 @@
-"""How much the broker takes of its clients and keeps, its other settings, and what it tells about itself.
+"""The limits of the broker, its other settings, and its statistics.
 
-Messages count from their making to their end, whichever queue, backlog, ledger or transaction has them. State is what
-else a client can make large: unfinished frames, ids of subscriptions and transactions, names of queues, long heads of
-messages. What is usual is not counted, as other limits bound how much there is of it: the first KiB of a name or a
-head, and the first `ALLOWANCE` bytes of a session, which so has room whatever others have used up.
+Messages count from their making to their end, whichever queue, backlog, ledger or transaction has them. State is all
+else that a client can make large: unfinished frames, ids of subscriptions and transactions, names of queues, long heads
+of messages. Usual amounts are not counted, as other limits bound them: the first KiB of a name or a head, and the first
+`ALLOWANCE` bytes of a session, which so always has room.
 
 | thread | does here | lock |
 |---|---|---|
@@ -19,8 +19,7 @@ from typing import Literal, TypeVar
 
 from stompy.arguments import check_fields
 from stompy.backoff import check_attempts
-from stompy.broker.destinations import targets_of
-from stompy.broker.profile import OWN, Profile
+from stompy.broker.profile import OWN, Profile, targets_of
 from stompy.broker.users import Users
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default, given
@@ -38,6 +37,8 @@ V = TypeVar("V")
 ALLOWANCE = 64 * 1024
 
 _USUAL = 1024
+_OFFERED = 16_384
+"""Keys of which a `BoundedTable` notes that they were offered once."""
 
 
 def excess(size: int) -> int:
@@ -96,7 +97,7 @@ class MemoryBudget:
 
 
 class SessionBudget:
-    """What one session makes the broker keep beside messages. Any thread.
+    """The state of one session beside messages. Any thread.
 
     Args:
         budget: counts it for all sessions.
@@ -130,7 +131,7 @@ class SessionBudget:
             self._held = held
 
     def take_frame(self, size: int) -> None:
-        """Count the frame that is not whole yet, in the place of what it was before; raises as `take` does."""
+        """Count the frame that is not whole yet, in the place of its former size; raises as `take` does."""
         if size != self._frame:
             self.take(size - self._frame)
             self._frame = size
@@ -142,12 +143,14 @@ class SessionBudget:
 
 
 def _counted(held: int) -> int:
-    """Return how much of what a session holds counts for all sessions."""
+    """Return how much of a session's state counts for all sessions."""
     return max(0, held - ALLOWANCE)
 
 
 class BoundedTable(dict[K, V]):
-    """What is remembered because it is likely to be asked for again; it is forgotten when there is too much of it.
+    """Remembers an entry at its second offer; all are forgotten when there are too many.
+
+    Most entries are offered once and never asked for, and keeping them would cost more than making them.
 
     Args:
         limit: bytes at most.
@@ -157,9 +160,15 @@ class BoundedTable(dict[K, V]):
         super().__init__()
         self._limit = limit
         self._held = 0
+        self._offered: set[int] = set()  # hashes of keys
 
     def remember(self, key: K, value: V, size: int) -> None:
         """Add an entry that takes about so many bytes."""
+        if hash(key) not in self._offered:
+            if len(self._offered) >= _OFFERED:
+                self._offered.clear()
+            self._offered.add(hash(key))
+            return
         if self._held + size > self._limit:
             self.clear()
             self._held = 0
@@ -194,9 +203,9 @@ class BrokerStats:
     Attributes:
         sessions: clients that are connected, counted from their CONNECTED.
         sessions_total: sessions opened so far.
-        queues: by name; an empty queue that nobody consumes is forgotten.
+        queues: by name; an empty queue without consumers is forgotten.
         topics: live subscriptions by name, or pattern.
-        durables: what is kept for durable subscriptions, by client id and name with a slash between.
+        durables: the messages kept for durable subscriptions, by client id and name with a slash between.
         scheduled: messages that are to be delivered later.
         subscriptions: live subscriptions in all.
         transactions: open transactions.
@@ -235,7 +244,7 @@ class BrokerStats:
 class Counters:
     """The counters behind `BrokerStats`; guarded by the router's lock."""
 
-    sessions: int = 0
+    sessions_total: int = 0
     messages_in: int = 0
     messages_out: int = 0
     redelivered: int = 0
@@ -254,11 +263,11 @@ _OF_FRAMES = tuple(limit.name for limit in fields(FrameLimits))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLimits:
-    """What an embedded broker takes of its clients, and keeps; times in seconds.
+    """The limits of an embedded broker for its clients; times in seconds.
 
     Attributes:
-        max_headers: header lines of a client's frame. This and the next four are by default those of the broker that
-            `Broker(like=...)` stands in for, else those of `stompy.Limits`.
+        max_headers: header lines of a client's frame. This and the next four have the defaults of the broker that
+            `Broker(like=...)` stands in for, else of `stompy.Limits`.
         max_header_line: bytes of one header line, without its line end.
         max_header_block: bytes of all header lines of a frame, with their line ends.
         max_body: bytes of a body.
@@ -274,8 +283,8 @@ class BrokerLimits:
         max_session_subscriptions: live subscriptions of one client.
         max_session_transactions: open transactions of one client.
         max_sessions: clients at one time; one more gets an ERROR and is disconnected.
-        max_handshakes: those among them that are not connected yet.
-        max_handshakes_per_address: those among these that come from one IP address, or one /64 of IPv6; by default half
+        max_handshakes: clients among them that are not connected yet.
+        max_handshakes_per_address: clients among these from one IP address, or one /64 of IPv6; by default half
             of them.
         max_queues: queues that exist, as they hold messages or have subscriptions.
         max_store_bytes: bytes of all messages that the broker holds, wherever they wait.
@@ -288,7 +297,7 @@ class BrokerLimits:
         login_delay: time that the answer to a wrong login or passcode takes.
         send_timeout: time within which a client must take the next 256 KiB that wait for it; `None` for no limit.
         linger: time in which a client may read the last frames, after an ERROR or DISCONNECT.
-        leniency: deviations of clients to tolerate; by default the one that ActiveMQ and RabbitMQ tolerate too.
+        leniency: deviations of clients to tolerate; by default a deviation that ActiveMQ and RabbitMQ tolerate too.
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -339,10 +348,10 @@ class BrokerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(BrokerLimits):
-    """The settings of one broker; `stompy.broker.Broker` and `BrokerLimits` explain those that they offer.
+    """The settings of one broker; `stompy.broker.Broker` and `BrokerLimits` explain most of them.
 
     Attributes:
-        users: who may come in and what each may do; `None` lets everybody in.
+        users: the users and their rights; `None` admits every client.
         max_outbox_frames: like `max_outbox_bytes`, in frames.
     """
 
@@ -360,18 +369,18 @@ class Settings(BrokerLimits):
     @property
     def frame_limits(self) -> FrameLimits:
         """The limits of a client's frame."""
-        own = self.profile.limits
+        own = self.profile.handshake.limits
         return FrameLimits(**{name: given(getattr(self, name), getattr(own, name)) for name in _OF_FRAMES})
 
     @property
     def dead_letters(self) -> str:
         """The queue of dead letters."""
-        return self.profile.dead_letter or self.dead_letter
+        return self.profile.letters.dead or self.dead_letter
 
     @property
     def expired_letters(self) -> str | None:
         """The queue of expired messages, if they are kept."""
-        return self.profile.expired or self.expired
+        return self.profile.letters.expired or self.expired
 
     @property
     def state_bytes(self) -> int:

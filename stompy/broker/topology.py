@@ -1,31 +1,31 @@
-"""The queues, topics and durable subscriptions of a broker, and how sessions subscribe to them.
+"""The queues, topics and durable subscriptions of a broker.
 
 Guarded by the router's lock.
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
-from typing import TYPE_CHECKING
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from stompy.broker.destinations import Patterns, Target
-from stompy.broker.message import StoredMessage
-from stompy.broker.profile import SubscribeRequest
-from stompy.broker.queues import Queue, Snapshot, Waiting
-from stompy.broker.session_state import Consumer
+from stompy.broker.profile import MAX_PARTS, ONE, REST, Target, words_of
+from stompy.broker.queues import Queue, Waiting
+from stompy.broker.session_state import Feed
 from stompy.errors import LimitExceededError, RemoteProtocolError
 from stompy.protocol.rules import Fault, FaultyFrame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from stompy.broker.profile import Declaration, Profile
-    from stompy.broker.publisher import BrokerPublisher
-    from stompy.broker.selector import Lookup, Selector
-    from stompy.broker.session_state import SessionState
+    from stompy.broker.profile import Declaration, SubscribeRequest
+    from stompy.broker.selector import Lookup
+    from stompy.broker.session_state import Consumer, SessionState
     from stompy.broker.settings import MemoryBudget, Settings
     from stompy.broker.work import Steps, Work
+
+T = TypeVar("T")
 
 _REMEMBERED = 1_000
 """Topics for which it is remembered who gets their messages."""
@@ -37,42 +37,78 @@ _LONGEST_REMEMBERED = 1024
 """Characters of the longest name among them."""
 
 
-class Feed:
-    """What a subscription to a topic gets, and where that waits.
+class Patterns(Generic[T]):
+    """Values by pattern, found by the names that fit, in time that does not grow with the number of patterns."""
 
-    Attributes:
-        target: the topic, or a pattern of topics.
-        queue: where it waits.
-        selector: what it gets of it.
-        consumer: whose it is; `None` where it is a durable subscription, which outlives its consumers.
-        no_local: the session whose messages it does not get.
-    """
+    def __init__(self) -> None:
+        self._root: _Node[T] = _Node()
+        self._count = 0
 
-    __slots__ = ("consumer", "no_local", "queue", "selector", "target")
+    def __len__(self) -> int:
+        return self._count
 
-    def __init__(
-        self,
-        target: Target,
-        queue: Queue,
-        *,
-        selector: Selector | None,
-        consumer: Consumer | None = None,
-        no_local: str | None = None,
-    ) -> None:
-        self.target = target
-        self.queue = queue
-        self.selector = selector
-        self.consumer = consumer
-        self.no_local = no_local
+    def add(self, pattern: str, value: T) -> None:
+        """Add a value.
 
-    def wants(self, lookup: Lookup, sender: str | None) -> bool:
-        """Whether it gets a message of that session; `lookup` returns the value of a header."""
-        selected = self.selector is None or self.selector.matches(lookup)
-        return selected and (self.no_local is None or self.no_local != sender)
+        Raises:
+            RemoteProtocolError: the pattern has too many words.
+        """
+        node = self._root
+        words = words_of(pattern)
+        if len(words) > MAX_PARTS:
+            raise RemoteProtocolError(f"a destination with wildcards has at most {MAX_PARTS} words")
+        for word in _normal(words):
+            node = node.below.setdefault(word, _Node())
+        node.values[value] = None
+        self._count += 1
+
+    def remove(self, pattern: str, value: T) -> None:
+        """Take a value out."""
+        path = [self._root]
+        words = _normal(words_of(pattern))
+        for word in words:
+            path.append(path[-1].below[word])
+        del path[-1].values[value]
+        self._count -= 1
+        for parent, word, node in zip(reversed(path[:-1]), reversed(words), reversed(path[1:]), strict=True):
+            if node.values or node.below:
+                break
+            del parent.below[word]
+
+    def matching(self, name: str) -> Iterator[T]:
+        """Yield the values of every pattern that fits a name."""
+        if not self._count:
+            return
+        nodes = [self._root]
+        for word in words_of(name):
+            following = []
+            for node in nodes:
+                rest = node.below.get(REST[0])
+                if rest is not None:
+                    yield from rest.values
+                following += [found for key in (word, ONE) if (found := node.below.get(key)) is not None]
+            nodes = following
+        for node in nodes:
+            yield from node.values
+            rest = node.below.get(REST[0])
+            if rest is not None:
+                yield from rest.values
+
+
+class _Node(Generic[T]):
+    __slots__ = ("below", "values")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Node[T]] = {}
+        self.values: dict[T, None] = {}
+
+
+def _normal(words: list[str]) -> list[str]:
+    return [*words[:-1], REST[0]] if words[-1] in REST else words
 
 
 class Followers:
-    """Those that may get the messages of a topic, found in time that does not grow with selectors of equality.
+    """The feeds that may get the messages of a topic, found in time that does not grow with selectors of equality.
 
     Args:
         feeds: all of them, in their order.
@@ -103,7 +139,7 @@ class Followers:
         return not self._set.isdisjoint(other._feeds)
 
     def candidates(self, lookup: Lookup) -> Iterator[Feed]:
-        """Yield those whose selector may be true, in their order; `lookup` returns the value of a header."""
+        """Yield the feeds whose selector may be true, in their order; `lookup` returns the value of a header."""
         places = self._looked_at
         if self._by_value:
             places = sorted([*places, *(place for name in self._by_value for place in self._with(name, lookup))])
@@ -121,25 +157,15 @@ class Topology:
     Args:
         settings: limits.
         budget: counts the names.
-        dirty: takes queues that the router has to look at.
-        work: counts what is done.
-        trash: takes what is to be dropped without the lock.
+        work: counts the work of the turn.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        budget: MemoryBudget,
-        dirty: dict[Queue, None],
-        *,
-        work: Work,
-        trash: list[object],
-    ) -> None:
+    def __init__(self, settings: Settings, budget: MemoryBudget, work: Work) -> None:
         self._settings = settings
         self._budget = budget
-        self._dirty = dirty
         self._work = work
-        self._trash = trash
+        self.dirty: OrderedDict[Queue, None] = OrderedDict()
+        """Queues from which there may be something to hand out, or which may be forgotten."""
         self.queues: dict[str, Queue] = {}
         self.durables: dict[tuple[str, str], Feed] = {}
         """Durable subscriptions by client id and name."""
@@ -161,19 +187,22 @@ class Topology:
         queue = self.queues.get(name)
         if queue is not None:
             return queue
-        settings = self._settings
         if not forced:
             self.check_room((name,))
-        queue = Queue(
+        queue = self._made(name, owner=owner, kept=owner is not None)
+        self._keep(queue, forced=forced)
+        return queue
+
+    def _made(self, name: str, *, owner: str | None = None, kept: bool) -> Queue:
+        settings = self._settings
+        return Queue(
             name,
             max_messages=settings.max_queue_messages,
             max_bytes=settings.max_queue_bytes,
             owner=owner,
-            kept=owner is not None,
-            prioritized=settings.profile.prioritized,
+            kept=kept,
+            prioritized=settings.profile.queues.prioritized,
         )
-        self._keep(queue, forced=forced)
-        return queue
 
     def declare(self, name: str, declares: Declaration, session: SessionState) -> Queue:
         """Return a queue as a SUBSCRIBE wants it, which is made where there is none.
@@ -189,7 +218,7 @@ class Topology:
         if known is not None and declares.exclusive and any(one.session is not session for one in known.consumers):
             raise FaultyFrame(Fault.DECLARED_OTHERWISE, f"RESOURCE_LOCKED - cannot obtain access to {name[:80]!r}")
         queue = known or self.queue(name)
-        queue.declare(declares)
+        queue.declared = declares
         return queue
 
     def bind(self, queue: Queue, target: Target) -> None:
@@ -201,21 +230,25 @@ class Topology:
             self.add(feed)
 
     def delete(self, queue: Queue) -> None:
-        """Forget a queue, with all it holds and what was given of it."""
+        """Forget a queue, with its messages and their deliveries."""
         for feed in self._bound.pop(queue, {}).values():
             self.remove(feed)
         if self.queues.get(queue.name) is queue:
             self.forget(queue)
         queue.deleted = True
-        self._trash.append(queue)
+        self._work.trash.append(queue)
 
     def _keep(self, queue: Queue, *, forced: bool) -> None:
         self._budget.take(0, queue.kept, force=forced)
         self.queues[queue.name] = queue
-        self._dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
+        self.dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
         for consumer in self._queue_patterns.matching(queue.name):
             self._work.left -= 1
             self.join(consumer, queue)
+
+    def exists(self, target: Target) -> bool:
+        """Whether a destination needs not be made first: a topic, a pattern, a temporary one, or a queue in use."""
+        return target.kind == "topic" or target.pattern or target.owner is not None or target.name in self.queues
 
     def check_room(self, names: Iterable[str]) -> None:
         """Refuse queues that would be too many.
@@ -251,7 +284,7 @@ class Topology:
         """Forget a queue, with all it holds."""
         queue.deleted = queue.owner is not None
         if queue.deleted:
-            self._trash.append(queue)
+            self._work.trash.append(queue)
         del self.queues[queue.name]
         self._budget.give_back(0, queue.kept)
 
@@ -264,7 +297,7 @@ class Topology:
             queue.join(consumer)
             consumer.queues[queue] = None
             del waiting  # by now whoever looks at it has it
-        self._dirty[queue] = None
+        self.dirty[queue] = None
 
     def collect(self, consumer: Consumer, queue: Queue) -> Waiting:
         """Return the messages that wait in a queue, for a consumer that is to look at them and counts for it.
@@ -281,9 +314,9 @@ class Topology:
         return waiting
 
     def join_all(self, consumer: Consumer, pattern: str) -> Steps:
-        """Let a consumer take part in all queues that fit a pattern, also those to come; it gets nothing before."""
+        """Let a consumer take part in all queues that fit a pattern, also in later ones; it gets nothing before."""
         consumer.starting = True
-        if consumer.session.ended:
+        if consumer.over or consumer.session.ended:
             return
         self._queue_patterns.add(pattern, consumer)
         consumer.pattern = pattern
@@ -294,9 +327,7 @@ class Topology:
                 return  # it has left meanwhile
             if queue.owner is None and any(fitting.matching(queue.name)) and self.queues.get(queue.name) is queue:
                 self.join(consumer, queue)
-            self._work.left -= 1
-            if self._work.left <= 0:
-                yield
+            yield
         consumer.starting = False
         yield from self.resuming(consumer)
 
@@ -306,15 +337,13 @@ class Topology:
         for queue in list(consumer.waits_at):
             if consumer.waits_at.pop(queue, self) is None:
                 queue.resume(consumer)
-                self._dirty[queue] = None
-            self._work.left -= 1
-            if self._work.left <= 0:
-                yield
+                self.dirty[queue] = None
+            yield
 
     # Topics
 
     def followers(self, name: str) -> Followers:
-        """Return those that may get the messages of a topic."""
+        """Return the feeds that may get the messages of a topic."""
         found = self._remembered.get(name)
         if found is None:
             self._work.left -= len(self._feeds.get(name, ())) // 16
@@ -326,7 +355,7 @@ class Topology:
         return found
 
     def backlog(self, name: str) -> Queue:
-        """Return a place for what waits for one subscriber."""
+        """Return a queue for the messages of one subscriber."""
         settings = self._settings
         return Queue(
             name,
@@ -343,7 +372,7 @@ class Topology:
         self._remembered.clear()
 
     def remove(self, feed: Feed) -> None:
-        """End what `add` began."""
+        """Let a subscription get nothing more of its topic."""
         if feed.target.pattern:
             self._topic_patterns.remove(feed.target.name, feed)
         followers = self._feeds[feed.target.name]
@@ -352,12 +381,8 @@ class Topology:
             del self._feeds[feed.target.name]
         self._remembered.clear()
 
-    def topics(self) -> dict[str, int]:
-        """Return how many live subscriptions each topic, or pattern, has."""
-        return {name: count for name, count, _, _ in self.topic_rows()}
-
     def topic_rows(self) -> list[tuple[str, int, int, int]]:
-        """Return of each topic, or pattern, its name, its live subscriptions, what waits for them and what they got."""
+        """Return of each topic, or pattern, the name, live subscriptions, and waiting and delivered messages."""
         rows = []
         for name, feeds in self._feeds.items():
             queues = [feed.queue for feed in feeds if feed.queue.consumers]
@@ -369,7 +394,7 @@ class Topology:
     # Durable subscriptions
 
     def durable(self, client: str | None, target: Target, options: SubscribeRequest, session: str) -> Feed:
-        """Return a durable subscription that nobody serves; one to another topic, or with another selector, is new.
+        """Return an idle durable subscription; one to another topic, or with another selector, is new.
 
         Raises:
             RemoteProtocolError: the session has no client id, it is in use, or is none of a topic.
@@ -390,14 +415,7 @@ class Topology:
             self.delete_durable(client, name)
         shown = f"{client}/{name}"
         self.check_room((shown,))
-        settings = self._settings
-        queue = Queue(
-            shown,
-            max_messages=settings.max_queue_messages,
-            max_bytes=settings.max_queue_bytes,
-            kept=True,
-            prioritized=settings.profile.prioritized,
-        )
+        queue = self._made(shown, kept=True)
         queue.kept += sys.getsizeof(client) + sys.getsizeof(name)
         self._budget.take(0, queue.kept)
         no_local = session if options.no_local else None
@@ -418,15 +436,13 @@ class Topology:
         if feed.queue.consumers:
             raise RemoteProtocolError(f"the durable subscription {name[:80]!r} is in use")
         del self.durables[client or "", name]
-        self._trash.append(feed.queue)
+        self._work.trash.append(feed.queue)
         self.remove(feed)
         feed.queue.deleted = True
         self._budget.give_back(0, feed.queue.kept)
 
-    # Subscriptions
-
     def leaving(self, consumer: Consumer) -> Steps:
-        """Give a consumer nothing more."""
+        """Take a consumer, which gets nothing more, out of all queues and topics."""
         if consumer.pattern is not None:
             self._queue_patterns.remove(consumer.pattern, consumer)
             consumer.pattern = None
@@ -435,165 +451,14 @@ class Topology:
         self._work.left -= len(consumer.feeds)
         consumer.feeds.clear()
         for queue in list(consumer.queues):
-            self._work.left -= 1 + queue.members // 16
-            if self._work.left <= 0:
-                yield
+            self._work.left -= queue.members // 16
+            yield
             del consumer.queues[queue]
             queue.leave(consumer)
-            self._dirty[queue] = None
+            self.dirty[queue] = None
             if (queue.declared.auto_delete or queue.declared.exclusive) and not queue.members:
                 self.delete(queue)
         if consumer.backlog is not None:
-            self._trash.append(consumer.backlog)
+            self._work.trash.append(consumer.backlog)
         consumer.session.parked.pop(consumer, None)
         consumer.waits_at.clear()
-
-
-class Subscriptions:
-    """Makes and ends subscriptions.
-
-    Args:
-        topology: finds destinations.
-        publisher: takes back what was not acknowledged.
-        profile: how it is done.
-        instance: the first part of every key.
-        flush: hands out what is there.
-        soon: does work at once, or piece by piece where it is much.
-    """
-
-    def __init__(
-        self,
-        topology: Topology,
-        publisher: BrokerPublisher,
-        *,
-        profile: Profile,
-        instance: str,
-        flush: Callable[[], None],
-        soon: Callable[[Steps, int], None],
-    ) -> None:
-        self._topology = topology
-        self._publisher = publisher
-        self._profile = profile
-        self._instance = instance
-        self._flush = flush
-        self._soon = soon
-        self._keys = itertools.count(1)
-
-    def subscribe(
-        self,
-        session: SessionState,
-        key: str,
-        *,
-        targets: tuple[Target, ...],
-        destination: str,
-        identity: str | None,
-        options: SubscribeRequest,
-    ) -> None:
-        """Make a subscription.
-
-        Args:
-            session: whose.
-            key: its key in the protocol object.
-            targets: what it is to.
-            destination: the header of that name.
-            identity: the `id` header.
-            options: what it asks for.
-
-        Raises:
-            ProtocolError: it cannot be had.
-        """
-        durable, declares = None, options.declares
-        if options.durable is not None:
-            durable = self._topology.durable(session.client_id, targets[0], options, session.name)
-        number = f"{self._instance}-{next(self._keys)}"
-        consumer = Consumer(
-            session,
-            identity=identity,
-            destination=destination,
-            options=options,
-            key=number,
-            profile=self._profile,
-        )
-        session.budget.take(consumer.kept)
-        session.consumers[key] = consumer
-        if durable is not None:
-            consumer.durable = durable
-            self._topology.join(consumer, durable.queue)
-        elif options.browse:
-            self._browse(consumer, targets)
-        elif declares is not None and declares.name is not None:
-            queue = self._topology.declare("/queue/" + declares.name, declares, session)
-            self._topology.bind(queue, targets[0])
-            self._topology.join(consumer, queue)
-        else:
-            for target in targets:
-                self._follow(consumer, target, declares)
-
-    def _follow(self, consumer: Consumer, target: Target, declares: Declaration | None) -> None:
-        if target.kind == "topic":
-            consumer.session.follows_topics = True
-            if consumer.backlog is None:
-                consumer.backlog = self._topology.backlog(target.name)
-                self._topology.join(consumer, consumer.backlog)
-            no_local = consumer.session.name if consumer.no_local else None
-            feed = Feed(target, consumer.backlog, selector=consumer.selector, consumer=consumer, no_local=no_local)
-            consumer.feeds.append(feed)
-            self._topology.add(feed)
-        elif target.pattern:
-            self._soon(self._topology.join_all(consumer, target.name), len(self._topology.queues))
-        elif declares is None:
-            self._topology.join(consumer, self._topology.queue(target.name))
-        else:
-            self._topology.join(consumer, self._topology.declare(target.name, declares, consumer.session))
-
-    def _browse(self, consumer: Consumer, targets: tuple[Target, ...]) -> None:
-        queue = self._topology.queues.get(targets[0].name)
-        consumer.backlog = Snapshot(
-            queue,
-            () if queue is None else self._topology.collect(consumer, queue),
-            name=targets[0].name,
-            selector=consumer.selector,
-            copied=self._publisher.new_item,
-            end=StoredMessage([("browser", "end")], destination=targets[0].shown, body=b"", grammar=consumer.grammar),
-        )
-        consumer.selector = None
-        self._topology.join(consumer, consumer.backlog)
-
-    def unsubscribe(self, session: SessionState, key: str, *, delete: bool = False) -> None:
-        """End a subscription; what was not acknowledged goes back to its queue, at once or with the session.
-
-        Args:
-            session: whose.
-            key: its key in the protocol object.
-            delete: a queue of its own that is bound to a topic is deleted with all that it holds.
-        """
-        self._flush()
-        consumer = session.consumers.pop(key)
-        self._soon(
-            self._leave(session, consumer, delete=delete), len(consumer.queues) + session.ledger.count(consumer.key)
-        )
-
-    def _leave(self, session: SessionState, consumer: Consumer, *, delete: bool) -> Steps:
-        bound = [queue for queue in consumer.queues if queue.declared.name is not None] if delete else []
-        yield from self._topology.leaving(consumer)
-        for queue in bound:
-            self._topology.delete(queue)
-        if self._profile.unsubscribe_returns:
-            mine = session.ledger.take_subscription(consumer.key)
-            for entry in mine:
-                entry.item.item.queue.unacked -= 1
-                if self._profile.returns_as_new:
-                    entry.item.item.deliveries -= 1
-            yield from self._publisher.give_back([entry.item for entry in mine if not entry.item.transient])
-        consumer.over = True
-        consumer.give_back()
-
-    def own(self, session: SessionState, target: Target) -> None:
-        """Make a temporary queue of a session, where it is one and not there."""
-        if target.owner != session.name or target.kind != "queue" or target.name in session.temporary:
-            return
-        self._topology.queue(target.name, owner=session.name)
-        session.temporary[target.name] = None
-        if self._profile.names.temporary == "in reply-to":
-            name, options = target.shown, SubscribeRequest()
-            self.subscribe(session, f"#{name}", targets=(target,), destination=name, identity=name, options=options)

@@ -1,4 +1,4 @@
-"""Which clients may come in, how many at one time, and what each user may do.
+"""Which clients are admitted, how many at one time, and the rights of users.
 
 | thread | does here | lock | may block on |
 |---|---|---|---|
@@ -40,26 +40,28 @@ class SlotState(enum.Enum):
     GONE = "has left"
 
 
+@dataclass(eq=False, slots=True)
 class ClientSlot:
-    """One client's place; guarded by the admission's lock."""
+    """One client's place; guarded by the admission's lock.
 
-    __slots__ = ("network", "refusal", "state")
+    Attributes:
+        state: where it stands.
+        network: where it comes from, as `network_of` says.
+        refusal: why it may not come in, or `None`.
+    """
 
-    def __init__(self, state: SlotState, network: str | None, refusal: LimitExceededError | None) -> None:
-        self.state = state
-        self.network = network
-        """Where it comes from, as `network_of` says."""
-        self.refusal = refusal
-        """Why it may not come in, or `None`."""
+    state: SlotState
+    network: str | None
+    refusal: LimitExceededError | None
 
 
 class Admission:
-    """Counts clients, so that many silent ones cannot keep out all others, nor those of one address any other.
+    """Counts clients, so that many silent clients cannot keep out all others, nor one address all others.
 
     Args:
         max_sessions: clients at one time.
-        max_handshakes: those among them that are not connected yet.
-        max_handshakes_per_address: those among them that come from one address; `None` for half of them.
+        max_handshakes: clients among them that are not connected yet.
+        max_handshakes_per_address: clients among them from one address; `None` for half of them.
     """
 
     def __init__(self, *, max_sessions: int, max_handshakes: int, max_handshakes_per_address: int | None) -> None:
@@ -157,9 +159,9 @@ class User:
 
     Attributes:
         passcode: in plain text; kept as a `Secret`.
-        passcode_hash: instead of it, what `hash_passcode` or `stompy hash-passcode` gave.
-        read: what may be subscribed to.
-        write: what may be sent to.
+        passcode_hash: instead of it, the result of `hash_passcode` or `stompy hash-passcode`.
+        read: destinations to subscribe to.
+        write: destinations to send to.
         admin: queues that may be made, by the first use of their names.
 
     Raises:
@@ -207,7 +209,7 @@ class Users:
     """The users of a broker.
 
     Args:
-        users: by login; a text is the passcode of a user who may do everything.
+        users: by login; a text is the passcode of a user with all rights.
     """
 
     def __init__(self, users: Mapping[str, User | str]) -> None:
@@ -221,7 +223,7 @@ class Users:
         return len(self._users)
 
     def admit(self, login: str, passcode: Secret[str], deadline: Deadline) -> User | None:
-        """Return the user who comes with the right passcode; `None` if there is none, or no turn came in time."""
+        """Return the user with this login and passcode; `None` if there is none, or no turn came in time."""
         user = self._users.get(login)
         right = self._hash_fits(user, passcode, deadline)
         if user is None:

@@ -1,7 +1,7 @@
-"""What is done while the router's lock is held, a piece at a time, and at what time: so no client stops the others.
+"""Work under the router's lock, a piece at a time, and work at its time: so no client stops the others.
 
-Work is counted in messages, subscriptions and queues that are looked at. What is longer than a piece is a generator,
-which yields where the others may have their turn: it leaves everything in order there.
+Work is counted in messages, subscriptions and queues that are looked at. Work that may be longer than a piece is a
+generator, which yields after each of them: there the others may have their turn, so it leaves everything in order.
 
 | thread | owns | may block on |
 |---|---|---|
@@ -25,45 +25,14 @@ from stompy.world import threading, time
 PIECE = 256
 """Messages, subscriptions and queues that are looked at before others have their turn; a few milliseconds."""
 TOGETHER = 4
-"""Messages that are appended, or handed out, together in the time of one by itself."""
+"""Messages that are handed out together in the time of one by itself."""
 
 Steps: TypeAlias = Iterator[None]
-"""Work that yields where it may be interrupted."""
-
-
-class Work:
-    """What has been done since the lock was taken.
-
-    Attributes:
-        left: how much may still be done; less than 0 where a step was larger.
-        longest: the most that was ever done at once.
-    """
-
-    __slots__ = ("_before", "left", "longest")
-
-    def __init__(self) -> None:
-        self.left = PIECE
-        self.longest = 0
-        self._before = 0
-
-    def begin(self) -> None:
-        """Begin to count, as the lock was taken."""
-        self.left, self._before = PIECE, 0
-
-    def go_on(self) -> None:
-        """Allow one more piece, for what the end of a turn has to do."""
-        self._before += PIECE - self.left
-        self.left = PIECE
-
-    def end(self) -> None:
-        """Note how much it was, as the lock is released."""
-        done = self._before + PIECE - self.left
-        if done > self.longest:
-            self.longest = done
+"""Work that yields after each message, subscription or queue, where it may be interrupted."""
 
 
 class Unfinished:
-    """What the frame, or the call, that is being dealt with has still to do; its thread does it before anything else.
+    """The rest of the work of one thread's frame or call; the thread does it before anything else.
 
     Attributes:
         steps: in order.
@@ -78,28 +47,85 @@ class Unfinished:
         self.finish: Callable[[], None] | None = None
         self.refuse: Callable[[ProtocolError], None] | None = None
 
-    def go_on(self, work: Work) -> None:
-        """Do a piece.
+
+class Work:
+    """The work of the current turn, and the work that it leaves for later.
+
+    Attributes:
+        left: how much may still be done; less than 0 where a step was larger.
+        longest: the most that was ever done at once.
+        unfinished: the rest of the work of this turn's thread.
+        trash: objects to drop after the turn, as that takes time.
+        notices: levels and texts to log after the turn.
+    """
+
+    def __init__(self) -> None:
+        self.left = PIECE
+        self.longest = 0
+        self._before = 0
+        self.unfinished = Unfinished()
+        self.trash: list[object] = []
+        self.notices: list[tuple[int, str]] = []
+
+    def begin(self, unfinished: Unfinished) -> None:
+        """Begin to count, as the lock was taken."""
+        self.left, self._before, self.unfinished = PIECE, 0, unfinished
+
+    def end(self) -> None:
+        """Note how much it was, as the lock is released."""
+        self.longest = max(self.longest, self._before + PIECE - self.left)
+
+    def note(self, level: int, text: str) -> None:
+        """Log a text at the end of the turn."""
+        self.notices.append((level, text))
+
+    @property
+    def piece_done(self) -> bool:
+        """Whether the others are to have their turn."""
+        return self.left <= 0 or bool(self.unfinished.steps)
+
+    def later(self, steps: Steps) -> None:
+        """Do steps piece by piece: from the end of this turn on, by this thread, which does nothing else before."""
+        self.unfinished.steps.append(steps)
+
+    def soon(self, steps: Steps, size: int) -> None:
+        """Do about so many steps: at once if they are few, else as `later`."""
+        if size < PIECE and not self.unfinished.steps:
+            self.run(steps)
+        else:
+            self.later(steps)
+
+    def run(self, steps: Steps) -> None:
+        """Do all steps now."""
+        for _ in steps:
+            self.left -= 1
+
+    def go_on(self) -> None:
+        """Do a piece of the unfinished work, and allow one more for the end of the turn.
 
         Raises:
             ProtocolError: an error that no frame or call can be answered with.
         """
-        while self.steps and work.left > 0:
+        self._before += PIECE - self.left
+        self.left = PIECE
+        unfinished = self.unfinished
+        while unfinished.steps and self.left > 0:
             try:
-                next(self.steps[0])
+                next(unfinished.steps[0])
+                self.left -= 1
             except StopIteration:
-                self.steps.popleft()
+                unfinished.steps.popleft()
             except ProtocolError as error:
-                self.steps.popleft()
-                self.finish, refuse = None, self.refuse
+                unfinished.steps.popleft()
+                unfinished.finish, refuse = None, unfinished.refuse
                 if refuse is None:
                     raise
                 refuse(error)
             except BaseException:
-                self.steps.popleft()
+                unfinished.steps.popleft()
                 raise
-        if not self.steps and self.finish is not None:
-            finish, self.finish = self.finish, None
+        if not unfinished.steps and unfinished.finish is not None:
+            finish, unfinished.finish = unfinished.finish, None
             finish()
 
 
@@ -108,7 +134,7 @@ class Turn:
 
     Args:
         begin: takes the lock.
-        end: does a piece of what is left, releases the lock, and returns whether nothing is left.
+        end: does a piece of the work left, releases the lock, and returns whether none is left.
     """
 
     __slots__ = ("_begin", "_end", "_unfinished")
@@ -134,7 +160,7 @@ _LONGEST = 3600.0
 
 
 class Clock:
-    """The broker's clock: that of the system, and what it was turned forward by."""
+    """The broker's clock: that of the system, plus the seconds that it was turned forward by."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
@@ -146,7 +172,7 @@ class Clock:
         return time.time() + self._ahead
 
     def advance(self, seconds: float) -> None:
-        """Turn it forward; what is due then has been done when this returns. Any thread.
+        """Turn it forward; the work due then is done when this returns. Any thread.
 
         Raises:
             ValueError: the number is negative.
@@ -161,7 +187,7 @@ class Clock:
 
 
 class Schedule(Generic[T, E]):
-    """Messages (`T`) that are to be delivered later, and what (`E`) expires unless it is delivered or used before.
+    """Messages (`T`) to deliver later, and entries (`E`) that expire unless they are delivered or used before.
 
     A message that was delivered is not looked for here: it is dropped when its time has come, or when such ones are
     half of all.
@@ -188,7 +214,7 @@ class Schedule(Generic[T, E]):
         heapq.heappush(self._later, (due, next(self._numbers), entry))
 
     def expire(self, item: E, at: float) -> None:
-        """Note when a message expires, or a queue that nobody uses; that does not keep it."""
+        """Note when a message, or an unused queue, expires; that does not keep it."""
         heapq.heappush(self._expiring, (at, next(self._numbers), weakref.ref(item)))
         if len(self._expiring) >= self._compact_at:
             self._expiring = [entry for entry in self._expiring if entry[2]() is not None]
@@ -201,7 +227,7 @@ class Schedule(Generic[T, E]):
         heapq.heapify(self._later)
 
     def due(self, now: float) -> Iterator[T]:
-        """Take out and yield what is due, in order."""
+        """Take out and yield the due messages, in order."""
         return (entry for _, _, entry in self._take(self._later, now))
 
     def expired(self, now: float) -> Iterator[E]:
@@ -224,7 +250,7 @@ class Timer:
     """The thread that looks at the schedule.
 
     Args:
-        look: does what is due, and returns the seconds until the next thing is, if there is one.
+        look: does the work due, and returns the seconds until the next is due, if any.
     """
 
     def __init__(self, look: Callable[[], float | None]) -> None:
@@ -240,7 +266,7 @@ class Timer:
         self._thread.start()
 
     def notify(self) -> None:
-        """Look again, as something was scheduled; called with the router's lock held."""
+        """Look again, as the schedule changed; called with the router's lock held."""
         self._wake.set()
 
     def stop(self, timeout: float | None) -> None:

@@ -1,11 +1,11 @@
-"""What waits to be written to one client, and the thread that writes it.
+"""The frames that wait for one client, and the thread that writes them.
 
 | thread | owns | may block on |
 |---|---|---|
-| `stompy-broker-<n>-writer` | order of bytes out, heartbeats | the write_queue; `sendall`, which `shutdown` ends |
-| any, in `wake` | the same, while the writer waits | nothing: what the kernel does not take, the writer writes |
+| `stompy-broker-<n>-writer` | order of bytes out, heartbeats | the write queue; `sendall`, which `shutdown` ends |
+| any, in `wake` | the same, while the writer waits | nothing: the writer writes the rest |
 
-Locks: `WriteQueue._lock` is a leaf, taken by whoever holds the router's lock, by the writer and by the reader; it calls
+Locks: `WriteQueue._lock` is a leaf, taken by the holder of the router's lock, by the writer and by the reader; it calls
 nothing and is never held over I/O.
 """
 
@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from stompy.broker.message import OutgoingMessage
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, SendTimeoutError
 from stompy.frames.encoder import HEARTBEAT
@@ -34,12 +33,26 @@ _SLICE = 256 * 1024
 """Bytes that a client must take within the send timeout."""
 
 
-class WriteQueue:
+class WaitingMessage(Protocol):
+    """A MESSAGE frame that waits; `stompy.broker.session_state.OutgoingMessage` is the only kind."""
+
+    head: bytes
+    body: bytes
+
+
+M = TypeVar("M", bound=WaitingMessage)
+_Write: TypeAlias = Callable[[Sequence[bytes | WaitingMessage]], "list[bytes] | None"]
+
+
+class WriteQueue(Generic[M]):
     """A bounded list of frames: MESSAGEs stop at the bound, the answers to a client's own frames do not.
 
     The answers are bounded in another way: the reader takes no more frames from a client that does not fetch them.
     Frames are added with the router's lock held, without waking the writer; the router wakes all writers at the end of
-    its turn, so that what belongs together leaves in one write.
+    its turn, so that the frames of one turn leave in one write.
+
+    Two threads may write: the writer, and while it waits the thread that would wake it, which saves two switches of
+    threads. `_waiting` and `_at_once_runs` decide between them, and both change with the lock held.
 
     Args:
         max_bytes: MESSAGEs are refused from here on, and the reader waits when so many bytes of answers pile up.
@@ -47,54 +60,50 @@ class WriteQueue:
         touched: where the write queue enters itself when it must be woken.
     """
 
-    def __init__(self, *, max_bytes: int, max_frames: int, touched: list[WriteQueue]) -> None:
+    def __init__(self, *, max_bytes: int, max_frames: int, touched: list[WriteQueue[M]]) -> None:
         self._max_bytes = max_bytes
         self._max_frames = max_frames
         self._touched = touched
         self._lock = make_condition("write queue", None)
-        self._frames: list[bytes | OutgoingMessage] = []
+        self._frames: list[bytes | M] = []
         self._bytes = 0
         self._answers = 0  # bytes of answers among them
         self._room_wanted = False  # somebody wanted to add a MESSAGE and could not
-        self._finished = False  # nothing may be added any more
-        self._broken = False  # nothing can be written any more
+        self._closed = False  # nothing may be added any more, or could be written
         self._announced = False  # entered in `touched`
-        self._at_once: Callable[[list[bytes | OutgoingMessage]], list[bytes] | None] | None = None
+        self._at_once: _Write | None = None
         self._rest: list[bytes] | None = None  # of what was begun to be written at once
         self._waiting = False  # the writer waits for frames, and others may write at once
         self._at_once_runs = False  # another thread writes at once
         self._due = False  # the writer is to look when its next heartbeat is due
 
-    def write_at_once(self, write: Callable[[list[bytes | OutgoingMessage]], list[bytes] | None] | None) -> None:
-        """Let whoever would wake the writer write first: `write` takes frames, and returns as `send_now` does."""
+    def write_at_once(self, write: _Write | None) -> None:
+        """Let a thread that would wake the writer write first: `write` takes frames, and returns as `send_now` does."""
         self._at_once = write
 
     def room(self) -> tuple[int, int]:
         """Return how many MESSAGEs may be added now, and about how many bytes; there may be more room in a moment."""
-        if self._finished or self._broken:
+        # Without the lock: the writer only makes room, and whoever adds holds the router's lock.
+        if self._closed:
             return 0, 0
         return self._max_frames - len(self._frames), self._max_bytes - self._bytes
 
     def has_room(self) -> bool:
         """Whether a MESSAGE may be added; if not, the writer will say when there is room again."""
+        # With the lock, as the writer must not take the last frames between the look and the wish: it would find no
+        # wish, and nobody would ever say that there is room.
         with self._lock:
-            if self._finished or self._broken:
+            if self._closed:
                 return False
             if self._bytes < self._max_bytes and len(self._frames) < self._max_frames:
                 return True
             self._room_wanted = True
             return False
 
-    def deliver(self, delivery: OutgoingMessage) -> None:
-        """Add a MESSAGE."""
-        size = len(delivery.head) + len(delivery.item.message.body)
-        with self._lock:
-            self._frames.append(delivery)
-            self._bytes += size
-        self._announce()
-
-    def deliver_all(self, deliveries: list[OutgoingMessage], size: int) -> None:
+    def deliver(self, deliveries: Sequence[M], size: int) -> None:
         """Add MESSAGEs, of so many bytes in all."""
+        # Also when it was closed between the look at its room and this call: what nobody writes goes back, as the
+        # session of a closed write queue withdraws everything at its end.
         with self._lock:
             self._frames += deliveries
             self._bytes += size
@@ -104,34 +113,32 @@ class WriteQueue:
         """Add any other frames; nothing happens once the write queue is finished."""
         size = sum(map(len, frames))
         with self._lock:
-            if self._finished or self._broken:
+            if self._closed:
                 return
             self._frames += frames
             self._bytes += size
             self._answers += size
         self._announce()
 
-    def withdraw(self, unwanted: Callable[[OutgoingMessage], bool]) -> list[OutgoingMessage]:
-        """Take out and return the MESSAGEs that nobody has begun to write and that are `unwanted`."""
+    def withdraw(self, unwanted: Callable[[M], bool]) -> list[M]:
+        """Take out and return the MESSAGEs that no thread has begun to write and that are `unwanted`."""
+        # What the writer, or a thread that writes at once, has taken is not in the list any more, and counts as sent.
         with self._lock:
-            kept: list[bytes | OutgoingMessage] = []
-            taken: list[OutgoingMessage] = []
-            for frame in self._frames:
-                if isinstance(frame, OutgoingMessage) and unwanted(frame):
-                    taken.append(frame)
-                    self._bytes -= len(frame.head) + len(frame.item.message.body)
-                else:
-                    kept.append(frame)
-            self._frames = kept
+            taken = [frame for frame in self._frames if not isinstance(frame, bytes) and unwanted(frame)]
+            if taken:
+                gone = set(map(id, taken))
+                self._frames = [frame for frame in self._frames if id(frame) not in gone]
+                self._bytes -= sum(len(frame.head) + len(frame.body) for frame in taken)
         return taken
 
     def finish(self) -> None:
-        """Let the writer write what is there, end its direction of the stream, and stop."""
+        """Let the writer write the waiting frames, end its direction of the stream, and stop."""
         with self._lock:
-            self._finished = True
+            self._closed = True
         self._announce()
 
     def _announce(self) -> None:
+        # `_announced` is guarded by the router's lock, like `touched`.
         if not self._announced:
             self._announced = True
             self._touched.append(self)
@@ -147,7 +154,7 @@ class WriteQueue:
             self._lock.notify_all()
 
     def wake(self) -> None:
-        """Write what is there at once, or wake the writer, and the reader where it waits; without the router's lock."""
+        """Write the waiting frames at once, or wake the writer and a waiting reader; without the router's lock."""
         rest: list[bytes] | None = None
         begun = False
         try:
@@ -156,33 +163,42 @@ class WriteQueue:
                 if at_once is None or not self._may_write_at_once():
                     self._lock.notify_all()
                     return
+                # From here on the writer does not leave `take` until `_end_at_once`, whatever wakes it.
                 begun = self._at_once_runs = True
                 frames = self._take_frames()
             rest = at_once(frames)
         finally:
+            # Also if a signal's exception ends this thread in between: else the writer would wait forever.
             if begun:
                 self._end_at_once(rest)
+
+    def _may_write_at_once(self) -> bool:
+        # Not while the writer is at work or has not been told yet (`_waiting`), or another thread writes: the bytes
+        # would overtake. Nor before the rest of a partial write, which comes first and is the writer's. Nor where the
+        # writer has more to do than write: make room known, or end the stream.
+        if not self._waiting or self._at_once_runs or self._rest is not None:
+            return False
+        return bool(self._frames) and not (self._closed or self._room_wanted)
 
     def _end_at_once(self, rest: list[bytes] | None) -> None:
         with self._lock:
             self._rest = rest
             self._at_once_runs = False
-            if rest is not None or self._frames or self._room_wanted or self._finished or not self._waiting:
+            # The writer is woken if it has something to do: the rest of a partial write, or what came meanwhile, whose
+            # own `wake` found this thread at work. It is also woken if it has left its first wait (`not _waiting`) and
+            # waits for the end of this write.
+            if rest is not None or self._frames or self._room_wanted or self._closed or not self._waiting:
                 self._lock.notify_all()
 
-    def _may_write_at_once(self) -> bool:
-        over = self._finished or self._broken or self._room_wanted
-        return self._waiting and bool(self._frames) and not (over or self._at_once_runs or self._rest is not None)
-
-    def _take_frames(self) -> list[bytes | OutgoingMessage]:
+    def _take_frames(self) -> list[bytes | M]:
         frames, self._frames = self._frames, []
         if self._answers >= self._max_bytes:
-            self._lock.notify_all()
+            self._lock.notify_all()  # the reader waits for that
         self._bytes = self._answers = 0
         return frames
 
-    def take(self, timeout: float | None) -> tuple[list[bytes | OutgoingMessage], bool] | None:
-        """Wait for frames and take all of them; with them, whether somebody waits for room.
+    def take(self, timeout: float | None) -> tuple[list[bytes | M], bool] | None:
+        """Wait for frames and take all of them; with them, whether a MESSAGE waits for room.
 
         Returns:
             no frames when `timeout` seconds passed without any; `None` when the write queue is finished and empty.
@@ -191,49 +207,50 @@ class WriteQueue:
             if not self._has_work():
                 self._waiting = True
                 self._lock.wait_for(self._has_work, timeout)
-            self._waiting = False  # from here on nobody begins to write at once, and who does notifies
+            self._waiting = False  # from here on no other thread begins to write at once
+            # One may have begun before, and what it leaves comes first; it notifies at its end.
             self._lock.wait_for(lambda: not self._at_once_runs)
             self._due = False
-            if not self._frames and self._rest is None and self._finished:
+            if not self._frames and self._rest is None and self._closed:
                 return None
-            frames = self._take_frames()
-            if self._rest is not None:
-                frames[:0] = self._rest
-                self._rest = None
+            frames: list[bytes | M] = [*(self._rest or ()), *self._take_frames()]
+            self._rest = None
             room_wanted, self._room_wanted = self._room_wanted, False
             return frames, room_wanted
 
     def _has_work(self) -> bool:
-        return bool(self._frames) or self._rest is not None or self._finished or self._room_wanted or self._due
+        return bool(self._frames) or self._rest is not None or self._closed or self._room_wanted or self._due
 
     def give_up(self) -> None:
         """Note that nothing can be written any more."""
         with self._lock:
-            self._broken = True
+            self._closed = True
             self._lock.notify_all()
 
     def wait_for_answers(self) -> None:
         """Wait until the answers that pile up are below the bound, or nothing can be written any more."""
+        # Without the lock first, as this is asked after every read. The reader's own frames cause nearly all answers,
+        # so it has seen their sum; an answer that comes from elsewhere is seen after the next read.
         if self._answers < self._max_bytes:
             return
         with self._lock:
-            self._lock.wait_for(lambda: self._answers < self._max_bytes or self._finished or self._broken)
+            self._lock.wait_for(lambda: self._answers < self._max_bytes or self._closed)
 
 
 class WriterThread:
     """Writes a write queue to a transport, and a heartbeat when there was nothing to write.
 
     Args:
-        write_queue: what to write.
+        write_queue: the frames to write.
         transport: where to.
-        on_room: called when there is room again for somebody who wanted to add a MESSAGE; takes the router's lock.
+        on_room: called when there is room again for a MESSAGE that had none; takes the router's lock.
         stalled: seconds after which a client that reads too little is disconnected; `None` for never.
         name: of the thread.
     """
 
     def __init__(
         self,
-        write_queue: WriteQueue,
+        write_queue: WriteQueue[M],
         transport: Transport,
         *,
         on_room: Callable[[], None],
@@ -246,8 +263,11 @@ class WriterThread:
         self._on_room = on_room
         self._pulse: HeartbeatTimer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.join = self._thread.join
+        """Wait for the end of the thread, as `threading.Thread.join` does."""
+        self.start = self._thread.start
         self._messages = cast("MessageTransport", transport) if hasattr(transport, "keeps_messages") else None
-        self._at_once: Callable[[list[bytes | OutgoingMessage]], list[bytes] | None] | None = None
+        self._at_once: _Write | None = None
         if isinstance(transport, DirectTransport):
             self._at_once = functools.partial(self._write_at_once, transport)
         self.watch(None)
@@ -256,14 +276,6 @@ class WriterThread:
         """Call a function with the frames before they are written, from now on; `None` ends that. From any thread."""
         self._on_write = on_write
         self._write_queue.write_at_once(self._at_once if on_write is None else None)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait for the end of the thread."""
-        self._thread.join(timeout)
 
     def beat(self, pulse: HeartbeatTimer) -> None:
         """Send heartbeats from now on; called before CONNECTED enters the write queue."""
@@ -288,10 +300,7 @@ class WriterThread:
             self._write_queue.give_up()
 
     def _write_all(self) -> None:
-        while True:
-            taken = self._write_queue.take(self._until_beat())
-            if taken is None:
-                return
+        while (taken := self._write_queue.take(self._until_beat())) is not None:
             frames, room_wanted = taken
             if frames:
                 messages, on_write = self._encoded(frames), self._on_write  # which another thread may change
@@ -306,10 +315,10 @@ class WriterThread:
     def _until_beat(self) -> float | None:
         return None if self._pulse is None else self._pulse.next_check(time.monotonic())
 
-    def _encoded(self, frames: list[bytes | OutgoingMessage]) -> list[bytes]:
+    def _encoded(self, frames: Sequence[bytes | WaitingMessage]) -> list[bytes]:
         """Return frames as they are written: each by itself where the transport keeps messages apart, else joined."""
         if self._messages is not None and self._messages.keeps_messages:
-            return [frame if isinstance(frame, bytes) else _joined([frame]) for frame in frames]
+            return [_joined([frame]) for frame in frames]
         return [_joined(frames)]
 
     def _write(self, messages: list[bytes]) -> None:
@@ -324,20 +333,23 @@ class WriterThread:
         if self._pulse is not None:
             self._pulse.sent(time.monotonic())
 
-    def _write_at_once(self, transport: DirectTransport, frames: list[bytes | OutgoingMessage]) -> list[bytes] | None:
+    def _write_at_once(
+        self, transport: DirectTransport, frames: Sequence[bytes | WaitingMessage]
+    ) -> list[bytes] | None:
         messages = self._encoded(frames)
         rest = transport.send_now(messages)
+        # The same list comes back where nothing was written, which is no sign of life for the client.
         if rest is not messages and self._pulse is not None:
             self._pulse.sent(time.monotonic())
         return rest
 
 
-def _joined(frames: list[bytes | OutgoingMessage]) -> bytes:
+def _joined(frames: Sequence[bytes | WaitingMessage]) -> bytes:
     parts: list[bytes] = []
     for frame in frames:
         if isinstance(frame, bytes):
             parts.append(frame)
         else:
-            parts += (frame.head, frame.item.message.body, b"\0")
+            parts += (frame.head, frame.body, b"\0")
             frame.head = b""  # it may wait for its ACK for long, and the id of a subscription may be
     return b"".join(parts)

@@ -230,6 +230,11 @@ def trimmed(headers: Headers) -> Headers:
     return Headers((name, value.strip(" ")) for name, value in headers.pairs)
 
 
+def text_on_the_wire(headers: Headers) -> str | None:
+    """Return the header lines as they arrived, each between line ends; `None` if they are not known."""
+    return headers._text
+
+
 def value_on_the_wire(headers: Headers, name: str) -> str | None:
     """Return the first value of `name` as it arrived, with its escapes; `None` if it is missing or not known."""
     text = headers._text

@@ -17,6 +17,7 @@ from stompy.frames.grammar import (
     Version,
     grammar_of,
 )
+from stompy.frames.heads import Run
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
 from stompy.protocol.rules import Fault, FaultyFrame, accept_version, highest_common
@@ -117,6 +118,16 @@ class ServerProtocol(ProtocolSide):
             self.error, self.offender = error, frame
             return False
         return True
+
+    def admits_run(self, run: Run) -> bool:
+        """Return whether all frames of a run are allowed now but for those that name a transaction.
+
+        Only SEND, ACK and NACK can be: they change no state, and what else they must have are headers.
+        """
+        if self.version is None or self.state is not State.CONNECTED or run.command not in ("SEND", "ACK", "NACK"):
+            return False
+        known = run.command in rules.commands_of(self.version, client=True)
+        return known and run.names.issuperset(rules.REQUIRED[self.version].get(run.command, ()))
 
     @property
     def offer(self) -> HeartbeatOffer:

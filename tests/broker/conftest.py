@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import pytest
 
 from stompy.broker import Broker
-from stompy.broker.message import Item, StoredMessage
-from stompy.broker.profile import SubscribeRequest
-from stompy.broker.queues import Queue
-from stompy.broker.session_state import Consumer, SessionState
+from stompy.broker.message import MessageHead, StoredMessage
+from stompy.broker.profile import DeliveryRules, SubscribeRequest
+from stompy.broker.queues import Item, Queue
+from stompy.broker.session_state import Consumer, OutgoingMessage, SessionState
 from stompy.broker.settings import BrokerStats, MemoryBudget, SessionBudget
 from stompy.broker.write_queue import WriteQueue
 from stompy.deadline import Deadline
@@ -107,7 +107,7 @@ def a_session_state(version: str = "1.2", *, max_bytes: int = 1_000_000, max_fra
     protocol = ServerProtocol()
     protocol.receive(b"CONNECT\naccept-version:%b\nhost:h\n\n\0" % version.encode())
     protocol.connected("s-1")
-    write_queue = WriteQueue(max_bytes=max_bytes, max_frames=max_frames, touched=[])
+    write_queue: WriteQueue[OutgoingMessage] = WriteQueue(max_bytes=max_bytes, max_frames=max_frames, touched=[])
     budget = SessionBudget(MemoryBudget(1_000_000, 1_000_000), 1_000_000)
     return SessionState(
         "s-1", peer="test", protocol=protocol, write_queue=write_queue, budget=budget, max_unacked=1_000
@@ -117,15 +117,30 @@ def a_session_state(version: str = "1.2", *, max_bytes: int = 1_000_000, max_fra
 def a_message(destination: str = "/queue/a", body: bytes = b"x", **headers: str) -> StoredMessage:
     """Return a message that a 1.2 client has sent; in header names `_` stands for `-`."""
     pairs = [(name.replace("_", "-"), value) for name, value in headers.items()]
-    return StoredMessage(pairs, destination=destination, body=body, grammar=grammar_of(Version.V1_2))
+    grammar, size = grammar_of(Version.V1_2), len(body)
+    return StoredMessage(MessageHead(pairs, grammar, body_size=size, destination=destination, target=destination), body)
 
 
 def a_consumer(
-    session: SessionState, queue: Queue, *, mode: str = "client", prefetch: int = 1_000, key: str = "k"
+    session: SessionState,
+    queue: Queue,
+    *,
+    mode: str = "client",
+    prefetch: int = 1_000,
+    key: str = "k",
+    identity: str = "1",
 ) -> Consumer:
     """Return a subscription that takes part in a queue."""
     options = SubscribeRequest(mode=mode, prefetch=prefetch)
-    consumer = Consumer(session, identity="1", destination=queue.name, options=options, key=key)
+    consumer = Consumer(
+        session,
+        name=f"#{identity}",
+        identity=identity,
+        destination=queue.name,
+        options=options,
+        key=key,
+        rules=DeliveryRules(),
+    )
     queue.join(consumer)
     return consumer
 

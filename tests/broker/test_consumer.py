@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.broker.message import Item, OutgoingMessage
-from stompy.broker.profile import SubscribeRequest
-from stompy.broker.session_state import Consumer
+from stompy.broker.queues import Item
+from stompy.broker.session_state import Consumer, OutgoingMessage
 from stompy.errors import LocalProtocolError
 from tests.broker.conftest import a_consumer, a_queue, a_session_state, an_item
 
@@ -52,8 +51,7 @@ def test_a_message_keeps_its_id_when_it_is_delivered_again(version: str) -> None
 
 @pytest.mark.parametrize("identity", ["100%", "%d%s", "a:b", "content-length", "message-id:x"])
 def test_an_odd_id_comes_back_as_it_was(identity: str) -> None:
-    session = a_session_state("1.0")
-    consumer = Consumer(session, identity=identity, destination="/queue/a", options=SubscribeRequest(), key="k")
+    consumer = a_consumer(a_session_state("1.0"), a_queue(), mode="auto", identity=identity)
     lead = _delivered(consumer, an_item(1))
     assert lead.startswith(b"MESSAGE\nsubscription:%b\nmessage-id:k-1\ndestination:" % identity.encode())
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.broker.message import Item
-from stompy.broker.profile import SubscribeRequest
-from stompy.broker.queues import Queue
+from stompy.broker.profile import DeliveryRules, SubscribeRequest
+from stompy.broker.queues import Item, Queue
 from stompy.broker.selector import compiled
 from stompy.broker.session_state import Consumer
 from tests.broker.conftest import Served, a_consumer, a_message, a_queue, a_session_state, hand_out
@@ -174,6 +173,9 @@ def test_a_message_far_behind_is_found_by_its_selector_without_a_search() -> Non
         queue.append(Item(a_message(kind="rare" if order == 19_999 else "usual"), order))
     session = a_session_state(max_frames=100_000)
     options = SubscribeRequest(selector=compiled("kind = 'rare'"))
-    queue.join(Consumer(session, identity="1", destination="/queue/a", options=options, key="k"))
+    rules = DeliveryRules()
+    queue.join(
+        Consumer(session, name="#1", identity="1", destination="/queue/a", options=options, key="k", rules=rules)
+    )
     hand_out(queue)
     assert (queue.delivered, queue.ready) == (1, 19_999)

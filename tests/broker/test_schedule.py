@@ -7,7 +7,7 @@ import queue
 
 import pytest
 
-from stompy.broker.message import Item
+from stompy.broker.queues import Item
 from stompy.broker.work import Clock, Schedule, Timer
 from tests.broker.conftest import Served, an_item
 

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompy.broker import BrokerLimits
-from stompy.broker.destinations import Target
+from stompy.broker.profile import Target
 from stompy.broker.selector import Evaluation, Selector
-from stompy.broker.topology import Feed, Followers
+from stompy.broker.session_state import Feed
+from stompy.broker.topology import Followers
 from tests.broker.conftest import Serve, Served, a_queue
 
 DURABLE = {"destination": "/topic/news", "id": "1", "activemq.subscriptionName": "mine"}

@@ -25,4 +25,4 @@ def test_it_says_what_each_queue_has_to_take_and_nothing_of_topics() -> None:
     for destination, body in (("/queue/a", b"1"), ("/topic/t", b"22"), ("/queue/b", b""), ("/queue/a", b"333")):
         transaction.send(a_message(destination=destination, body=body))
     first, _, other, second = (message.size for message in transaction.messages)
-    assert transaction.needed() == {"/queue/a": (2, first + second), "/queue/b": (1, other)}
+    assert transaction.needed == {"/queue/a": (2, first + second), "/queue/b": (1, other)}

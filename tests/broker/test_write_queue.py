@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from stompy.broker.message import Item
+from stompy.broker.queues import Item
+from stompy.broker.session_state import OutgoingMessage
 from stompy.broker.write_queue import WriteQueue, WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError
@@ -24,12 +25,14 @@ from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_stat
 WITHIN = 20.0
 
 
-def _write_queue(*, max_bytes: int = 100, max_frames: int = 3) -> tuple[WriteQueue, list[WriteQueue]]:
-    touched: list[WriteQueue] = []
+def _write_queue(
+    *, max_bytes: int = 100, max_frames: int = 3
+) -> tuple[WriteQueue[OutgoingMessage], list[WriteQueue[OutgoingMessage]]]:
+    touched: list[WriteQueue[OutgoingMessage]] = []
     return WriteQueue(max_bytes=max_bytes, max_frames=max_frames, touched=touched), touched
 
 
-def _wake(write_queue: WriteQueue, touched: list[WriteQueue]) -> None:
+def _wake(write_queue: WriteQueue[OutgoingMessage], touched: list[WriteQueue[OutgoingMessage]]) -> None:
     """What the router does at the end of a turn."""
     touched.clear()
     write_queue.clear_announcement()

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from stompy.broker.broker import profile_named
-from stompy.broker.message import StoredMessage
+from stompy.broker.message import MessageHead
 from stompy.broker.profile import send_options
 from stompy.broker.selector import Evaluation, compiled
 from stompy.errors import StompTimeoutError
@@ -34,8 +34,8 @@ def selected_here(selector: str, times: Pairs, ways: Evaluation) -> set[int]:
     for number, headers in enumerate(HEADERS):
         pairs = [*headers.items(), *times]
         options = send_options(headers.get, 0.0)
-        message = StoredMessage(pairs, destination="/topic/a", body=b"", grammar=grammar, options=options)
-        if compiled(selector, ways).matches(message.shared.lookup):
+        head = MessageHead(pairs, grammar, body_size=0, destination="/topic/a", target="/topic/a", options=options)
+        if compiled(selector, ways).matches(head.lookup):
             chosen.add(number)
     return chosen
 
@@ -53,7 +53,7 @@ def test_selectors_choose_the_same_messages_everywhere(candidate: Candidate, raw
     # Without a profile the embedded broker adds no times.
     times = () if candidate.kind == "embedded" else (("timestamp", "1700000000000"), ("expires", "0"))
     kind = LIKE.get(candidate.kind, candidate.kind)
-    ways = profile_named(None if kind == "embedded" else kind).selectors
+    ways = profile_named(None if kind == "embedded" else kind).requests.selectors
     expected = {
         str(number): selected_here(selector, times, ways)
         for number, selector in enumerate(SELECTORS)

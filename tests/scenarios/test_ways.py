@@ -15,10 +15,26 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from tests.support.peer import until
+from tests.support.peer import WITHIN, until
 
 TOP = Path(__file__).parents[2]
 PAGE = (TOP / "docs" / "topics" / "architecture.md").read_text(encoding="utf-8")
+ONCE_A_READ = {
+    "deadline.py",
+    "forks.py",
+    "frames/heads.py",
+    "frames/escaping.py",
+    "frames/grammar.py",
+    "link/flow.py",
+    "link/link.py",
+    "locks.py",
+    "protocol/heartbeat.py",
+    "protocol/rules.py",
+    "protocol/server.py",
+    "protocol/state.py",
+    "transport/sockets.py",
+}
+"""What is counted, timed and checked for all messages of a read together."""
 
 
 class Trace:
@@ -117,6 +133,22 @@ def test_from_the_wire_to_a_handler_are_nine_files_and_an_ack_is_short(trace: Tr
 
     trace.calls.clear()
     assert list(dict.fromkeys(trace.of(got[-1].ack))) == listed("From `ack` to the system")
+
+
+def test_the_way_through_the_embedded_broker_is_that_of_the_page(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.Logger, "isEnabledFor", lambda self, level: level >= logging.INFO)
+    with Broker() as broker, stompy.connect(broker.url, heartbeat=(0, 0)) as conn:
+        consumer = conn.subscribe("/queue/a", ack="auto")
+        for _ in range(100):  # so that the head is known
+            conn.send("/queue/a", "x")
+            consumer.receive(timeout=WITHIN)
+        trace.on = True
+        conn.send("/queue/a", "x")
+        consumer.receive(timeout=WITHIN)
+        trace.on = False
+        passed = {file for thread, file in trace.calls if thread.startswith("stompy-broker-")} - ONCE_A_READ
+        assert passed == set(listed("Through the embedded broker"))
+        assert len(passed) <= 12
 
 
 def test_the_life_of_a_connection_names_functions_that_are_there() -> None:

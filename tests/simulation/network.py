@@ -29,7 +29,7 @@ class Weather:
         breaks: the chance that a stream breaks, at a byte that is drawn.
         refusals: the chance that a connection is refused.
         latency: seconds that bytes travel at most.
-        window: bytes under way in one direction at most.
+        window: bytes in flight in one direction at most.
         pieces: whether reads and writes are divided.
     """
 
@@ -41,16 +41,16 @@ class Weather:
 
 
 class Direction:
-    """One direction of a stream: the bytes under way, each piece with the time of its arrival."""
+    """One direction of a stream: the bytes in flight, each piece with the time of its arrival."""
 
     def __init__(self, network: Network, breaks_at: float, how: Break) -> None:
         self._network = network
         self._breaks_at, self._how = breaks_at, how
         self.stream: Stream
-        self.under_way: deque[tuple[float, bytes]] = deque()
+        self.in_flight: deque[tuple[float, bytes]] = deque()
         self.size = 0
         self.ended = False
-        """Whether the writer has ended it: the reader gets what is under way, then the end."""
+        """Whether the writer has ended it: the reader gets what is in flight, then the end."""
         self.dropped = False
         """Whether the reader takes no more."""
         self.silent = False
@@ -70,8 +70,8 @@ class Direction:
         self._breaks_at -= len(part)
         if kept:
             delay = network.random.uniform(0, network.weather.latency)
-            arrival = max(network.world.now + delay, self.under_way[-1][0] if self.under_way else 0.0)
-            self.under_way.append((arrival, kept))
+            arrival = max(network.world.now + delay, self.in_flight[-1][0] if self.in_flight else 0.0)
+            self.in_flight.append((arrival, kept))
             self.size += len(kept)
         if broken:
             network.note(f"{self.stream.name}: {self._how} after {len(kept)} of {len(part)} bytes")
@@ -81,21 +81,21 @@ class Direction:
     def take(self, most: int) -> bytes:
         """Return what has arrived, perhaps a part of it."""
         got = bytearray()
-        while self.under_way and self.under_way[0][0] <= self._network.world.now and len(got) < most:
-            _, piece = self.under_way.popleft()
+        while self.in_flight and self.in_flight[0][0] <= self._network.world.now and len(got) < most:
+            _, piece = self.in_flight.popleft()
             got += piece
             if self._network.weather.pieces and self._network.random.random() < 0.3:
                 break
         if self._network.weather.pieces and len(got) > 1 and self._network.random.random() < 0.2:
             cut = self._network.random.randrange(1, len(got))
-            self.under_way.appendleft((0.0, bytes(got[cut:])))
+            self.in_flight.appendleft((0.0, bytes(got[cut:])))
             del got[cut:]
         self.size -= len(got)
         return bytes(got)
 
     def lose(self) -> None:
-        """Lose what is under way."""
-        self.under_way.clear()
+        """Lose what is in flight."""
+        self.in_flight.clear()
         self.size = 0
 
 
@@ -150,22 +150,22 @@ class SimulatedTransport:
                 raise ConnectionLostError(f"connection to {self.peer} lost: reset")
             if data := incoming.take(262_144):
                 return data
-            if incoming.ended and not incoming.under_way:
+            if incoming.ended and not incoming.in_flight:
                 return b""
             if deadline is not None and deadline.expired:
                 raise StompTimeoutError(f"no bytes from {self.peer} in time")
             limit = math.inf if deadline is None else deadline.remaining()
             limit = math.inf if limit is None else limit
-            if incoming.under_way:
-                limit = min(limit, incoming.under_way[0][0] - world.now)
-            readable = partial(self._readable, len(incoming.under_way))
+            if incoming.in_flight:
+                limit = min(limit, incoming.in_flight[0][0] - world.now)
+            readable = partial(self._readable, len(incoming.in_flight))
             world.switch(readable, None if limit == math.inf else limit, f"bytes of {self.peer}")
 
     def _readable(self, pieces: int) -> bool:
-        """Return whether more is under way than so many pieces, or the stream has ended."""
+        """Return whether more is in flight than so many pieces, or the stream has ended."""
         incoming = self._in
-        over = self._shut or self._stream.reset or (incoming.ended and not incoming.under_way)
-        return over or len(incoming.under_way) > pieces
+        over = self._shut or self._stream.reset or (incoming.ended and not incoming.in_flight)
+        return over or len(incoming.in_flight) > pieces
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
         """Write all of `data`."""

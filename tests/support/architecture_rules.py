@@ -82,7 +82,7 @@ CIRCLES: Mapping[str, int] = {
     "frames": 3,
     "link": 4,  # a link, its reader and writer, and its receipts
     "connection": 5,  # events name the connection; messages, subscriptions and the router each other
-    "broker": 6,  # a queue, its consumers and their sessions
+    "broker": 2,  # a queue and its consumers
     "worker": 3,  # the engine, and the threads that report to it
     "compat": 4,  # a transport and its sessions
 }

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from stompy.broker.console.console import Site, page
+from stompy.broker.console import Site, page
 from stompy.transport.websocket.handshake import HandshakeRefused
 
 SITE = Site(8161, "sesame")

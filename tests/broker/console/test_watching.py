@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from stompy.broker.console.watching import KEPT, FrameWatch, Tap, Watches
-from stompy.broker.destinations import targets_of
-from stompy.broker.message import Item
+from stompy.broker.console import KEPT, FrameWatch, Tap, Watches
+from stompy.broker.profile import targets_of
+from stompy.broker.queues import Item
 from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import FrameHook, Settings
 from stompy.frames.frame import Frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.broker.profiles.activemq import ACTIVEMQ, ACTIVEMQ_5
+from stompy.broker.profiles import ACTIVEMQ, ACTIVEMQ_5
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version
 from stompy.protocol.rules import Fault, FaultyFrame
@@ -14,14 +14,14 @@ COMMIT = Frame("COMMIT", [("transaction", "t"), ("receipt", "r")])
 
 
 def test_a_wrong_frame_leaves_the_connection_open() -> None:
-    assert ACTIVEMQ.refuse is not None
-    refusal = ACTIVEMQ.refuse(FaultyFrame(Fault.UNKNOWN_TRANSACTION, "none"), COMMIT, Version.V1_2)
+    assert ACTIVEMQ.refusals.refuse is not None
+    refusal = ACTIVEMQ.refusals.refuse(FaultyFrame(Fault.UNKNOWN_TRANSACTION, "none"), COMMIT, Version.V1_2)
     assert (refusal.message, refusal.closes, refusal.named) == ("Invalid transaction id: t", False, True)
 
 
 @pytest.mark.parametrize(("profile", "closes"), [(ACTIVEMQ, True), (ACTIVEMQ_5, False)])
 def test_a_second_connect_ends_it_from_6_on(profile: object, closes: bool) -> None:
-    refuse = profile.refuse  # type: ignore[attr-defined]
+    refuse = profile.refusals.refuse  # type: ignore[attr-defined]
     again = Frame("CONNECT", [("receipt", "r")])
     refusal = refuse(FaultyFrame(Fault.COMMAND_NOT_ALLOWED, "the session is open"), again, Version.V1_2)
     assert (refusal.message, refusal.closes) == ("Already connected.", closes)

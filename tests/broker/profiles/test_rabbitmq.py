@@ -6,7 +6,7 @@ import pytest
 
 from stompy.broker import BrokerLimits
 from stompy.broker.profile import Declaration
-from stompy.broker.profiles.rabbitmq import declares, read, reply_name
+from stompy.broker.profiles import declares, read, reply_name
 from stompy.protocol.rules import Fault, FaultyFrame
 from tests.broker.conftest import Serve
 

@@ -1,9 +1,17 @@
-"""The console of a broker: where it listens, the page that it serves, and what the page can ask of the broker.
+"""The console of a broker: where it listens, the page that it serves, and the requests of the page.
 
-Over HTTP whoever has the token gets one page, and each request is checked. The page is a STOMP client over WebSocket.
-Beside what any client may do, it sends requests to `CONSOLE`, in JSON: an object with the name of a call and its
-arguments, such as `{"call": "purge", "queue": "/queue/a"}`. The reply is `{"result": ...}` or `{"error": "..."}`. The
-calls are those of `Management`, and those that watch.
+Over HTTP a browser with the token gets one page, and each request is checked. The page is a STOMP client over
+WebSocket. Beside the frames of any client, it sends requests to `CONSOLE`, in JSON: an object with the name of a call
+and its arguments, such as `{"call": "purge", "queue": "/queue/a"}`. The reply is `{"result": ...}` or
+`{"error": "..."}`. The calls are the methods of `Management`, and two that watch: messages as they arrive at a
+destination, and the frames of a connection. A watch keeps the latest messages or frames, and ends when it was not read
+for a while; the broker does nothing for watches while there is none.
+
+| thread | lives with | owns | may block on |
+|---|---|---|---|
+| `stompy-broker-watches` | the watches | their end | the router's lock |
+
+Locks: the router's guards the taps; the deque of a frame watch is filled by the session's threads, and is thread-safe.
 """
 
 from __future__ import annotations
@@ -15,19 +23,21 @@ import hmac
 import itertools
 import json
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
-from stompy.broker.console.watching import SHOWN, Seen, Watches, masked
-from stompy.broker.destinations import is_topic, targets_of
-from stompy.broker.profile import OWN
+from stompy.broker.profile import OWN, is_topic, subscribe_options, targets_of
 from stompy.broker.publisher import origin_of
+from stompy.broker.queues import Queue, View
+from stompy.broker.session_state import Feed
 from stompy.errors import ConfigurationError, NotConnectedError, RemoteProtocolError, StompError
 from stompy.frames.encoder import encode
+from stompy.frames.frame import is_secret
 from stompy.frames.grammar import NEGOTIABLE, Leniency
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.subprotocols import subprotocols
@@ -35,15 +45,19 @@ from stompy.transport.address import host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.websocket.endpoints import WebSocketListener
 from stompy.transport.websocket.handshake import END, HandshakeRefused, parse_head
-from stompy.world import secrets, time
+from stompy.world import secrets, threading, time
 
 if TYPE_CHECKING:
     from stompy.broker.management import Management, QueuedMessage
+    from stompy.broker.message import MessageHead
+    from stompy.broker.profile import Target
+    from stompy.broker.queues import Item
     from stompy.broker.router import BrokerRouter
+    from stompy.broker.selector import Selector
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
     from stompy.deadline import Deadline
-    from stompy.frames.frame import Frame
+    from stompy.frames.frame import Frame, Headers
 
 _SCRIPTS = ("stomp", "dom", "store", "table", "messages", "live", "detail", "main")
 """The parts of the page's script, in their order."""
@@ -69,7 +83,7 @@ _HEADERS = (
 class Site:
     """Responds to the requests that reach the console.
 
-    The name that a browser was given must be one of this machine, or a page of somebody else could reach the console
+    The name that a browser was given must be one of this machine, or a page of another site could reach the console
     by a name that leads here (DNS rebinding); the page that asks must be the console's own; and the path begins with
     the token.
 
@@ -124,6 +138,210 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
+KEPT = 100
+"""Messages, or frames, that a watch keeps."""
+SHOWN = 2048
+"""Bytes of a body that it keeps."""
+UNREAD = 5.0
+"""Seconds after which a watch that nobody reads ends, or half as many more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A message, or a frame, that passed.
+
+    Attributes:
+        number: its place among all that the watch saw.
+        moment: seconds since the epoch.
+        kind: `"message"`, or the direction of a frame: `"received"` or `"sent"`.
+        command: of the frame.
+        headers: in order; the values of secret ones are masked.
+        body: its first bytes.
+        size: bytes of the whole body.
+    """
+
+    number: int
+    moment: float
+    kind: Literal["message", "received", "sent"]
+    command: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    size: int
+
+
+class Tap(View):
+    """Sees the messages that are added to a queue; takes none.
+
+    Args:
+        selector: the condition on headers.
+        text: bytes that the headers or the body must contain.
+        after: the place in the order of the last message that it does not see.
+    """
+
+    def __init__(self, selector: Selector | None, text: bytes, *, after: int) -> None:
+        super().__init__(selector)
+        self._text = text
+        self._kept: deque[tuple[int, float, MessageHead, bytes, int]] = deque(maxlen=KEPT)
+        self._last = after
+        self.seen = 0
+        self.read_at = time.monotonic()
+
+    def sees(self, item: Item) -> bool:
+        """Note a message that was not here before; return that it is not for a consumer."""
+        message = item.message
+        if item.order > self._last:  # others come back
+            self._last = item.order
+            wanted = not self._text or self._text in message.shared.data or self._text in message.body
+            if wanted and super().sees(item):
+                self.seen += 1
+                body = message.body
+                self._kept.append((self.seen, time.time(), message.shared, body[:SHOWN], len(body)))
+        return False
+
+    def read(self) -> list[Seen]:
+        """Return the messages since the last call, or the latest of them."""
+        self.read_at = time.monotonic()
+        kept = [
+            Seen(number, moment, "message", "MESSAGE", masked(head.pairs()), body, size)
+            for number, moment, head, body, size in self._kept
+        ]
+        self._kept.clear()
+        return kept
+
+
+class _Passing(Queue):
+    """A queue that shows each message to a tap, and keeps none."""
+
+    def __init__(self, name: str, tap: Tap) -> None:
+        super().__init__(name, max_messages=0, max_bytes=0, kept=True)
+        self._tap = tap
+
+    def fits(self, messages: int, size: int) -> bool:
+        """There is always room."""
+        return True
+
+    def append(self, item: Item) -> None:
+        """Show a message."""
+        item.queue = self
+        self._tap.sees(item)
+
+
+class FrameWatch:
+    """Keeps the latest frames of a session."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[int, float, Literal["received", "sent"], str, Headers, bytes, int]] = deque(maxlen=KEPT)
+        self.seen = 0
+        self.read_at = time.monotonic()
+
+    def note(self, direction: Literal["received", "sent"], session: str, frame: Frame) -> None:
+        """Note a frame; on the session's threads."""
+        self.seen += 1
+        body = frame.body
+        self._kept.append((self.seen, time.time(), direction, frame.command, frame.headers, body[:SHOWN], len(body)))
+
+    def read(self) -> list[Seen]:
+        """Return the frames since the last call, or the latest of them."""
+        self.read_at = time.monotonic()
+        kept = []
+        while self._kept:
+            number, moment, direction, command, headers, body, size = self._kept.popleft()
+            kept.append(Seen(number, moment, direction, command, masked(headers.pairs), body, size))
+        return kept
+
+
+class Watches:
+    """The watches of a broker.
+
+    Args:
+        router: the broker's state.
+        unread: seconds after which an unread watch ends.
+    """
+
+    def __init__(self, router: BrokerRouter, *, unread: float = UNREAD) -> None:
+        self._router = router
+        self._unread = unread
+        self._timer: threading.Timer | None = None
+        self._taps: dict[tuple[str, Target, str, str], tuple[Tap, Queue | Feed]] = {}
+        self._frames: dict[tuple[str, str], tuple[FrameWatch, SessionState]] = {}
+
+    def messages(self, reader: str, target: Target, *, selector: str, text: str) -> Tap:
+        """Return the tap of a reader for a destination, which is new where it has none such; with the router's lock.
+
+        Raises:
+            RemoteProtocolError: the selector is invalid.
+        """
+        key = (reader, target, selector, text)
+        if key not in self._taps:
+            options = subscribe_options({"selector": selector}.get, prefetch=1)
+            topology, after = self._router.topology, self._router.publisher.mark()
+            tap = Tap(options.selector, text.encode(), after=after)
+            tapped: Queue | Feed
+            if target.kind == "topic":
+                tapped = Feed(target, _Passing(target.name, tap), selector=None)
+                topology.add(tapped)
+            else:
+                tapped = topology.queue(target.name, forced=True)
+                tapped.watch(tap)
+            self._taps[key] = tap, tapped
+            self._look_later()
+        return self._taps[key][0]
+
+    def frames(self, reader: str, session: SessionState) -> FrameWatch:
+        """Return the watch of a reader for a session, which is new where it has none; with the router's lock."""
+        key = (reader, session.name)
+        if key not in self._frames:
+            self._frames[key] = FrameWatch(), session
+            self._show_frames(session)
+            self._look_later()
+        return self._frames[key][0]
+
+    def _show_frames(self, session: SessionState) -> None:
+        session.watch(*(watch.note for watch, watched in self._frames.values() if watched is session))
+
+    def _look_later(self) -> None:
+        if self._timer is None and (self._taps or self._frames):
+            self._timer = threading.Timer(self._unread / 2, self._look)
+            self._timer.name = "stompy-broker-watches"
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _look(self) -> None:
+        with self._router.turn():
+            self._timer = None
+            self._end_unread(self._unread)
+            self._look_later()
+
+    def close(self) -> None:
+        """End all watches."""
+        with self._router.turn():
+            timer, self._timer = self._timer, None
+            self._end_unread(0.0)
+        if timer is not None:
+            timer.cancel()
+            timer.join()
+
+    def _end_unread(self, unread: float) -> None:
+        before = time.monotonic() - unread
+        for key, (tap, tapped) in list(self._taps.items()):
+            if tap.read_at <= before:
+                del self._taps[key]
+                if isinstance(tapped, Queue):
+                    tapped.unwatch(tap)
+                    self._router.topology.forget_if_useless(tapped)
+                else:
+                    self._router.topology.remove(tapped)
+        for name, (watch, session) in list(self._frames.items()):
+            if watch.read_at <= before:
+                del self._frames[name]
+                self._show_frames(session)
+
+
+def masked(pairs: list[tuple[str, str]] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return headers with the values of secret ones replaced, such as that of `passcode`."""
+    return tuple((name, "***" if is_secret(name) else value) for name, value in pairs)
+
+
 _LOG = logging.getLogger("stompy.broker")
 
 CONSOLE = "/console"
@@ -142,7 +360,7 @@ class Calls:
         management: of the broker.
         router: its state.
         own: the start of the ids of the console's own sessions, which are not shown.
-        server: what the broker calls itself.
+        server: the broker's name for itself.
     """
 
     def __init__(self, management: Management, router: BrokerRouter, *, own: str, server: str) -> None:
@@ -164,7 +382,7 @@ class Calls:
         """Return the reply to a request; without the router's lock.
 
         Args:
-            session: who asks.
+            session: the name of the page's session.
             request: JSON.
         """
         try:
@@ -221,7 +439,7 @@ class Calls:
         return _shown(found[0], _LARGEST)
 
     def _tail(self, destination: str, reader: str, text: str = "", selector: str = "") -> dict[str, object]:
-        """Return what came to a destination since the last call with these arguments."""
+        """Return the messages of a destination since the last call with these arguments."""
         target, *others = targets_of(destination, "")
         if not destination or others or (target.pattern and not is_topic(target.name)):
             raise ConfigurationError(f"{destination!r} is neither a queue nor a topic, nor a pattern of topics")
@@ -265,7 +483,7 @@ def _body(body: bytes, size: int) -> dict[str, object]:
 
 
 class ConsoleCommands(Commands):
-    """Answers what is sent to `CONSOLE`, on the session's reader; everything else is as for any client.
+    """Answers requests to `CONSOLE`, on the session's reader; everything else is as for any client.
 
     Replies are written past the queues, so that they are not among the broker's messages.
 
@@ -311,7 +529,7 @@ _MAX_PAGES = 100
 
 
 class Console:
-    """Serves a page to whoever has its address, and lets it manage the broker, as a STOMP client over WebSocket.
+    """Serves a page to a browser with its address, and lets it manage the broker, as a STOMP client over WebSocket.
 
     Args:
         management: of the broker.
