@@ -22,7 +22,6 @@ PAGE = (TOP / "docs" / "topics" / "architecture.md").read_text(encoding="utf-8")
 ONCE_A_READ = {
     "deadline.py",
     "forks.py",
-    "frames/heads.py",
     "frames/escaping.py",
     "frames/grammar.py",
     "link/flow.py",
