@@ -73,10 +73,6 @@ MOST_VAGUE = 5.0
 MORE_VAGUE = {
     ".": 10,
     "broker": 22,
-    "compat": 11,
-    "outbox": 6,
-    "telemetry": 12,
-    "worker": 16,
 }
 """Folders that still have more."""
 
