@@ -77,8 +77,7 @@ if TYPE_CHECKING:
     from stompy.frames.grammar import Leniency, Version
     from stompy.link.receipts import Receipt
     from stompy.link.settings import Limits, Timeouts
-    from stompy.outbox.outbox import Outbox
-    from stompy.outbox.stats import DeadLetter, OutboxStats
+    from stompy.outbox.outbox import DeadLetter, Outbox, OutboxStats
     from stompy.secret import Secret
     from stompy.telemetry.otel import OpenTelemetry
     from stompy.telemetry.prometheus import PrometheusCollector
@@ -219,7 +218,7 @@ _LAZY = {
     "Listener": "stompy.connection.listeners",
     "ReconnectingEvent": "stompy.connection.listeners",
     "ConnectionStats": "stompy.connection.connection",
-    "DeadLetter": "stompy.outbox.stats",
+    "DeadLetter": "stompy.outbox.outbox",
     "Frame": "stompy.frames.frame",
     "Headers": "stompy.frames.frame",
     "HttpHeaders": "stompy.transport.websocket.options",
@@ -229,7 +228,7 @@ _LAZY = {
     "Message": "stompy.connection.message",
     "OpenTelemetry": "stompy.telemetry.otel",
     "Outbox": "stompy.outbox.outbox",
-    "OutboxStats": "stompy.outbox.stats",
+    "OutboxStats": "stompy.outbox.outbox",
     "PrometheusCollector": "stompy.telemetry.prometheus",
     "Receipt": "stompy.link.receipts",
     "Reconnect": "stompy.connection.reconnect",

@@ -109,6 +109,17 @@ def check_value(name: str, value: object, kind: type) -> None:
     _check(name, value, kind, "")
 
 
+def check_counts(*, least: int = 1, **counts: object) -> None:
+    """Check that arguments are whole numbers of `least` or more, or `None`.
+
+    Raises:
+        ConfigurationError: one is not.
+    """
+    for name, value in counts.items():
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+            raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
+
+
 def check_heartbeat(pair: tuple[float, float]) -> None:
     """Check that a heartbeat is not in milliseconds, as other libraries have it.
 

@@ -72,10 +72,6 @@ MOST_VAGUE = 5.0
 """Vague pronouns in 1,000 words of docstrings; h11 has 3, trio 2."""
 MORE_VAGUE = {
     ".": 10,
-    "compat": 11,
-    "outbox": 6,
-    "telemetry": 12,
-    "worker": 16,
 }
 """Folders that still have more."""
 

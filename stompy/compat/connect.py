@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 from stompy.compat.listener import Publisher, WaitingListener
@@ -16,7 +17,7 @@ from stompy.secret import Secret, without_traceback
 
 
 class BaseConnection(Publisher):
-    """What all connections have.
+    """The parts of all connections.
 
     Args:
         transport: of the connection.
@@ -58,7 +59,7 @@ class BaseConnection(Publisher):
         return self.transport.is_connected()
 
     def set_receipt(self, receipt_id: str, value: str | None) -> None:
-        """Note what a receipt is for."""
+        """Note the purpose of a receipt."""
         self.transport.set_receipt(receipt_id, value)
 
     def set_ssl(self, *args: Any, **kwargs: Any) -> None:
@@ -76,7 +77,7 @@ class _Connection(BaseConnection):
     _protocol: type[Protocol10 | Protocol11]
 
     def _initialize(self, transport: type[Transport], given: inspect.BoundArguments) -> None:
-        """Initialize the connection and its protocol, each with those arguments that it takes."""
+        """Initialize the connection and its protocol, each with the arguments that it takes."""
 
         def taken_by(function: Any) -> dict[str, Any]:
             names = inspect.signature(function).parameters.keys() - {"self"}
@@ -128,33 +129,34 @@ def _set_old_ssl(transport: Transport, old: dict[str, Any]) -> None:
         transport.set_ssl(transport.hosts, **options)
 
 
-_FIRST = (
-    "host_and_ports prefer_localhost try_loopback_connect reconnect_sleep_initial reconnect_sleep_increase "
-    "reconnect_sleep_jitter reconnect_sleep_max reconnect_attempts_max timeout"
-)
 ARGUMENTS = (
-    f"{_FIRST} heartbeats keepalive vhost auto_decode encoding auto_content_length heart_beat_receive_scale "
-    "bind_host_port"
-)
+    "host_and_ports", "prefer_localhost", "try_loopback_connect", "reconnect_sleep_initial",
+    "reconnect_sleep_increase", "reconnect_sleep_jitter", "reconnect_sleep_max", "reconnect_attempts_max", "timeout",
+    "heartbeats", "keepalive", "vhost", "auto_decode", "encoding", "auto_content_length", "heart_beat_receive_scale",
+    "bind_host_port",
+)  # fmt: skip
+"""The arguments of connections, in the order of stomp.py."""
+
+_NOT_OF_1_0 = ("heartbeats", "vhost", "heart_beat_receive_scale")
 
 
-def signature(transport: type[Transport], arguments: str) -> inspect.Signature:
+def signature(transport: type[Transport], arguments: Iterable[str]) -> inspect.Signature:
     """Return the signature of a connection's `__init__`.
 
     Args:
         transport: of the connection; the defaults are its own and those of `Protocol11`.
-        arguments: in the order of stomp.py; one that neither takes is ignored.
+        arguments: in the order of stomp.py; an argument that neither takes is ignored.
     """
     known: dict[str, inspect.Parameter] = {}
     for part in (Protocol11, transport):
         known.update(inspect.signature(part.__init__).parameters)
     plain, rest = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_KEYWORD
-    taken = [known.get(name) or inspect.Parameter(name, plain, default=None) for name in arguments.split()]
+    taken = [known.get(name) or inspect.Parameter(name, plain, default=None) for name in arguments]
     return inspect.Signature([known["self"], *taken, inspect.Parameter("old", rest)])
 
 
-_SIGNATURE10 = signature(Transport, f"{_FIRST} keepalive auto_decode encoding auto_content_length bind_host_port")
 _SIGNATURE = signature(Transport, ARGUMENTS)
+_SIGNATURE10 = signature(Transport, [name for name in ARGUMENTS if name not in _NOT_OF_1_0])
 
 
 class StompConnection10(_Connection, Protocol10):

@@ -10,7 +10,7 @@ class StompException(Exception):
 
 
 class ConnectionClosedException(StompException):
-    """The connection ended while something waited for it."""
+    """The connection ended while a call waited for it."""
 
 
 class NotConnectedException(StompException):

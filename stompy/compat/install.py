@@ -14,22 +14,20 @@ from stompy.world import os
 
 _NAME = "stompy.compat"
 _MODULES = (
-    "adapter",
-    "adapter.ws",
-    "connect",
-    "constants",
-    "exception",
-    "listener",
-    "log",
-    "logging",
-    "protocol",
-    "transport",
+    "adapter", "adapter.ws", "connect", "constants", "exception", "listener", "log", "logging", "protocol", "transport",
     "utils",
-)
-
+)  # fmt: skip
 
 _PATH = str(Path(__file__).with_name("path"))
 """A folder of `sys.path` in which `import stomp` finds a package that installs stompy.compat."""
+
+
+def _comparison(compare: Callable[[Any, Any], bool]) -> Any:
+    def method(self: Release, other: Any) -> bool:
+        numbers = tuple(map(int, self.split(".")))
+        return compare(numbers, other) if isinstance(other, tuple) else compare(str(self), other)
+
+    return method
 
 
 class Release(str):
@@ -37,28 +35,12 @@ class Release(str):
 
     __slots__ = ()
 
-    def _compared(self, other: object, compare: Callable[[Any, Any], bool]) -> bool:
-        numbers = tuple(map(int, self.split(".")))
-        return compare(numbers, other) if isinstance(other, tuple) else compare(str(self), other)
-
-    def __eq__(self, other: object) -> bool:
-        return self._compared(other, operator.eq)
-
-    def __ne__(self, other: object) -> bool:
-        return self._compared(other, operator.ne)
-
-    def __lt__(self, other: Any) -> bool:
-        return self._compared(other, operator.lt)
-
-    def __le__(self, other: Any) -> bool:
-        return self._compared(other, operator.le)
-
-    def __gt__(self, other: Any) -> bool:
-        return self._compared(other, operator.gt)
-
-    def __ge__(self, other: Any) -> bool:
-        return self._compared(other, operator.ge)
-
+    __eq__ = _comparison(operator.eq)
+    __ne__ = _comparison(operator.ne)
+    __lt__ = _comparison(operator.lt)
+    __le__ = _comparison(operator.le)
+    __gt__ = _comparison(operator.gt)
+    __ge__ = _comparison(operator.ge)
     __hash__ = str.__hash__
 
 

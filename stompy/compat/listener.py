@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import stompy.compat.log as log
 from stompy.compat import exception as exception
@@ -15,12 +17,9 @@ from stompy.locks import make_condition
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.world import threading, time
 
-if TYPE_CHECKING:
-    from stompy.compat.transport import Transport
-
 
 class Publisher:
-    """The interface of what has listeners."""
+    """The interface of connections and transports, which have listeners."""
 
     def set_listener(self, name: str, listener: Any) -> None:
         """Set a named listener."""
@@ -73,19 +72,26 @@ class ConnectionListener:
         """Called when nothing more will be received in a session."""
 
 
+class _Heard(Protocol):
+    """The parts of a transport that are about heartbeats."""
+
+    heartbeat_tolerance: float
+
+    @property
+    def last_heard(self) -> float | None: ...
+
+
 class HeartbeatListener(ConnectionListener):
     """Has the heartbeats that `connect` offers; the connection itself sends and checks them.
 
     Args:
         transport: of the connection.
-        heartbeats: milliseconds between those that we can send, and those that we want to receive.
+        heartbeats: milliseconds between heartbeats that we can send, and that we want to receive.
         heart_beat_receive_scale: intervals of silence after which the broker counts as lost; at least 3 are allowed.
     """
 
-    def __init__(
-        self, transport: Transport, heartbeats: tuple[int, int], heart_beat_receive_scale: float = 1.5
-    ) -> None:
-        self.transport = transport
+    def __init__(self, transport: _Heard, heartbeats: tuple[int, int], heart_beat_receive_scale: float = 1.5) -> None:
+        self.transport: Any = transport
         self.heartbeats = heartbeats
         self.heart_beat_receive_scale = heart_beat_receive_scale
         self.heartbeat_thread: threading.Thread | None = None
@@ -94,7 +100,8 @@ class HeartbeatListener(ConnectionListener):
     @property
     def received_heartbeat(self) -> float | None:
         """The time, by `time.monotonic`, at which the broker was last heard; `None` before the first session."""
-        return self.transport.last_heard
+        heard: _Heard = self.transport
+        return heard.last_heard
 
 
 class WaitingListener(ConnectionListener):
@@ -117,19 +124,19 @@ class WaitingListener(ConnectionListener):
         self._fail(None)
 
     def on_receipt(self, frame: Frame) -> None:
-        """Wake who waits for this receipt."""
+        """Wake the thread that waits for this receipt."""
         if frame.headers.get("receipt-id") == str(self.receipt):
             with self.receipt_condition:
                 self.received = True
                 self.receipt_condition.notify()
 
     def on_error(self, frame: Frame) -> None:
-        """Wake who waits for the receipt that the broker refused."""
+        """Wake the thread that waits for the receipt that the broker refused."""
         if frame.headers.get("receipt-id") == str(self.receipt):
             self._fail(StompException(f"the broker refused receipt {self.receipt}: {frame.headers.get('message')}"))
 
     def on_disconnected(self) -> None:
-        """Wake everybody."""
+        """Wake all threads that wait."""
         self._fail(ConnectionClosedException(f"the connection ended before receipt {self.receipt} arrived"))
         with self.disconnect_condition:
             self.disconnected = True
@@ -318,26 +325,6 @@ class TestListener(StatsListener, WaitingListener, PrintingListener):
         for base in (StatsListener, PrintingListener, WaitingListener):
             getattr(base, event)(self, *arguments)
 
-    def on_connecting(self, host_and_port: tuple[str, int]) -> None:
-        """Count and print."""
-        self._all("on_connecting", host_and_port)
-
-    def on_connected(self, frame: Frame) -> None:
-        """Print."""
-        self._all("on_connected", frame)
-
-    def on_disconnected(self) -> None:
-        """Count, print and wake."""
-        self._all("on_disconnected")
-
-    def on_heartbeat_timeout(self) -> None:
-        """Count and print."""
-        self._all("on_heartbeat_timeout")
-
-    def on_before_message(self, frame: Frame) -> None:
-        """Print."""
-        self._all("on_before_message", frame)
-
     def on_message(self, frame: Frame) -> None:
         """Count, print, keep and wake."""
         self._all("on_message", frame)
@@ -346,21 +333,22 @@ class TestListener(StatsListener, WaitingListener, PrintingListener):
             self.message_received = True
             self.message_condition.notify()
 
-    def on_receipt(self, frame: Frame) -> None:
-        """Print and wake."""
-        self._all("on_receipt", frame)
-
-    def on_error(self, frame: Frame) -> None:
-        """Count, print and wake."""
-        self._all("on_error", frame)
-
-    def on_send(self, frame: Frame) -> None:
-        """Count and print."""
-        self._all("on_send", frame)
-
     def on_heartbeat(self) -> None:
         """Count, print and wake."""
         self._all("on_heartbeat")
         with self.heartbeat_condition:
             self.heartbeat_received = True
             self.heartbeat_condition.notify()
+
+
+def _passed_to_all(event: str) -> Callable[..., None]:
+    @functools.wraps(getattr(ConnectionListener, event))
+    def method(self: TestListener, *arguments: object) -> None:
+        self._all(event, *arguments)
+
+    return method
+
+
+for _event in vars(ConnectionListener).keys() - vars(TestListener).keys():
+    if _event.startswith("on_"):
+        setattr(TestListener, _event, _passed_to_all(_event))

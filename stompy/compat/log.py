@@ -8,6 +8,8 @@ import sys
 DEBUG = logging.DEBUG
 INFO = logging.INFO
 
+sys.modules["stompy.compat.logging"] = sys.modules[__name__]  # its name in stomp.py 8
+
 verbose = False
 """Set by `log_to_stdout`."""
 

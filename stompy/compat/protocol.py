@@ -6,33 +6,6 @@ import warnings
 from typing import Any
 
 import stompy.compat.log as log
-from stompy.compat.constants import (
-    CMD_ABORT,
-    CMD_ACK,
-    CMD_BEGIN,
-    CMD_COMMIT,
-    CMD_CONNECT,
-    CMD_DISCONNECT,
-    CMD_NACK,
-    CMD_SEND,
-    CMD_STOMP,
-    CMD_SUBSCRIBE,
-    CMD_UNSUBSCRIBE,
-    HDR_ACCEPT_VERSION,
-    HDR_ACK,
-    HDR_CONTENT_LENGTH,
-    HDR_CONTENT_TYPE,
-    HDR_DESTINATION,
-    HDR_HEARTBEAT,
-    HDR_HOST,
-    HDR_ID,
-    HDR_LOGIN,
-    HDR_MESSAGE_ID,
-    HDR_PASSCODE,
-    HDR_RECEIPT,
-    HDR_SUBSCRIPTION,
-    HDR_TRANSACTION,
-)
 from stompy.compat.exception import ConnectFailedException as ConnectFailedException
 from stompy.compat.exception import NotConnectedException
 from stompy.compat.listener import *  # noqa: F403 - programs import them from here
@@ -63,11 +36,11 @@ class _Commands:
                 UserWarning,
                 stacklevel=6,
             )
-        headers[HDR_ACCEPT_VERSION] = self.version
+        headers["accept-version"] = self.version
         if username is not None:
-            headers[HDR_LOGIN] = username
+            headers["login"] = username
         if passcode is not None:
-            headers[HDR_PASSCODE] = passcode
+            headers["passcode"] = passcode
         try:
             self.send_frame(cmd, headers)
         except NotConnectedException:
@@ -79,20 +52,20 @@ class _Commands:
     def begin(self, transaction: str | None = None, headers: Headers | None = None, **keyword_headers: Any) -> str:
         """Begin a transaction, and return its id."""
         transaction = transaction or get_uuid()
-        self._transaction(CMD_BEGIN, transaction, headers, keyword_headers)
+        self._transaction("BEGIN", transaction, headers, keyword_headers)
         return transaction
 
     def commit(self, transaction: str | None = None, headers: Headers | None = None, **keyword_headers: Any) -> None:
         """Commit a transaction."""
-        self._transaction(CMD_COMMIT, transaction, headers, keyword_headers)
+        self._transaction("COMMIT", transaction, headers, keyword_headers)
 
     def abort(self, transaction: str, headers: Headers | None = None, **keyword_headers: Any) -> None:
         """Abort a transaction."""
-        self._transaction(CMD_ABORT, transaction, headers, keyword_headers)
+        self._transaction("ABORT", transaction, headers, keyword_headers)
 
     def _transaction(self, cmd: str, transaction: str | None, headers: Headers | None, keywords: Headers) -> None:
         assert transaction is not None, "'transaction' is required"
-        self.send_frame(cmd, {**merge_headers((headers, keywords)), HDR_TRANSACTION: transaction})
+        self.send_frame(cmd, {**merge_headers((headers, keywords)), "transaction": transaction})
 
     def disconnect(self, receipt: str | None = None, headers: Headers | None = None, **keyword_headers: Any) -> None:
         """Send DISCONNECT; with the receipt of it, the session ends."""
@@ -100,9 +73,9 @@ class _Commands:
             log.debug("not sending disconnect, already disconnected")
             return
         receipt = receipt or get_uuid()
-        self.transport.set_receipt(receipt, CMD_DISCONNECT)
+        self.transport.set_receipt(receipt, "DISCONNECT")
         try:
-            self.send_frame(CMD_DISCONNECT, {**merge_headers((headers, keyword_headers)), HDR_RECEIPT: receipt})
+            self.send_frame("DISCONNECT", {**merge_headers((headers, keyword_headers)), "receipt": receipt})
         except NotConnectedException:
             log.debug("the session ended before disconnect was sent")
 
@@ -118,29 +91,29 @@ class _Commands:
         assert destination is not None, "'destination' is required"
         assert body is not None, "'body' is required"
         fields = {**headers, **keyword_headers} if headers else keyword_headers
-        fields[HDR_DESTINATION] = destination
+        fields["destination"] = destination
         if content_type:
-            fields[HDR_CONTENT_TYPE] = content_type
-        if self.auto_content_length and body and HDR_CONTENT_LENGTH not in fields:
-            fields[HDR_CONTENT_LENGTH] = len(body)
-        self.send_frame(CMD_SEND, fields, body)
+            fields["content-type"] = content_type
+        if self.auto_content_length and body and "content-length" not in fields:
+            fields["content-length"] = len(body)
+        self.send_frame("SEND", fields, body)
 
     def _subscribe(self, destination: str, id: Any, ack: str, headers: Headers) -> None:
         assert destination is not None, "'destination' is required"
-        headers[HDR_DESTINATION] = destination
+        headers["destination"] = destination
         if id is not None:
-            headers[HDR_ID] = id
-        headers[HDR_ACK] = ack
-        self.send_frame(CMD_SUBSCRIBE, headers)
+            headers["id"] = id
+        headers["ack"] = ack
+        self.send_frame("SUBSCRIBE", headers)
 
     def _answer(self, cmd: str, fields: Headers, transaction: Any, receipt: Any, keywords: Headers) -> None:
         for name, value in fields.items():
-            assert value is not None, f"'{'id' if name == HDR_MESSAGE_ID else name}' is required"
+            assert value is not None, f"'{'id' if name == 'message-id' else name}' is required"
         fields.update(keywords)
         if transaction:
-            fields[HDR_TRANSACTION] = transaction
+            fields["transaction"] = transaction
         if receipt:
-            fields[HDR_RECEIPT] = receipt
+            fields["receipt"] = receipt
         self.send_frame(cmd, fields)
 
 
@@ -152,10 +125,11 @@ class Protocol10(_Commands, ConnectionListener):
         auto_content_length: whether to add the header `content-length`.
     """
 
+    version = "1.0"
+
     def __init__(self, transport: Transport, auto_content_length: bool = True) -> None:
         self.transport = transport
         self.auto_content_length = auto_content_length
-        self.version = "1.0"
         transport.set_listener("protocol-listener", self)
 
     def connect(
@@ -171,11 +145,11 @@ class Protocol10(_Commands, ConnectionListener):
         Raises:
             ConnectFailedException: with `wait`, the broker refused, or did not answer in time.
         """
-        self._connect(CMD_CONNECT, wait, merge_headers((headers, keyword_headers)), username, passcode)
+        self._connect("CONNECT", wait, merge_headers((headers, keyword_headers)), username, passcode)
 
     def ack(self, id: str, transaction: str | None = None, receipt: str | None = None) -> None:
         """Acknowledge a message by its `message-id`."""
-        self._answer(CMD_ACK, {HDR_MESSAGE_ID: id}, transaction, receipt, {})
+        self._answer("ACK", {"message-id": id}, transaction, receipt, {})
 
     def subscribe(
         self,
@@ -199,10 +173,10 @@ class Protocol10(_Commands, ConnectionListener):
         assert id is not None or destination is not None, "'id' or 'destination' is required"
         fields = merge_headers((headers, keyword_headers))
         if id:
-            fields[HDR_ID] = id
+            fields["id"] = id
         if destination:
-            fields[HDR_DESTINATION] = destination
-        self.send_frame(CMD_UNSUBSCRIBE, fields)
+            fields["destination"] = destination
+        self.send_frame("UNSUBSCRIBE", fields)
 
 
 class Protocol11(_Commands, HeartbeatListener):
@@ -215,6 +189,8 @@ class Protocol11(_Commands, HeartbeatListener):
         heart_beat_receive_scale: see `HeartbeatListener`.
     """
 
+    version = "1.1"
+
     def __init__(
         self,
         transport: Transport,
@@ -224,7 +200,6 @@ class Protocol11(_Commands, HeartbeatListener):
     ) -> None:
         HeartbeatListener.__init__(self, transport, heartbeats, heart_beat_receive_scale)
         self.auto_content_length = auto_content_length
-        self.version = "1.1"
         transport.set_listener("protocol-listener", self)
 
     def _host(self) -> str | None:
@@ -247,14 +222,14 @@ class Protocol11(_Commands, HeartbeatListener):
         fields = merge_headers((headers, keyword_headers))
         host = self._host()
         if host:
-            fields[HDR_HOST] = host
+            fields["host"] = host
         if tuple(self.heartbeats) != (0, 0):
-            fields[HDR_HEARTBEAT] = "{},{}".format(*self.heartbeats)
-        self._connect(CMD_CONNECT if with_connect_command else CMD_STOMP, wait, fields, username, passcode)
+            fields["heart-beat"] = "{},{}".format(*self.heartbeats)
+        self._connect("CONNECT" if with_connect_command else "STOMP", wait, fields, username, passcode)
 
     def ack(self, id: str, subscription: str, transaction: str | None = None, receipt: str | None = None) -> None:
         """Acknowledge a message by its `message-id` and its subscription."""
-        self._answer(CMD_ACK, {HDR_MESSAGE_ID: id, HDR_SUBSCRIPTION: subscription}, transaction, receipt, {})
+        self._answer("ACK", {"message-id": id, "subscription": subscription}, transaction, receipt, {})
 
     def nack(
         self,
@@ -265,8 +240,8 @@ class Protocol11(_Commands, HeartbeatListener):
         **keyword_headers: Any,
     ) -> None:
         """Refuse a message by its `message-id` and its subscription."""
-        fields = {HDR_MESSAGE_ID: id, HDR_SUBSCRIPTION: subscription}
-        self._answer(CMD_NACK, fields, transaction, receipt, keyword_headers)
+        fields = {"message-id": id, "subscription": subscription}
+        self._answer("NACK", fields, transaction, receipt, keyword_headers)
 
     def subscribe(
         self, destination: str, id: Any, ack: str = "auto", headers: Headers | None = None, **keyword_headers: Any
@@ -278,21 +253,13 @@ class Protocol11(_Commands, HeartbeatListener):
     def unsubscribe(self, id: Any, headers: Headers | None = None, **keyword_headers: Any) -> None:
         """End a subscription."""
         assert id is not None, "'id' is required"
-        self.send_frame(CMD_UNSUBSCRIBE, {**merge_headers((headers, keyword_headers)), HDR_ID: id})
+        self.send_frame("UNSUBSCRIBE", {**merge_headers((headers, keyword_headers)), "id": id})
 
 
 class Protocol12(Protocol11):
     """STOMP 1.2; the arguments are those of `Protocol11`."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        heartbeats: tuple[int, int] = (0, 0),
-        auto_content_length: bool = True,
-        heart_beat_receive_scale: float = 1.5,
-    ) -> None:
-        Protocol11.__init__(self, transport, heartbeats, auto_content_length, heart_beat_receive_scale)
-        self.version = "1.2"
+    version = "1.2"
 
     def _host(self) -> str | None:
         current = self.transport.current_host_and_port
@@ -302,10 +269,10 @@ class Protocol12(Protocol11):
         self, id: str, transaction: str | None = None, receipt: str | None = None
     ) -> None:
         """Acknowledge a message by its `ack` header."""
-        self._answer(CMD_ACK, {HDR_ID: id}, transaction, receipt, {})
+        self._answer("ACK", {"id": id}, transaction, receipt, {})
 
     def nack(  # type: ignore[override]
         self, id: str, transaction: str | None = None, receipt: str | None = None, **keyword_headers: Any
     ) -> None:
         """Refuse a message by its `ack` header."""
-        self._answer(CMD_NACK, {HDR_ID: id}, transaction, receipt, keyword_headers)
+        self._answer("NACK", {"id": id}, transaction, receipt, keyword_headers)

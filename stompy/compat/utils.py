@@ -85,7 +85,7 @@ HEARTBEAT_FRAME = Frame("heartbeat")
 
 
 def decode(byte_data: bytes | None, encoding: str = "utf-8") -> str | None:
-    """Return bytes as text; what is not valid is replaced."""
+    """Return bytes as text; invalid bytes are replaced."""
     return None if byte_data is None else byte_data.decode(encoding, "replace")
 
 

@@ -34,12 +34,6 @@ _MAX_MESSAGE = 4_000
 """Characters kept of a broker's error message; some brokers send a whole stack trace."""
 
 
-@dataclass(slots=True)
-class _Sent:
-    row: Row
-    receipt: Receipt
-
-
 @dataclass(frozen=True, slots=True)
 class RefusedRow:
     """A message that was rejected.
@@ -58,7 +52,7 @@ class RefusedRow:
 
 
 class Verdict(Enum):
-    """What the end of a connection implies for the messages that were in flight."""
+    """The meaning of the end of a connection for the messages that were in flight."""
 
     NONE = "nothing"
     LOST = "the connection was lost without a reason"
@@ -66,7 +60,7 @@ class Verdict(Enum):
     REFUSED = "one of them was rejected"
 
 
-class Delivery:
+class InFlight:
     """The messages in flight on one connection, in the order they were sent.
 
     Args:
@@ -81,7 +75,7 @@ class Delivery:
         """See `alone`; to be changed only while nothing is in flight."""
         self._on_done = on_done
         self.dialect = dialect_named(connection.dialect)
-        self._sent: deque[_Sent] = deque()
+        self._sent: deque[tuple[Row, Receipt]] = deque()
         self._interrupted: tuple[Row, SessionError] | None = None
         self._watched: Receipt | None = None
         self._progress = time.monotonic()
@@ -94,7 +88,7 @@ class Delivery:
         return len(self._sent)
 
     def send(self, rows: Sequence[Row]) -> list[RefusedRow]:
-        """Send messages in one write, and return those that cannot be encoded.
+        """Send messages in one write, and return the messages that cannot be encoded.
 
         Raises:
             StompError: the connection was lost.
@@ -116,7 +110,7 @@ class Delivery:
                     error_message = f"it cannot be sent in STOMP {self._connection.version}: {error}"
                     unwritable.append(RefusedRow(row, error_message, permanent=True))
                 else:
-                    self._sent.append(_Sent(row, receipt))
+                    self._sent.append((row, receipt))
                 self.last_seq = row.seq
         return unwritable
 
@@ -136,8 +130,8 @@ class Delivery:
     def take_confirmed(self) -> list[Row]:
         """Return the oldest messages that the broker has confirmed, up to the first unconfirmed one, and drop them."""
         confirmed = []
-        while self._sent and _outcome_of(self._sent[0].receipt) == "confirmed":
-            confirmed.append(self._sent.popleft().row)
+        while self._sent and _outcome_of(self._sent[0][1]) == "confirmed":
+            confirmed.append(self._sent.popleft()[0])
         if confirmed:
             self._progress = time.monotonic()
         return confirmed
@@ -151,7 +145,7 @@ class Delivery:
         """
         if not self._sent:
             return None
-        first = self._sent[0].receipt
+        _, first = self._sent[0]
         if first.done():
             first.result(0)
         if self._watched is not first:
@@ -192,13 +186,13 @@ class Delivery:
     def _outcomes(self) -> list[tuple[Row, str, StompError | None]]:
         """Return outcome and error of each message that was in flight."""
         outcomes: list[tuple[Row, str, StompError | None]] = [
-            (sent.row, _outcome_of(sent.receipt), sent.receipt.exception(0)) for sent in self._sent
+            (row, _outcome_of(receipt), receipt.exception(0)) for row, receipt in self._sent
         ]
         if self._interrupted is not None:
             row, error = self._interrupted
             named = isinstance(error, BrokerError) and error.receipt_id is not None
             # Its receipt was not returned, but a `receipt-id` that is none of the others' must be this one's.
-            own = named and all(_outcome_of(sent.receipt) != "rejected" for sent in self._sent)
+            own = named and all(outcome != "rejected" for _, outcome, _ in outcomes)
             outcomes.append((row, "rejected" if own else "unknown", error))
         return outcomes
 

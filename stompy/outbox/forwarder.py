@@ -2,14 +2,14 @@
 
 | thread | owns | may block on | never |
 |---|---|---|---|
-| `…-forwarder` | the connection, what is in flight | dial, `sendall`, its event, the store | holds a lock there |
+| `…-forwarder` | the connection, the messages in flight | dial, `sendall`, its event, the store | holds a lock there |
 
 It opens a connection when there is something to send, sends in order with receipts, up to a limit of messages in
 flight, and deletes confirmed messages from disk. When the connection ends, all unconfirmed messages are resent on the
 next one, in order and with the same dedupe ids. The delay between connections grows while nothing is confirmed; closing
 interrupts it.
 
-After an ERROR that does not name a message, those that were in flight are sent one at a time until all are settled: the
+After an ERROR that does not name a message, all that were in flight are sent one at a time until all are settled: the
 next ERROR can then only be about one message. The same is done after a connection was lost without an ERROR before
 anything was confirmed.
 
@@ -32,7 +32,7 @@ from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.deadline import Deadline
 from stompy.dialects.dialect import Dialect
 from stompy.errors import ConnectionLostError, OutboxDamagedError, OutboxError, OutboxFullError, StompError
-from stompy.outbox.delivery import Delivery, RefusedRow, Verdict
+from stompy.outbox.delivery import InFlight, RefusedRow, Verdict
 from stompy.outbox.record import Row
 from stompy.outbox.store import Store
 from stompy.printable import printable
@@ -49,25 +49,6 @@ _DISCONNECT_TIMEOUT = 1.0
 
 _CHUNK = 100
 """Messages that become dead letters, or are removed late, in one transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forwarding:
-    """How messages are sent; durations in seconds.
-
-    Attributes:
-        connect: opens a connection with the given listener.
-        batch: limit of messages in flight.
-        attempts: number of rejections after which a message becomes a dead letter; `None` for no limit.
-        backoff: before a new connection, and before a suspect is tried again.
-        receipt_timeout: time without a confirmation after which the connection is closed.
-    """
-
-    connect: Callable[[Listener], Connection]
-    batch: int
-    attempts: int | None
-    backoff: Backoff
-    receipt_timeout: float
 
 
 class _Ended(Listener):
@@ -103,19 +84,37 @@ class Forwarder(DaemonThread):
 
     Args:
         store: the messages; read and written by this thread.
-        forwarding: how to send.
+        connect: opens a connection with the given listener.
+        batch: limit of messages in flight.
+        attempts: number of rejections after which a message becomes a dead letter; `None` for no limit.
+        backoff: before a new connection, and before a suspect is tried again.
+        receipt_timeout: seconds without a confirmation after which the connection is closed.
         name: prefix of the thread's name.
     """
 
-    def __init__(self, store: Store, forwarding: Forwarding, *, name: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        connect: Callable[[Listener], Connection],
+        *,
+        batch: int,
+        attempts: int | None,
+        backoff: Backoff,
+        receipt_timeout: float,
+        name: str,
+    ) -> None:
         super().__init__(f"{name}-forwarder")
         self._store = store
-        self._how = forwarding
+        self._connect = connect
+        self._batch = batch
+        self._attempts = attempts
+        self._backoff = backoff
+        self._receipt_timeout = receipt_timeout
         self._closing = threading.Event()
         self._closing_by = Deadline(None)
         self._wake = threading.Event()
         self._connection: Connection | None = None
-        self._delivery: Delivery | None = None
+        self._delivery: InFlight | None = None
         self._confirmed: list[Row] = []
         self._after = 0
         """Every waiting message up to this number is in flight, confirmed, or one of a suspect."""
@@ -125,7 +124,7 @@ class Forwarder(DaemonThread):
         self._probe: str | None = None
         """The suspect whose first message is in flight now, and nothing else."""
         self._since_probe = 0
-        self._most_losses = self._first_losses = None if forwarding.attempts is None else 2 * forwarding.attempts
+        self._most_losses = self._first_losses = None if attempts is None else 2 * attempts
         self._unremoved: dict[int, None] = {}
         self._remove_at = 0.0
         self._abandoned = False
@@ -219,7 +218,7 @@ class Forwarder(DaemonThread):
         tenacity.Retrying(
             retry=tenacity.retry_if_result(operator.not_),
             stop=tenacity.stop_when_event_set(self._closing),
-            wait=lambda state: self._how.backoff(state.attempt_number),
+            wait=lambda state: self._backoff(state.attempt_number),
             sleep=tenacity.sleep_using_event(self._closing),
             retry_error_callback=lambda state: False,
         )(self._session)
@@ -234,13 +233,13 @@ class Forwarder(DaemonThread):
         self._since_probe = 0
         try:
             self._remove_confirmed()
-            self._connection = connection = self._how.connect(_Ended(self._wake))
+            self._connection = connection = self._connect(_Ended(self._wake))
         except StompError as error:
             self._note_unless_fatal(error)
             for suspect in self._suspects.values():
                 suspect.losses = 0
             return False
-        delivery = Delivery(connection, alone=self._alone_up_to > 0, on_done=self.wake)
+        delivery = InFlight(connection, alone=self._alone_up_to > 0, on_done=self.wake)
         self._delivery, self.dialect = delivery, delivery.dialect
         lost = known = False
         try:
@@ -249,7 +248,7 @@ class Forwarder(DaemonThread):
             self._note_unless_fatal(error)
             lost = type(error) is ConnectionLostError  # not a timeout, after which we close it ourselves
         finally:
-            connection.close(timeout=self._disconnect_timeout(connection))
+            connection.close(timeout=self._disconnect_timeout())
         try:
             known = self._settle(delivery, lost=lost, sent_before=before)
         except StompError as error:
@@ -258,12 +257,12 @@ class Forwarder(DaemonThread):
             self._delivery = self._connection = self._probe = None
         return self.sent > before or known
 
-    def _disconnect_timeout(self, connection: Connection) -> float:
+    def _disconnect_timeout(self) -> float:
         """Return the seconds for disconnecting: when closing, longer, so that pending receipts can arrive."""
         remaining = self._closing_by.remaining()
         return _DISCONNECT_TIMEOUT if not self._closing.is_set() or remaining is None else remaining * 0.8
 
-    def _send_all(self, delivery: Delivery) -> None:
+    def _send_all(self, delivery: InFlight) -> None:
         """Send messages and remove confirmed ones until closing.
 
         Raises:
@@ -281,25 +280,25 @@ class Forwarder(DaemonThread):
             if self._send_more(delivery, window, self._due(now)):
                 continue
             self._remove_late()
-            left = delivery.check(self._how.receipt_timeout)
+            left = delivery.check(self._receipt_timeout)
             if left is None and not self.connected:
                 return
             self._wake.wait(min((wait for wait in (left, self._pause(now)) if wait is not None), default=None))
 
-    def _window(self, delivery: Delivery) -> int:
+    def _window(self, delivery: InFlight) -> int:
         """Return how many messages may be in flight."""
         if self._alone_up_to and self._after >= self._alone_up_to and not delivery:
             self._alone_up_to = 0
             delivery.alone = False
-        return 1 if self._alone_up_to or self._probe is not None else self._how.batch
+        return 1 if self._alone_up_to or self._probe is not None else self._batch
 
-    def _send_more(self, delivery: Delivery, window: int, suspect: str | None) -> bool:
-        """Send what may be in flight now; return `False` if there is nothing.
+    def _send_more(self, delivery: InFlight, window: int, suspect: str | None) -> bool:
+        """Send the messages that may be in flight now; return `False` if there is none.
 
         Others go first in each session, as a suspect may end it. A suspect that is due has its turn after as many
         messages as may be in flight, so that an endless stream of others does not keep it waiting.
         """
-        others = len(delivery) < window and (suspect is None or self._since_probe < self._how.batch)
+        others = len(delivery) < window and (suspect is None or self._since_probe < self._batch)
         if others and self._has_more() and (rows := self._read(limit=window - len(delivery))):
             self._send(delivery, [row for row in rows if row.seq not in self._unremoved])
             self._after = rows[-1].seq
@@ -319,7 +318,7 @@ class Forwarder(DaemonThread):
         self._send(delivery, [first])
         return True
 
-    def _send(self, delivery: Delivery, rows: list[Row]) -> None:
+    def _send(self, delivery: InFlight, rows: list[Row]) -> None:
         for refusal in delivery.send(rows):
             self._dead_letter(refusal)
 
@@ -355,10 +354,10 @@ class Forwarder(DaemonThread):
             suspect = self._suspects[row.destination] = _Suspect(row.seq)
             _LOG.info("messages to %r wait, as one of them was not taken; others go on", row.destination)
         suspect.failures += 1
-        suspect.due = time.monotonic() + self._how.backoff(suspect.failures)
+        suspect.due = time.monotonic() + self._backoff(suspect.failures)
         return suspect
 
-    def _acquit(self, destination: str, delivery: Delivery) -> None:
+    def _acquit(self, destination: str, delivery: InFlight) -> None:
         """Send the messages of a destination with the others again, from its first on, as one was confirmed."""
         # Those of others from there on are confirmed and removed: this one was in flight alone.
         self._after = min(self._after, self._suspects.pop(destination).since)
@@ -380,7 +379,7 @@ class Forwarder(DaemonThread):
             if not self._unremoved:
                 _LOG.warning("%s; what the broker confirms is removed later", error)
             self._unremoved |= dict.fromkeys(row.seq for row in self._confirmed)
-            self._remove_at = time.monotonic() + self._how.backoff.longest
+            self._remove_at = time.monotonic() + self._backoff.longest
         except OutboxError:
             self.sent -= len(self._confirmed)
             self.last_error = before
@@ -388,7 +387,7 @@ class Forwarder(DaemonThread):
         self._confirmed = []
 
     def _remove_late(self) -> None:
-        """Try again to delete what was confirmed while the disk was full."""
+        """Try again to delete messages that were confirmed while the disk was full."""
         while self._unremoved and self._remove_at <= time.monotonic():
             chunk = dict.fromkeys(itertools.islice(self._unremoved, _CHUNK))
             # Taken out first: until the transaction is committed they count as waiting, never as less than nothing.
@@ -397,11 +396,11 @@ class Forwarder(DaemonThread):
                 self._store.remove_numbers(chunk)
             except OutboxError as error:
                 self._unremoved |= chunk
-                self._remove_at = time.monotonic() + self._how.backoff.longest
+                self._remove_at = time.monotonic() + self._backoff.longest
                 if not isinstance(error, OutboxFullError):
                     raise
 
-    def _settle(self, delivery: Delivery, *, lost: bool, sent_before: int) -> bool:
+    def _settle(self, delivery: InFlight, *, lost: bool, sent_before: int) -> bool:
         """Process the outcome of an ended connection; return whether it is known which message was the cause."""
         confirmed, refusals, verdict = delivery.settle()
         self._confirmed += confirmed
@@ -425,7 +424,7 @@ class Forwarder(DaemonThread):
             self._judge(refusal)
         if not refusals and probe in self._suspects:  # a timeout: nothing is known, and the others have their turn
             suspect = self._suspects[probe]
-            suspect.due = time.monotonic() + self._how.backoff.first
+            suspect.due = time.monotonic() + self._backoff.first
         return bool(refusals)
 
     def _judge(self, refusal: RefusedRow) -> None:
@@ -436,7 +435,7 @@ class Forwarder(DaemonThread):
             return
         suspect = self._suspect(row)
         suspect.losses = 0
-        most = self._how.attempts
+        most = self._attempts
         if most is not None and row.tries + 1 >= most:
             suspect.failures, suspect.due = 0, time.monotonic()
             self._dead_letter(refusal)

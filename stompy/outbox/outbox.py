@@ -8,12 +8,12 @@ import logging
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from stompy.arguments import check_arguments
+from stompy.arguments import check_arguments, check_counts
 from stompy.backoff import DEFAULT_BACKOFF, Backoff, check_attempts
 from stompy.connection.connecting import ConnectOptions, config_of, connect
 from stompy.connection.connection import Connection
@@ -29,9 +29,8 @@ from stompy.frames.encoder import encode
 from stompy.frames.grammar import Version, grammar_of
 from stompy.link.settings import Timeouts
 from stompy.locks import make_condition
-from stompy.outbox.forwarder import Forwarder, Forwarding
-from stompy.outbox.record import Ledger, Row, as_json
-from stompy.outbox.stats import DeadLetter, OutboxStats
+from stompy.outbox.forwarder import Forwarder
+from stompy.outbox.record import OutboxLedger, Row, as_json
 from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
 from stompy.secret import Secret, without_traceback
 from stompy.world import os, secrets
@@ -52,6 +51,54 @@ _POLL_INTERVAL = 0.2
 _NUMBERS = count(1)
 _GRAMMAR = grammar_of(Version.V1_2)
 _open: weakref.WeakSet[Outbox] = weakref.WeakSet()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxStats:
+    """Counters and gauges of an outbox.
+
+    Attributes:
+        waiting: messages on disk that the broker has not confirmed, including those in flight.
+        oldest_age: seconds since the `put` of the oldest of them, by the wall clock; 0 if there is none.
+        in_flight: messages sent and not confirmed.
+        dead_letters: messages that were rejected too often or cannot be sent.
+        bytes: bytes of bodies, headers and destinations of all messages on disk.
+        sent: messages confirmed since the outbox was opened.
+        connected: whether a session with the broker is open.
+        last_error: the last error; `None` if a message was confirmed since.
+    """
+
+    waiting: int
+    oldest_age: float
+    in_flight: int
+    dead_letters: int
+    bytes: int
+    sent: int
+    connected: bool
+    last_error: StompError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that the broker rejected too often, or that cannot be sent to it at all.
+
+    Attributes:
+        id: the id that `put` returned.
+        destination: as given to `put`.
+        headers: as given to `put`, and the content type.
+        body: the encoded body.
+        age: seconds since `put` or `retry`, by the wall clock.
+        attempts: how often it was rejected.
+        error_message: the last error message, usually the broker's.
+    """
+
+    id: str
+    destination: str
+    headers: Mapping[str, str]
+    body: bytes
+    age: float
+    attempts: int
+    error_message: str
 
 
 class Outbox:
@@ -104,16 +151,16 @@ class Outbox:
         del connect_options
         check_arguments(Outbox.__init__, locals(), skip=("path", "url"))
         check_attempts(attempts)
-        bounds = {"max_messages": max_messages, "max_bytes": max_bytes}
-        _check_numbers({name: value for name, value in bounds.items() if value is not None}, least=1)
-        _check_numbers({"batch": batch}, least=1)
-        _check_numbers({"keep_free": keep_free}, least=0)
-        self._timeouts = timeouts = _check_connecting(arguments)
+        check_counts(max_messages=max_messages, max_bytes=max_bytes, batch=batch)
+        check_counts(least=0, keep_free=keep_free)
+        # Now, not in the forwarder, where a wrong argument would fail repeatedly.
+        self._timeouts = timeouts = without_traceback(lambda: _checked(*arguments.reveal()))
         name = f"outbox-{next(_NUMBERS)}"
 
         def open_connection(listener: Listener) -> Connection:
-            # The forwarder must know which session confirmed what, so it reconnects itself.
-            return _connected(arguments, timeouts, listener, name)
+            # The forwarder must know which session confirmed which message, so it reconnects itself.
+            own = {"timeouts": timeouts, "listeners": [listener], "name": name, "reconnect": False}
+            return without_traceback(lambda: _connected(*arguments.reveal(), own))
 
         self._dialect = None if dialect is None else dialect_named(dialect)
         self._path = os.path.realpath(_path_of(path))
@@ -121,18 +168,20 @@ class Outbox:
         self._changes = _Changes()
         room = Room(max_messages, max_bytes, keep_free)
         self._store = Store(self._path, room=room, name=f"stompy-{name}", on_commit=self._changes.notify)
-        how = Forwarding(open_connection, batch, attempts, backoff, receipt_timeout=timeouts.receipt)
-        self._forwarder = self._changes.forwarder = Forwarder(self._store, how, name=f"stompy-{name}")
+        self._forwarder = self._changes.forwarder = Forwarder(
+            self._store,
+            open_connection,
+            batch=batch,
+            attempts=attempts,
+            backoff=backoff,
+            receipt_timeout=timeouts.receipt,
+            name=f"stompy-{name}",
+        )
         self._forwarder.start()
         self._closed = False
         _open.add(self)
 
-    def put(
-        self,
-        destination: str,
-        body: Body = b"",
-        **options: Unpack[SendOptions],
-    ) -> str:
+    def put(self, destination: str, body: Body = b"", **options: Unpack[SendOptions]) -> str:
         """Write a message to disk; return its id when the message would survive a power cut.
 
         Concurrent calls share one sync of the disk.
@@ -325,7 +374,7 @@ class _Changes:
         self.forwarder: Forwarder | None = None
         self._condition = make_condition("outbox changes")
 
-    def notify(self, ledger: Ledger) -> None:
+    def notify(self, ledger: OutboxLedger) -> None:
         """Wake the forwarder and all waiting callers; usually on the writer thread."""
         if self.forwarder is not None:
             self.forwarder.wake()
@@ -352,28 +401,8 @@ def _path_of(path: str | os.PathLike[str]) -> str:
     return text
 
 
-def _check_numbers(numbers: Mapping[str, object], *, least: int) -> None:
-    for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
-
-
-_ConnectArguments = Secret[tuple[str | Sequence[str], dict[str, Any]]]
-
-
-def _connected(arguments: _ConnectArguments, timeouts: Timeouts, listener: Listener, name: str) -> Connection:
-    try:
-        url, options = arguments.reveal()
-        return connect(url, **{**options, "timeouts": timeouts}, listeners=[listener], name=name, reconnect=False)
-    except StompError as error:
-        failure = error
-    del url, options
-    raise failure.with_traceback(None)
-
-
-def _check_connecting(arguments: _ConnectArguments) -> Timeouts:
-    """Check the arguments now, not in the forwarder, where they would fail repeatedly; return the timeouts."""
-    return without_traceback(lambda: _checked(*arguments.reveal()))
+def _connected(url: str | Sequence[str], options: dict[str, Any], own: dict[str, Any]) -> Connection:
+    return connect(url, **{**options, **own})
 
 
 def _checked(url: str | Sequence[str], options: dict[str, Any]) -> Timeouts:

@@ -1,17 +1,40 @@
-"""Creating the file atomically, and checking all of an existing one before anything is written to it."""
+"""The file: lock it, create it atomically, and check all of an existing one before anything is written to it."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import logging
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
 
-from stompy.errors import OutboxError, OutboxFullError
-from stompy.outbox.faults import LOCK, SHARED, WAL, damaged, refused
-from stompy.outbox.lockfile import LockFile
-from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row, ledger_of, row_of
+from stompy.errors import OutboxBusyError, OutboxDamagedError, OutboxError, OutboxFullError
+from stompy.forks import when_forked
+from stompy.outbox.record import DEAD_LETTERS, WAITING, OutboxLedger, Row, ledger_of, row_of
 from stompy.world import os, secrets, sqlite3
+
+_LOG = logging.getLogger("stompy.outbox")
+
+WAL = "-wal"
+"""Suffix of SQLite's write-ahead log, which holds the newest messages."""
+
+SHARED = "-shm"
+"""Suffix of SQLite's index of the log, which is rebuilt when the file is opened."""
+
+LOCK = "-lock"
+"""Suffix of the lock file, which also holds the number of commits; see `LockFile`."""
+
+_ADVICE = (
+    "Nothing more is sent from it or written to it. Restore the file and those beside it whose names begin with its "
+    "name from a backup, or move them all away together to begin with an empty outbox"
+)
+_FULL = "full"
+_LOCKED = "locked"
+_PERMITTED = ("unable to open", "readonly", "permission", "authorization")
+_DECODING = "could not decode"
+
 
 APPLICATION_ID = 0x73746F78
 """`stox` in the header of the SQLite file: it is an outbox."""
@@ -53,7 +76,128 @@ _SETTINGS = {
 """PRAGMA to its value and to the value read back, as SQLite silently ignores unsupported settings."""
 
 
-def open_outbox(path: str) -> tuple[sqlite3.Connection, Ledger, LockFile]:
+_LOCK_MAGIC = b"stompy outbox 1\n"
+_LOCK_SIZE = len(_LOCK_MAGIC) + 16 + 8 + 8
+"""Bytes of magic, identity, commits and checksum; far less than a sector, so a write is never torn."""
+
+
+def damaged(path: str, what: str) -> OutboxDamagedError:
+    """Return the error for a corrupt file, with advice."""
+    return OutboxDamagedError(f"{what}. {_ADVICE}", path=path)
+
+
+def refused(error: sqlite3.Error, path: str, *, opening: bool = False) -> OutboxError:
+    """Return the error to raise for an error of SQLite.
+
+    Args:
+        error: as raised; its text decides, as Python 3.10 has no `sqlite_errorcode`.
+        path: of the outbox.
+        opening: whether the file is being opened and checked; an error of any other kind then means that it is corrupt.
+    """
+    text = str(error).lower()
+    if _FULL in text:
+        return OutboxFullError("the disk is full", path=path)
+    if _LOCKED in text:
+        return OutboxBusyError("another process has the file open", path=path)
+    if any(sign in text for sign in _PERMITTED):
+        return OutboxError(f"the file cannot be used: {error}", path=path)
+    # SQLite reports a malformed file as the base class itself.
+    if opening or type(error) is sqlite3.DatabaseError or _DECODING in text:
+        return damaged(path, f"SQLite cannot read it: {error}")
+    return OutboxError(f"the disk reported an error: {error}", path=path)
+
+
+class LockFile:
+    """The lock file: allows one owner at a time, and records how many transactions were committed.
+
+    It is next to the outbox and locked while the outbox is open; the kernel releases the lock when the process ends,
+    for any reason. It holds the identity of the outbox and the number of committed transactions. SQLite treats a
+    file of length 0 as a new database, and a missing or truncated write-ahead log as one that never held more; the
+    number of commits detects both.
+
+    The number is written after each commit without a sync: an old number detects less, but never rejects a valid
+    outbox. It survives the end of the process; after a power cut it may be some seconds old.
+
+    Args:
+        path: of the outbox.
+        create: whether to create a missing file.
+
+    Raises:
+        OutboxBusyError: another outbox holds the lock, in this process or another.
+        OutboxError: the file cannot be used.
+    """
+
+    def __init__(self, path: str, *, create: bool) -> None:
+        self._path = path
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            self._file = os.open(path + LOCK, flags, 0o600)
+        except OSError as error:
+            raise OutboxError(f"the file {path + LOCK} cannot be opened: {error.strerror}", path=path) from error
+        try:
+            self._lock()
+        except BaseException:
+            self.close()
+            raise
+        when_forked(self)
+
+    def after_fork(self) -> None:
+        """Close the copy in a forked child, which would keep the lock longer than its owner lives."""
+        self.close()
+
+    def _lock(self) -> None:
+        try:
+            from stompy.world import fcntl
+        except ImportError:
+            message = "this platform has no file locks that stompy knows how to use"
+            raise OutboxError(message, path=self._path) from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise OutboxBusyError("it is open already, in this process or another", path=self._path) from None
+            raise OutboxError(f"{self._path + LOCK} cannot be locked: {error.strerror}", path=self._path) from error
+
+    def read(self) -> tuple[bytes, int] | None:
+        """Return the outbox's identity and the number of commits; `None` if no outbox was created yet.
+
+        Raises:
+            OutboxDamagedError: the lock file is corrupt.
+        """
+        data = os.pread(self._file, _LOCK_SIZE + 1, 0)
+        if not data:
+            return None
+        content, check = data[:-8], data[-8:]
+        if len(data) != _LOCK_SIZE or not content.startswith(_LOCK_MAGIC) or _check(content) != check:
+            raise damaged(self._path, f"its lock file {self._path + LOCK} is damaged")
+        return content[16:32], int.from_bytes(content[32:40], "big")
+
+    def mark(self, identity: bytes, commits: int, *, sync: bool = False) -> None:
+        """Write the number of committed transactions."""
+        content = _LOCK_MAGIC + identity + commits.to_bytes(8, "big")
+        try:
+            os.pwrite(self._file, content + _check(content), 0)
+            if sync:
+                os.fsync(self._file)
+        except OSError as error:
+            if sync:
+                raise OutboxError(
+                    f"{self._path + LOCK} cannot be written: {error.strerror}", path=self._path
+                ) from error
+            _LOG.warning("%s cannot be written: %s", self._path + LOCK, error)
+
+    def close(self) -> None:
+        """Release the lock. The file stays: removing it would let two processes each lock a file of this name."""
+        if self._file >= 0:
+            file, self._file = self._file, -1
+            os.close(file)
+
+
+def _check(content: bytes) -> bytes:
+    return blake2b(content, digest_size=8).digest()
+
+
+def open_outbox(path: str) -> tuple[sqlite3.Connection, OutboxLedger, LockFile]:
     """Lock and check an outbox, creating it if it does not exist; return its handle, ledger and lock file.
 
     Raises:
@@ -96,7 +240,7 @@ def _make(path: str, lock_file: LockFile) -> None:
             db.execute("BEGIN IMMEDIATE")
             for table in _TABLES.values():
                 db.execute(table)
-            write_ledger(db, Ledger(secrets.token_bytes(16)))
+            write_ledger(db, OutboxLedger(secrets.token_bytes(16)))
             db.execute("COMMIT")
             db.execute("PRAGMA journal_mode=WAL")
     except sqlite3.Error as error:
@@ -108,7 +252,7 @@ def _make(path: str, lock_file: LockFile) -> None:
 
 def _open_checked(
     path: str, lock_file: LockFile, marked: tuple[bytes, int] | None
-) -> tuple[sqlite3.Connection, Ledger]:
+) -> tuple[sqlite3.Connection, OutboxLedger]:
     _check_header(path)
     try:
         try:
@@ -134,7 +278,7 @@ def _open_checked(
     return db, ledger
 
 
-def _open_without_room(path: str, marked: tuple[bytes, int] | None) -> tuple[sqlite3.Connection, Ledger]:
+def _open_without_room(path: str, marked: tuple[bytes, int] | None) -> tuple[sqlite3.Connection, OutboxLedger]:
     """Open and check an outbox on a full disk, where a reader cannot create the index of the log.
 
     An exclusive handle keeps the index in memory. Closing it would move the log into the file and delete the log; so a
@@ -151,7 +295,7 @@ def _open_without_room(path: str, marked: tuple[bytes, int] | None) -> tuple[sql
     return db, ledger
 
 
-def _check_untouched(path: str, marked: tuple[bytes, int] | None) -> Ledger:
+def _check_untouched(path: str, marked: tuple[bytes, int] | None) -> OutboxLedger:
     """Check everything read-only, as a handle for writing would move the log into the file and delete the log."""
     beside = [name for name in (path + WAL, path + SHARED) if not _exists(name)]
     try:
@@ -207,7 +351,7 @@ def _check_header(path: str) -> None:
         raise damaged(path, f"the file is of version {version}, this program knows version {SCHEMA_VERSION}")
 
 
-def _check_all(db: sqlite3.Connection, path: str, marked: tuple[bytes, int] | None) -> Ledger:
+def _check_all(db: sqlite3.Connection, path: str, marked: tuple[bytes, int] | None) -> OutboxLedger:
     db.execute("PRAGMA cell_size_check=ON")
     tables = dict(db.execute("SELECT name, sql FROM sqlite_master"))
     if tables != _TABLES:
@@ -221,7 +365,7 @@ def _check_all(db: sqlite3.Connection, path: str, marked: tuple[bytes, int] | No
     return ledger
 
 
-def _read_ledger(db: sqlite3.Connection, path: str) -> Ledger:
+def _read_ledger(db: sqlite3.Connection, path: str) -> OutboxLedger:
     rows = db.execute("SELECT * FROM ledger").fetchall()
     try:
         (columns,) = rows
@@ -230,7 +374,7 @@ def _read_ledger(db: sqlite3.Connection, path: str) -> Ledger:
         raise damaged(path, f"its ledger is damaged: {error}") from None
 
 
-def _check_mark(ledger: Ledger, marked: tuple[bytes, int] | None, path: str) -> None:
+def _check_mark(ledger: OutboxLedger, marked: tuple[bytes, int] | None, path: str) -> None:
     identity, commits = marked or (ledger.identity, 0)
     if identity != ledger.identity:
         raise damaged(path, f"its lock file {path + LOCK} belongs to another outbox")
@@ -240,8 +384,8 @@ def _check_mark(ledger: Ledger, marked: tuple[bytes, int] | None, path: str) -> 
         raise damaged(path, f"its lock file {path + LOCK} is empty")
 
 
-def _check_rows(db: sqlite3.Connection, ledger: Ledger, path: str) -> None:
-    found = Ledger(ledger.identity, ledger.commits, ledger.opens, ledger.next_seq)
+def _check_rows(db: sqlite3.Connection, ledger: OutboxLedger, path: str) -> None:
+    found = OutboxLedger(ledger.identity, ledger.commits, ledger.opens, ledger.next_seq)
     for table in (WAITING, DEAD_LETTERS):
         for row in read_rows(db, table, ledger.identity, path):
             found.count(row, table, times=1)
@@ -268,7 +412,7 @@ def read_rows(
             raise damaged(path, f"message {columns[1]!r} (row {columns[0]} of {table}) is damaged: {error}") from None
 
 
-def write_ledger(db: sqlite3.Connection, ledger: Ledger) -> None:
+def write_ledger(db: sqlite3.Connection, ledger: OutboxLedger) -> None:
     """Replace the ledger, in the transaction that changed it."""
     columns = ledger.columns()
     db.execute(f"INSERT OR REPLACE INTO ledger VALUES ({', '.join('?' * len(columns))})", columns)  # noqa: S608 - names of our own

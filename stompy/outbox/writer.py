@@ -23,17 +23,15 @@ from stompy.deadline import Deadline
 from stompy.errors import OutboxDamagedError, OutboxError, OutboxFullError
 from stompy.forks import never_free, when_forked
 from stompy.locks import make_condition
-from stompy.outbox.faults import refused
-from stompy.outbox.lockfile import LockFile
-from stompy.outbox.record import Ledger
-from stompy.outbox.schema import has_room, write_ledger
+from stompy.outbox.record import OutboxLedger
+from stompy.outbox.schema import LockFile, has_room, refused, write_ledger
 from stompy.threads import DaemonThread
 from stompy.world import sqlite3, threading
 
 _LOG = logging.getLogger("stompy.outbox")
 
 T = TypeVar("T")
-Job = Callable[[sqlite3.Connection, Ledger], T]
+Job = Callable[[sqlite3.Connection, OutboxLedger], T]
 
 # A value that is too large raises either one.
 _REFUSALS = (sqlite3.Error, OverflowError)
@@ -52,27 +50,19 @@ class _Task(Generic[T]):
 
     def __init__(self, job: Job[T]) -> None:
         self.job = job
-        self._value: T | None = None
-        self._error: OutboxError | None = None
-        self._done = threading.Event()
-
-    def succeed(self, value: T) -> None:
-        self._value = value
-        self._done.set()
-
-    def fail(self, error: OutboxError) -> None:
-        self._error = error
-        self._done.set()
+        self.value: T | None = None
+        self.error: OutboxError | None = None
+        self.done = threading.Event()
 
     def result(self) -> T:
         # Without a deadline: a put that timed out would not know whether the message is on disk. Closing runs all jobs.
-        self._done.wait()
-        if self._error is not None:
-            raise self._error
-        return cast("T", self._value)
+        self.done.wait()
+        if self.error is not None:
+            raise self.error
+        return cast("T", self.value)
 
 
-class Writer(DaemonThread):
+class DiskWriter(DaemonThread):
     """Runs jobs in shared transactions.
 
     Args:
@@ -85,10 +75,10 @@ class Writer(DaemonThread):
     def __init__(
         self,
         path: str,
-        opened: tuple[sqlite3.Connection, Ledger, LockFile],
+        opened: tuple[sqlite3.Connection, OutboxLedger, LockFile],
         *,
         name: str,
-        on_commit: Callable[[Ledger], None],
+        on_commit: Callable[[OutboxLedger], None],
     ) -> None:
         super().__init__(name)
         self._path = path
@@ -97,7 +87,8 @@ class Writer(DaemonThread):
         self._jobs = make_condition("outbox writer")
         self._tasks: list[_Task[Any]] = []
         self._stopping = False
-        self._failure: OutboxError | None = None
+        self.failure: OutboxError | None = None
+        """The error that ended all work, as the file is corrupt, or `None`."""
         when_forked(self)
 
     def call(self, job: Job[T]) -> T:
@@ -108,26 +99,13 @@ class Writer(DaemonThread):
         """
         task = _Task(job)
         with self._jobs:
-            self._check_open()
+            if self.failure is not None:
+                raise self.failure.with_traceback(None)
+            if self._stopping:
+                raise OutboxError("it is closed", path=self._path)
             self._tasks.append(task)
             self._jobs.notify()
         return task.result()
-
-    def _check_open(self) -> None:
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
-        if self._stopping:
-            raise OutboxError("it is closed", path=self._path)
-
-    @property
-    def failure(self) -> OutboxError | None:
-        """The error that ended all work, or `None`."""
-        return self._failure
-
-    def fail(self, error: OutboxError) -> None:
-        """Accept no more jobs, as the file is corrupt."""
-        with self._jobs:
-            self._failure = self._failure or error
 
     def stop(self) -> None:
         """End after the jobs that are queued now; later ones are rejected."""
@@ -153,61 +131,48 @@ class Writer(DaemonThread):
     def _transact(self, tasks: Sequence[_Task[Any]]) -> None:
         """Run jobs in one transaction; if that fails, each in its own, so that each gets its own outcome."""
         try:
-            outcomes, ledger = self._attempt(tasks)
+            ledger = self._attempt(tasks)
         except _REFUSALS as error:
-            self._refused(tasks, error)
+            if len(tasks) == 1:
+                self._fail_all(tasks, self._outbox_error(error))
+            else:
+                for task in tasks:
+                    self._transact([task])
         except OutboxError as error:
             self._fail_all(tasks, error)
         except BaseException as error:
             self._fail_all(tasks, OutboxError(f"a bug in stompy: {error!r}", path=self._path))
             raise
         else:
-            self._committed(ledger)
-            for task, (value, refusal) in zip(tasks, outcomes, strict=True):
-                if refusal is not None:
-                    task.fail(refusal)
-                else:
-                    task.succeed(value)
-
-    def _refused(self, tasks: Sequence[_Task[Any]], error: Exception) -> None:
-        if len(tasks) > 1:
+            if ledger != self.ledger:
+                self._lock_file.mark(ledger.identity, ledger.commits)
+                self.ledger = ledger
+                self._on_commit(ledger)
             for task in tasks:
-                self._transact([task])
-            return
-        outbox_error = self._outbox_error(error)
-        if isinstance(outbox_error, OutboxFullError):
-            # SQLite moves the log into the file only after a successful commit.
-            with contextlib.suppress(sqlite3.Error):
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        tasks[0].fail(outbox_error)
+                task.done.set()
 
-    def _attempt(self, tasks: Sequence[_Task[Any]]) -> tuple[list[tuple[object, OutboxError | None]], Ledger]:
+    def _attempt(self, tasks: Sequence[_Task[Any]]) -> OutboxLedger:
         ledger = copy.copy(self.ledger)
-        outcomes: list[tuple[object, OutboxError | None]] = []
         self._db.execute("BEGIN IMMEDIATE")
         try:
             for task in tasks:
                 try:
-                    outcomes.append((task.job(self._db, ledger), None))
+                    task.value = task.job(self._db, ledger)
                 except Refused as refusal:
-                    outcomes.append((None, refusal.error))
+                    task.error = refusal.error
             if ledger != self.ledger:
                 ledger.commits += 1
                 write_ledger(self._db, ledger)
             self._db.execute("COMMIT")
         except BaseException:
+            for task in tasks:
+                task.error = None  # another attempt follows, or one error for all
             # If the disk is full, SQLite has already rolled back.
             if self._db.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
             raise
-        return outcomes, ledger
-
-    def _committed(self, ledger: Ledger) -> None:
-        if ledger != self.ledger:
-            self._lock_file.mark(ledger.identity, ledger.commits)
-            self.ledger = ledger
-            self._on_commit(ledger)
+        return ledger
 
     def _outbox_error(self, error: Exception) -> OutboxError:
         if not isinstance(error, sqlite3.Error) or isinstance(error, sqlite3.DataError):
@@ -217,15 +182,19 @@ class Writer(DaemonThread):
             if type(outbox_error) is OutboxError and not has_room(self._path):
                 outbox_error = OutboxFullError("the disk is full", path=self._path)
         outbox_error.__cause__ = error
-        if isinstance(outbox_error, OutboxDamagedError):
-            self.fail(outbox_error)
+        if isinstance(outbox_error, OutboxFullError):
+            # SQLite moves the log into the file only after a successful commit.
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return outbox_error
 
     def _fail_all(self, tasks: Sequence[_Task[Any]], error: OutboxError) -> None:
         if isinstance(error, OutboxDamagedError):
-            self.fail(error)
+            with self._jobs:
+                self.failure = self.failure or error
         for task in tasks:
-            task.fail(error)
+            task.error = error
+            task.done.set()
 
     def _close(self) -> None:
         with self._jobs:

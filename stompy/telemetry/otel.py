@@ -1,4 +1,4 @@
-"""`OpenTelemetry`: what users hold."""
+"""`OpenTelemetry`, the public class."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class OpenTelemetry:
     """Records traces and metrics of connections and workers: `connect(telemetry=...)`, `Worker(telemetry=...)`.
 
-    It uses the API of OpenTelemetry only: where the records go is what the program sets up with an SDK. One object may
+    It uses the API of OpenTelemetry only: the program sets up with an SDK where the records go. One object may
     be used for several connections. Needs `pip install 'stompy-client[otel]'`.
 
     Args:

@@ -1,4 +1,4 @@
-"""Recording operations: a span and its metrics. Any thread; no locks.
+"""Recording operations: a span and its metrics, by OpenTelemetry's conventions for messaging. Any thread; no locks.
 
 Imported only where `OpenTelemetry` is made, as it needs the extra.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextvars import Token
 from copy import copy
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from opentelemetry import context as contexts
 from opentelemetry import metrics, propagate, trace
@@ -20,9 +21,80 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 
 from stompy.connection.message import Message, delivery_of
 from stompy.link.link import Link
-from stompy.telemetry import names
-from stompy.telemetry.names import Operation
 from stompy.world import threading, time
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
+"""The version of the conventions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A kind of span.
+
+    Attributes:
+        name: `messaging.operation.name`, with which the name of the span begins.
+        type: `messaging.operation.type`.
+        kind: of the span.
+    """
+
+    name: str
+    type: Literal["send", "receive", "process", "settle"]
+    kind: Literal["PRODUCER", "CONSUMER", "CLIENT"]
+
+
+SEND = Operation("send", "send", "PRODUCER")
+REQUEST = Operation("request", "send", "PRODUCER")
+RECEIVE = Operation("receive", "receive", "CLIENT")
+PROCESS = Operation("process", "process", "CONSUMER")
+ACK = Operation("ack", "settle", "CLIENT")
+NACK = Operation("nack", "settle", "CLIENT")
+COMMIT = Operation("commit", "settle", "CLIENT")
+
+SYSTEM = "messaging.system"
+OPERATION_NAME = "messaging.operation.name"
+OPERATION_TYPE = "messaging.operation.type"
+DESTINATION = "messaging.destination.name"
+TEMPLATE = "messaging.destination.template"
+TEMPORARY = "messaging.destination.temporary"
+SERVER_ADDRESS = "server.address"
+SERVER_PORT = "server.port"
+ERROR_TYPE = "error.type"
+MESSAGE_ID = "messaging.message.id"
+CONVERSATION = "messaging.message.conversation_id"
+MESSAGE_COUNT = "messaging.batch.message_count"
+CLIENT_ID = "messaging.client.id"
+TASK = "stompy.task"
+ATTEMPT = "stompy.attempt"
+OUTCOME = "stompy.outcome"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """An instrument.
+
+    Attributes:
+        name: of the instrument.
+        unit: by the UCUM; that of a counter is `{message}`.
+        description: for people.
+    """
+
+    name: str
+    unit: Literal["{message}", "s"]
+    description: str
+
+
+SENT = Metric("messaging.client.sent.messages", "{message}", "Messages that were sent, or failed to be.")
+CONSUMED = Metric("messaging.client.consumed.messages", "{message}", "Messages that the application got.")
+OPERATION_DURATION = Metric("messaging.client.operation.duration", "s", "Duration of all operations but `process`.")
+PROCESS_DURATION = Metric("messaging.process.duration", "s", "Duration of `process`.")
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""Bounds that the conventions advise for durations, in seconds."""
+
+TEMPORARY_PREFIXES = (
+    "/temp-queue/", "/temp-topic/", "/remote-temp-queue/", "/remote-temp-topic/", "/reply-queue/", "/queue/amq.gen-",
+)  # fmt: skip
+"""How destinations begin that have a name of their own for each session."""
 
 _INSTRUMENTED = "stompy"
 _Attributes = dict[str, str | int | bool]
@@ -45,17 +117,15 @@ class Recorder:
         propagator: TextMapPropagator | None,
     ) -> None:
         self.client_id: str | None = None
-        self.tracer = trace.get_tracer(_INSTRUMENTED, tracer_provider=tracer_provider, schema_url=names.SCHEMA_URL)
-        meter = metrics.get_meter(_INSTRUMENTED, meter_provider=meter_provider, schema_url=names.SCHEMA_URL)
+        self.tracer = trace.get_tracer(_INSTRUMENTED, tracer_provider=tracer_provider, schema_url=SCHEMA_URL)
+        meter = metrics.get_meter(_INSTRUMENTED, meter_provider=meter_provider, schema_url=SCHEMA_URL)
         self._propagator = propagator
         self.sent, self.consumed = (
-            meter.create_counter(each.name, each.unit, each.description) for each in (names.SENT, names.CONSUMED)
+            meter.create_counter(each.name, each.unit, each.description) for each in (SENT, CONSUMED)
         )
         self.operation_duration, self.process_duration = (
-            meter.create_histogram(
-                each.name, each.unit, each.description, explicit_bucket_boundaries_advisory=names.BUCKETS
-            )
-            for each in (names.OPERATION_DURATION, names.PROCESS_DURATION)
+            meter.create_histogram(each.name, each.unit, each.description, explicit_bucket_boundaries_advisory=BUCKETS)
+            for each in (OPERATION_DURATION, PROCESS_DURATION)
         )
 
     def of_client(self, client_id: str | None) -> Recorder:
@@ -80,7 +150,7 @@ class Recorder:
         (self._propagator or propagate.get_global_textmap()).inject(carrier, context)
         return {**(headers or {}), **carrier}
 
-    def _around(self, headers: _Headers) -> tuple[Context, list[SpanLink]]:
+    def around(self, headers: _Headers) -> tuple[Context, list[SpanLink]]:
         """Return the context of an operation with a message: the current one, with a link to that of another trace.
 
         Outside of any span it is the message's own.
@@ -98,38 +168,33 @@ class Recorder:
 
     def sending(self, operation: Operation, link: Link, destination: str, headers: _Headers) -> Observation:
         """Return the observation of a send."""
-        context, links = self._around(headers)
-        return Observation(self, operation, link, destination, context=context, links=links, headers=headers)
+        return Observation(self, operation, link, destination, headers=headers)
 
     def settling(self, operation: Operation, message: Message) -> Observation:
         """Return the observation of an ACK or NACK."""
-        context, links = self._around(message.headers)
-        return self._of_message(operation, message, context=context, links=links)
+        return self._of_message(operation, message)
 
     def committing(self, link: Link, messages: Sequence[Message]) -> Observation:
         """Return the observation of a COMMIT that settles messages."""
-        context, links = self._around(messages[0].headers if messages else None)
-        more: _Attributes = {names.MESSAGE_COUNT: len(messages)}
-        return Observation(self, names.COMMIT, link, None, context=context, links=links, more=more)
+        around = messages[0].headers if messages else None
+        return Observation(self, COMMIT, link, None, around=around, more={MESSAGE_COUNT: len(messages)})
 
     def received(self, message: Message, waited: float) -> None:
         """Record that a caller got a message after waiting for some seconds."""
-        context, links = self._around(message.headers)
-        with self._of_message(names.RECEIVE, message, context=context, links=links, waited=waited):
-            pass
+        self._of_message(RECEIVE, message, waited=waited).end()
 
     def processing(self, message: Message, more: _Attributes | None = None) -> Observation:
         """Return the observation of work on a message, in the context that the message brought."""
         extracted = self.extract(message.headers)
-        context = extracted if _span_in(extracted).is_valid else contexts.get_current()
-        return self._of_message(names.PROCESS, message, context=context, more=more)
+        parent = extracted if _span_in(extracted).is_valid else contexts.get_current()
+        return self._of_message(PROCESS, message, parent=parent, more=more)
 
     def _of_message(self, operation: Operation, message: Message, **arguments: Any) -> Observation:
         delivery = delivery_of(message)
         source = delivery.source
         subscribed = None if source is None else source.destination
         template = subscribed if subscribed != message.destination else None
-        more: _Attributes = {names.MESSAGE_ID: message.message_id, **(arguments.pop("more", None) or {})}
+        more: _Attributes = {MESSAGE_ID: message.message_id, **(arguments.pop("more", None) or {})}
         return Observation(
             self, operation, delivery.link, message.destination, headers=message.headers, template=template, more=more,
             **arguments,
@@ -144,10 +209,10 @@ class Observation:
         operation: the kind.
         link: of the broker.
         destination: of the message, if it is one.
-        context: the parent.
-        links: to other traces.
         headers: of the message.
-        template: what the destination is one of.
+        around: headers of a message in whose context the operation is; by default `headers`.
+        parent: the context, instead.
+        template: the subscribed destination, such as a pattern, of which the message's is one.
         more: attributes of the span.
         waited: seconds since the operation began.
     """
@@ -159,9 +224,9 @@ class Observation:
         link: Link,
         destination: str | None,
         *,
-        context: Context,
-        links: list[SpanLink] | None = None,
         headers: _Headers = None,
+        around: _Headers = None,
+        parent: Context | None = None,
         template: str | None = None,
         more: _Attributes | None = None,
         waited: float = 0.0,
@@ -171,16 +236,17 @@ class Observation:
         self._headers = headers
         self._shared = _shared(operation, link, destination, template)
         attributes = {**self._shared, **(more or {})}
-        name = self._shared.get(names.TEMPLATE) or self._shared.get(names.DESTINATION)
-        if names.TEMPORARY in self._shared:
+        name = self._shared.get(TEMPLATE) or self._shared.get(DESTINATION)
+        if TEMPORARY in self._shared:
             name = "(temporary)"
         if destination is not None:
-            attributes[names.DESTINATION] = str(destination)
+            attributes[DESTINATION] = str(destination)
         if recorder.client_id is not None:
-            attributes[names.CLIENT_ID] = recorder.client_id
+            attributes[CLIENT_ID] = recorder.client_id
         correlation = headers.get("correlation-id") if headers else None
         if correlation is not None:
-            attributes[names.CONVERSATION] = str(correlation)
+            attributes[CONVERSATION] = str(correlation)
+        context, links = recorder.around(around or headers) if parent is None else (parent, [])
         self._began = time.perf_counter() - waited
         self._span = recorder.tracer.start_span(
             operation.name if name is None else f"{operation.name} {name}",
@@ -213,8 +279,8 @@ class Observation:
 
     def fail(self, error: BaseException) -> None:
         """Record an error; only its class, as its text may quote a body."""
-        self._shared[names.ERROR_TYPE] = type(error).__qualname__
-        self._span.set_attribute(names.ERROR_TYPE, type(error).__qualname__)
+        self._shared[ERROR_TYPE] = type(error).__qualname__
+        self._span.set_attribute(ERROR_TYPE, type(error).__qualname__)
         self._span.set_status(Status(StatusCode.ERROR))
 
     def answered(self, reply: Message) -> None:
@@ -237,7 +303,7 @@ class Observation:
             recorder.consumed.add(1, self._shared)
 
     def consumed(self) -> None:
-        """Count the message as one that the application got by this operation."""
+        """Count the message as received by the application in this operation."""
         self._recorder.consumed.add(1, self._shared)
 
     def __enter__(self) -> Observation:
@@ -260,21 +326,21 @@ def _shared(operation: Operation, link: Link, destination: str | None, template:
     """Return the attributes of a span and its metrics."""
     system = link.dialect.name
     made: _Attributes = {
-        names.SYSTEM: "stomp" if system == "generic" else system,
-        names.OPERATION_NAME: operation.name,
-        names.OPERATION_TYPE: operation.type,
+        SYSTEM: "stomp" if system == "generic" else system,
+        OPERATION_NAME: operation.name,
+        OPERATION_TYPE: operation.type,
     }
     host, colon, port = link.address.rpartition(":")
     if colon and port.isdecimal():
-        made[names.SERVER_ADDRESS], made[names.SERVER_PORT] = host.strip("[]"), int(port)
+        made[SERVER_ADDRESS], made[SERVER_PORT] = host.strip("[]"), int(port)
     else:
-        made[names.SERVER_ADDRESS] = link.address.removeprefix("stomp+unix://")
+        made[SERVER_ADDRESS] = link.address.removeprefix("stomp+unix://")
     if destination is None:
         return made
-    if str(template or destination).startswith(names.TEMPORARY_PREFIXES):
-        made[names.TEMPORARY] = True
+    if str(template or destination).startswith(TEMPORARY_PREFIXES):
+        made[TEMPORARY] = True
     elif template is not None:
-        made[names.TEMPLATE] = template
+        made[TEMPLATE] = template
     else:
-        made[names.DESTINATION] = str(destination)
+        made[DESTINATION] = str(destination)
     return made

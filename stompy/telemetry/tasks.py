@@ -1,21 +1,21 @@
-"""What records the tasks of a worker, as its first middleware, and its connection."""
+"""The telemetry of a worker: its first middleware, which records tasks, and its connection."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partialmethod
 
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
 from stompy.connection.listeners import Listener
 from stompy.connection.message import Message
-from stompy.telemetry import names
-from stompy.telemetry.recorder import Observation, Recorder
+from stompy.telemetry.recorder import ATTEMPT, OUTCOME, TASK, Observation, Recorder
 from stompy.telemetry.traced import TracedConnection
 from stompy.worker.failure import Attempt
-from stompy.worker.task import Middleware, Task
+from stompy.worker.task import Task
 
 
-class WorkerTelemetry(Middleware):
+class WorkerTelemetry:
     """Middleware for which each attempt at a message is a `process` span, until the message is settled.
 
     Args:
@@ -39,18 +39,12 @@ class WorkerTelemetry(Middleware):
         return self._recorder.inject(headers)
 
     def _begin(self, task: Task, message: Message) -> Observation:
-        more: dict[str, str | int | bool] = {names.TASK: task.name}
+        more: dict[str, str | int | bool] = {TASK: task.name}
         if task.key is None:  # else the attempts are counted in the worker only
-            more[names.ATTEMPT] = Attempt.of(message).number
+            more[ATTEMPT] = Attempt.of(message).number
         observed = self._observed[message] = self._recorder.processing(message, more)
         observed.consumed()
         return observed
-
-    def _end(self, message: Message, outcome: str) -> None:
-        observed = self._observed.pop(message, None)
-        if observed is not None:
-            observed.set(names.OUTCOME, outcome)
-            observed.end()
 
     def before(self, task: Task, message: Message) -> None:
         """Begin the span."""
@@ -62,26 +56,16 @@ class WorkerTelemetry(Middleware):
         observed.enter()
         observed.fail(error)
 
-    def after(self, task: Task, message: Message) -> None:
+    def _end(self, outcome: str, task: Task, message: Message) -> None:
         """End the span."""
-        self._end(message, "processed")
+        observed = self._observed.pop(message, None)
+        if observed is not None:
+            observed.set(OUTCOME, outcome)
+            observed.end()
 
-    def retried(self, task: Task, message: Message) -> None:
-        """End the span."""
-        self._end(message, "retried")
-
-    def deferred(self, task: Task, message: Message) -> None:
-        """End the span."""
-        self._end(message, "deferred")
-
-    def dead_lettered(self, task: Task, message: Message) -> None:
-        """End the span."""
-        self._end(message, "dead_lettered")
-
-    def duplicate(self, task: Task, message: Message) -> None:
-        """End the span."""
-        self._end(message, "duplicate")
-
-    def unsettled(self, task: Task, message: Message) -> None:
-        """End the span."""
-        self._end(message, "unsettled")
+    after = partialmethod(_end, "processed")
+    retried = partialmethod(_end, "retried")
+    deferred = partialmethod(_end, "deferred")
+    dead_lettered = partialmethod(_end, "dead_lettered")
+    duplicate = partialmethod(_end, "duplicate")
+    unsettled = partialmethod(_end, "unsettled")

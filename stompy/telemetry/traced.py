@@ -1,4 +1,4 @@
-"""A connection and its parts that record what they do. The methods do what those of the base classes do."""
+"""A connection and its parts that record their operations. The methods do the same as in the base classes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default
 from stompy.dialects.options import SendOptions
 from stompy.link.receipts import Receipt
-from stompy.telemetry.names import ACK, NACK, REQUEST, SEND
-from stompy.telemetry.recorder import Recorder
+from stompy.telemetry.recorder import ACK, NACK, REQUEST, SEND, Recorder
 from stompy.world import time
 
 if TYPE_CHECKING:
@@ -107,17 +106,9 @@ class _TracedAcker(Acker):
         super().__init__()
         self._recorder = recorder
 
-    def acknowledge(
-        self,
-        message: Message,
-        command: str,
-        *,
-        receipt: bool = False,
-        requeue: bool | None = None,
-        shared: bool = False,
-    ) -> Receipt | None:
+    def acknowledge(self, message: Message, command: str, **options: Any) -> Receipt | None:
         with self._recorder.settling(ACK if command == "ACK" else NACK, message):
-            return super().acknowledge(message, command, receipt=receipt, requeue=requeue, shared=shared)
+            return super().acknowledge(message, command, **options)
 
 
 class _TracedSubscription(ActiveSubscription):

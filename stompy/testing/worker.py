@@ -11,9 +11,9 @@ from stompy.connection.encoding import Body
 from stompy.connection.message import AckMode, Message, detached
 from stompy.deadline import Deadline
 from stompy.errors import StompTimeoutError
-from stompy.worker.failure import DUE, retry_queues
-from stompy.worker.once import SendRecorder, SentMessage
-from stompy.worker.worker import Worker
+from stompy.worker.failure import retry_queues
+from stompy.worker.parking import DUE
+from stompy.worker.worker import SendRecorder, SentMessage, Worker
 from stompy.world import time
 
 _POLL = 0.005

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from stompy.worker.once import RanOnce as RanOnce
-    from stompy.worker.once import SentMessage as SentMessage
-    from stompy.worker.service import TaskHealth as TaskHealth
-    from stompy.worker.service import WorkerExit as WorkerExit
-    from stompy.worker.service import WorkerHealth as WorkerHealth
-    from stompy.worker.task import Decode as Decode
-    from stompy.worker.task import Defer as Defer
-    from stompy.worker.task import Delays as Delays
-    from stompy.worker.task import Middleware as Middleware
-    from stompy.worker.task import ProcessCrashedError as ProcessCrashedError
-    from stompy.worker.task import Reject as Reject
-    from stompy.worker.task import Retry as Retry
-    from stompy.worker.task import SeenStore as SeenStore
-    from stompy.worker.task import SqliteSeen as SqliteSeen
-    from stompy.worker.task import Task as Task
-    from stompy.worker.task import TaskArguments as TaskArguments
-    from stompy.worker.task import TaskContext as TaskContext
-    from stompy.worker.task import TaskListener as TaskListener
-    from stompy.worker.task import TimeLimitExceededError as TimeLimitExceededError
-    from stompy.worker.worker import Worker as Worker
+from stompy.worker.service import TaskHealth, WorkerExit, WorkerHealth
+from stompy.worker.task import (
+    Decode,
+    Defer,
+    Delays,
+    Middleware,
+    ProcessCrashedError,
+    Reject,
+    Retry,
+    SeenStore,
+    SqliteSeen,
+    Task,
+    TaskArguments,
+    TaskContext,
+    TaskListener,
+    TimeLimitExceededError,
+)
+from stompy.worker.worker import RanOnce, SentMessage, Worker
 
 __all__ = [
     "Decode",
@@ -48,32 +43,3 @@ __all__ = [
     "WorkerExit",
     "WorkerHealth",
 ]
-
-_LAZY = {
-    "SentMessage": "stompy.worker.once",
-    "Decode": "stompy.worker.task",
-    "Defer": "stompy.worker.task",
-    "Delays": "stompy.worker.task",
-    "Middleware": "stompy.worker.task",
-    "ProcessCrashedError": "stompy.worker.task",
-    "RanOnce": "stompy.worker.once",
-    "Reject": "stompy.worker.task",
-    "Retry": "stompy.worker.task",
-    "SeenStore": "stompy.worker.task",
-    "SqliteSeen": "stompy.worker.task",
-    "Task": "stompy.worker.task",
-    "TaskArguments": "stompy.worker.task",
-    "TaskContext": "stompy.worker.task",
-    "TaskHealth": "stompy.worker.service",
-    "TaskListener": "stompy.worker.task",
-    "TimeLimitExceededError": "stompy.worker.task",
-    "Worker": "stompy.worker.worker",
-    "WorkerExit": "stompy.worker.service",
-    "WorkerHealth": "stompy.worker.service",
-}
-"""Imported on first use; type checkers read the imports above."""
-
-if not TYPE_CHECKING:
-    from stompy.exports import late
-
-    __getattr__, __dir__ = late(__name__, _LAZY)

@@ -1,4 +1,4 @@
-"""What becomes of a message whose task failed: a copy for the next attempt, or a dead letter.
+"""The way of a message whose task failed: a copy for the next attempt, or a dead letter.
 
 The copy and the acknowledgement of the original are one transaction. A broker whose transactions do not include
 acknowledgements (Artemis), or do not outlive its crash (RabbitMQ), confirms the copy first; Artemis drops a second one
@@ -21,16 +21,9 @@ from stompy.default import DEFAULT
 from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SendOptions
-from stompy.errors import (
-    ConfigurationError,
-    ConnectionLostError,
-    LocalProtocolError,
-    SendTimeoutError,
-    StompError,
-    StompTimeoutError,
-)
+from stompy.errors import ConnectionLostError, LocalProtocolError
 from stompy.printable import printable
-from stompy.worker.task import ORIGINAL_ID, WILDCARDS, Defer, ProcessCrashedError, Reject, Retry, Task
+from stompy.worker.task import ORIGINAL_ID, Defer, ProcessCrashedError, Reject, Retry, Task
 
 ATTEMPT = "stompy-attempt"
 """Header of a retry: the number of the attempt that it is for."""
@@ -38,23 +31,12 @@ CRASHED = "stompy-crashed"
 """Header of the retry of a message that crashed a process: it is run alone."""
 FIRST_FAILURE = "stompy-first-failure"
 ORIGINAL_DESTINATION = "stompy-original-destination"
-DUE = "stompy-due"
-"""Header of a parked message: when it is to go back, in milliseconds since the epoch."""
-PARKED_FOR = "stompy-parked-for"
-"""Header of a parked message: the queue that it goes back to."""
-PARKED_UNTIL = "stompy-parked-until"
-"""Header of a parked message: when it has waited the seconds of its parking queue, in milliseconds since the epoch."""
-
-PARKING_SECONDS = (0, 1, 4, 16, 64, 256, 1_024, 4_096)
-"""A message is parked in the queue for the largest of these that its delay is not below; see `parking.py`."""
 
 _LONGEST_DELAY = 1e8
 """Seconds, about three years; brokers cannot express every number."""
 
 _MAX_TEXT = 300
 """Characters of an error message in a header."""
-
-_EXPIRY = frozenset(("expires", "expiration"))
 
 _IN_NAMES = str.maketrans(",*>#/", "+___.")
 """Characters that brokers treat specially in destinations, and what stands for them in the name of a queue."""
@@ -74,14 +56,14 @@ class Attempt:
 
     @classmethod
     def of(cls, message: Message) -> Attempt:
-        """Return what the headers of a message say."""
+        """Return the attempt that the headers of a message name."""
         number = message.headers.get(ATTEMPT, "1")
         return cls(int(number) if number.isdecimal() and len(number) < 7 else 1, message.headers.get(FIRST_FAILURE))
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is done about a failure.
+    """The decision about a failed attempt.
 
     Attributes:
         action: try again; try again without counting the attempt; dead-letter.
@@ -100,12 +82,12 @@ class Decision:
 
 
 def decide(task: Task, attempt: int, error: BaseException) -> Decision:
-    """Return what is done about a failed attempt.
+    """Return the decision about a failed attempt.
 
     Args:
         task: of the message.
         attempt: the number of the attempt that failed.
-        error: what the task raised.
+        error: raised by the task.
     """
     if isinstance(error, Defer):
         return Decision("defer", min(error.seconds, _LONGEST_DELAY))
@@ -132,29 +114,6 @@ def retry_queues(task: Task) -> list[str]:
     return [retry_queue(task, each) for each in task.destinations]
 
 
-def parking_queue(task: Task) -> str:
-    """Return where messages wait for their retry, at a broker that does not deliver with a delay.
-
-    This is the queue for delays of less than a second; those for longer ones end with `.SECONDS`.
-
-    Raises:
-        ConfigurationError: the task's own subscription would take the messages from there.
-    """
-    name = queue_named(task.destinations[0])
-    for destination in task.destinations:
-        first = destination.removeprefix("/queue/").partition(".")[0]
-        if destination.startswith("/queue/") and set(first) & set(WILDCARDS):
-            raise ConfigurationError(f"task {task.name!r}: {destination!r} would take the retries that wait too")
-    if set(task.destinations[0]) & set(WILDCARDS):
-        return f"/queue/parked.{name.removeprefix('/queue/')}"  # which the task's own wildcard does not match
-    return f"{name}.parked"
-
-
-def parking_queue_for(parking: str, seconds: int) -> str:
-    """Return one of the queues of a parking queue, for one of `PARKING_SECONDS`."""
-    return f"{parking}.{seconds}" if seconds else parking
-
-
 def queue_named(destination: str) -> str:
     """Return the queue with the name of a destination of any kind."""
     for prefix in ("/queue/", "/topic/", "/exchange/", "/amq/queue/", "/"):
@@ -168,12 +127,9 @@ def _now_text() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
-def copied_headers(message: Message, *, keep_expiry: bool) -> dict[str, str]:
+def copied_headers(message: Message) -> dict[str, str]:
     """Return the headers of a message that a copy has too."""
     made = headers_to_copy(message)
-    if not keep_expiry:
-        for name in _EXPIRY:
-            made.pop(name, None)
     made.setdefault(ORIGINAL_ID, message.message_id)
     return made
 
@@ -189,7 +145,7 @@ def fingerprint(message: Message) -> bytes:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an error, also of one that cannot make it."""
+    """Return the text of an error, or a text of ours if its own cannot be made."""
     try:
         return str(error)
     except BaseException as another:
@@ -237,7 +193,7 @@ class Copy:
 
 
 def copy_of(message: Message, destination: str, headers: Mapping[str, object], *, delay: float = 0.0) -> Copy:
-    """Return a copy of a message; it is persistent, as one that failed is not to be lost, whatever it was before."""
+    """Return a copy of a message; it is persistent, as a message that failed is not to be lost."""
     # Artemis begins the id with that of the consumer, which changes with the session.
     identity = f"{message.message_id.rpartition(',')[2]} {headers.get(ATTEMPT, '')} {destination}"
     content_type = message.headers.get("content-type")
@@ -246,7 +202,7 @@ def copy_of(message: Message, destination: str, headers: Mapping[str, object], *
 
 def retry_copy(task: Task, message: Message, attempt: Attempt, error: BaseException, decision: Decision) -> Copy:
     """Return the copy for the next attempt."""
-    headers = copied_headers(message, keep_expiry=True)
+    headers = copied_headers(message)
     headers[ATTEMPT] = str(attempt.number + decision.counts)
     if decision.counts:
         headers[FIRST_FAILURE] = attempt.first_failure or _now_text()
@@ -258,10 +214,11 @@ def retry_copy(task: Task, message: Message, attempt: Attempt, error: BaseExcept
 
 
 def dead_letter(task: Task, message: Message, attempt: Attempt, error: BaseException, reason: str) -> Copy:
-    """Return the dead letter of a message: its headers and body, and what went wrong."""
+    """Return the dead letter of a message: its headers and body, and the error."""
     failed = _now_text()
-    headers = copied_headers(message, keep_expiry=False)
-    headers.pop(ATTEMPT, None)
+    headers = copied_headers(message)
+    for name in (ATTEMPT, "expires", "expiration"):
+        headers.pop(name, None)
     origin = message.headers.get(ORIGINAL_DESTINATION) or message.destination
     headers |= {
         ORIGINAL_DESTINATION: origin,
@@ -278,25 +235,6 @@ def dead_letter(task: Task, message: Message, attempt: Attempt, error: BaseExcep
     return copy_of(message, task.dead_letter or f"{queue_named(origin or task.destinations[0])}.dead", headers)
 
 
-def parked(copy: Copy, parking: str, now: float) -> Copy:
-    """Return a copy that waits in a parking queue instead of being delivered with a delay.
-
-    Args:
-        copy: with the delay.
-        parking: the task's parking queue.
-        now: seconds since the epoch.
-    """
-    seconds = max(each for each in PARKING_SECONDS if each <= copy.delay)
-    due = _milliseconds(now + copy.delay)
-    until = _milliseconds(now + seconds) if seconds else due
-    headers = {**copy.headers, DUE: due, PARKED_UNTIL: until, PARKED_FOR: copy.destination}
-    return replace(copy, destination=parking_queue_for(parking, seconds), headers=headers, delay=0.0)
-
-
-def _milliseconds(seconds: float) -> str:
-    return str(round(seconds * 1000))
-
-
 def settle(connection: Connection, *pairs: tuple[Message, Copy]) -> None:
     """Send a copy of each message and acknowledge it, in one transaction if the broker applies that as a whole.
 
@@ -304,17 +242,14 @@ def settle(connection: Connection, *pairs: tuple[Message, Copy]) -> None:
         AckError: the session that delivered the message has ended; nothing was sent.
         StompError: the connection was lost, or the broker refused a copy; the messages are redelivered.
     """
-    dialect = dialect_named(connection.dialect)
     try:
-        _settle(connection, dialect, pairs)
+        _settle(connection, pairs)
     except LocalProtocolError:
         # STOMP 1.0 cannot express every header that another version brought.
         plain = [(message, _plain(copy)) for message, copy in pairs]
-        if any(message.session_ended for message, _ in pairs) or all(
-            copy.headers == other.headers for (_, copy), (_, other) in zip(pairs, plain, strict=True)
-        ):
+        if plain == list(pairs) or any(message.session_ended for message, _ in pairs):
             raise
-        _settle(connection, dialect, plain)
+        _settle(connection, plain)
 
 
 def _plain(copy: Copy) -> Copy:
@@ -322,30 +257,25 @@ def _plain(copy: Copy) -> Copy:
     return replace(copy, headers=own)
 
 
-def make_redelivered(message: Message, error: StompError) -> None:
-    """End the session of a message that was not settled in time, as the broker redelivers only what a session left."""
-    if isinstance(error, (StompTimeoutError, SendTimeoutError)):
-        end_session(message, f"a message was not settled in time: {error}")
-
-
 def end_session(message: Message, reason: str) -> None:
     """End the session of a message, so that the broker redelivers it."""
     delivery_of(message).link.fail(ConnectionLostError(reason))
 
 
-def _settle(connection: Connection, dialect: Dialect, pairs: Sequence[tuple[Message, Copy]]) -> None:
+def _settle(connection: Connection, pairs: Sequence[tuple[Message, Copy]]) -> None:
+    dialect = dialect_named(connection.dialect)
     if "ACK" in dialect.transacted and dialect.atomic_commit:
         with connection.transaction() as transaction:
             for message, copy in pairs:
                 transaction.ack(message)
-                transaction.send(copy.destination, copy.body, **_options(dialect, copy))
+                transaction.send(copy.destination, copy.body, **options_of(copy, dialect))
         return
     for message, _ in pairs:
         if message.session_ended:
             message.ack()  # raises, before anything is sent
     receipts = []
     for _, copy in pairs:
-        options = _options(dialect, copy)
+        options = options_of(copy, dialect)
         if dialect.supports("dedupe_id") and copy.identity:
             options["dedupe_id"] = copy.identity
         receipts.append(connection.send_async(copy.destination, copy.body, **options))
@@ -355,7 +285,8 @@ def _settle(connection: Connection, dialect: Dialect, pairs: Sequence[tuple[Mess
         message.ack()
 
 
-def _options(dialect: Dialect, copy: Copy) -> SendOptions:
+def options_of(copy: Copy, dialect: Dialect) -> SendOptions:
+    """Return the options with which a copy is sent."""
     options: SendOptions = {"headers": copy.headers, "content_type": copy.content_type}
     if dialect.supports("persistent"):
         options["persistent"] = copy.persistent

@@ -66,7 +66,7 @@ class TaskHealth:
         stuck: threads that run beyond the time limit.
         counts: since the start: `processed`, `failed` (attempts), `retried`, `deferred`, `dead_lettered`, `duplicate`,
             `unsettled` (messages that are redelivered as the session was lost), `stuck`, and `errors`: how often
-            something around the task raised, such as a middleware, a store of ids or a handler of logging.
+            code around the task raised, such as a middleware, a store of ids or a handler of logging.
     """
 
     running: int
@@ -84,7 +84,7 @@ class WorkerHealth:
         connected: whether there is a session.
         parked: messages that wait for their retry in this process.
         tasks: by name.
-        last_error: what the broker refused, or what was raised around a task (`errors`), last; or `None`.
+        last_error: the last refusal of the broker, or the last error around a task (`errors`); or `None`.
         processes: number of child processes that run; 0 without `processes=`.
         hung: number of child processes that run and have not been heard from for 10 seconds.
         overdue: parked messages whose time has come and that were not moved yet.
@@ -113,7 +113,7 @@ class WorkerHealth:
 
     @classmethod
     def of_json(cls, text: str) -> WorkerHealth:
-        """Return what `as_json` wrote."""
+        """Return the health that `as_json` wrote."""
         values = json.loads(text)
         tasks = {name: TaskHealth(**task) for name, task in values.pop("tasks").items()}
         return cls(**values, tasks=tasks)
@@ -126,7 +126,7 @@ class MetricFamily:
     Attributes:
         name: of the metric; a sample of a counter ends with `_total`.
         kind: `"gauge"` or `"counter"`.
-        help: what it is.
+        help: a sentence about it.
         labels: their names.
         samples: the values of the labels, and the value.
     """
@@ -138,36 +138,40 @@ class MetricFamily:
     samples: Sequence[tuple[tuple[str, ...], int]]
 
 
+_OF_WORKERS = {
+    "connected": "Whether there is a session.",
+    "parked": "Messages that wait in this process for their retry.",
+    "overdue": "Messages that wait there though their time has come.",
+}
+_OF_TASKS = {
+    "running": "Messages that are being handled.",
+    "queued": "Messages that wait for a thread.",
+    "stuck": "Threads that run beyond the time limit.",
+}
+
+
 def metric_families(health: WorkerHealth, name: str) -> list[MetricFamily]:
     """Return the metrics of a worker."""
-
-    def of_worker(metric: str, help: str, value: int) -> MetricFamily:
-        return MetricFamily(f"stompy_worker_{metric}", "gauge", help, ("worker",), [((name,), value)])
-
-    def of_tasks(metric: str, help: str) -> MetricFamily:
-        samples = [((name, task), getattr(values, metric)) for task, values in health.tasks.items()]
-        return MetricFamily(f"stompy_worker_{metric}", "gauge", help, ("worker", "task"), samples)
-
-    counts = [
-        ((name, task, outcome), count)
-        for task, values in health.tasks.items()
-        for outcome, count in sorted(values.counts.items())
+    tasks = [((name, task), values) for task, values in health.tasks.items()]
+    prefix = "stompy_worker"
+    of_workers = [
+        MetricFamily(f"{prefix}_{each}", "gauge", text, ("worker",), [((name,), int(getattr(health, each)))])
+        for each, text in _OF_WORKERS.items()
     ]
-    return [
-        of_worker("connected", "Whether there is a session.", int(health.connected)),
-        of_worker("parked", "Messages that wait in this process for their retry.", health.parked),
-        of_worker("overdue", "Messages that wait there though their time has come.", health.overdue),
-        of_tasks("running", "Messages that are being handled."),
-        of_tasks("queued", "Messages that wait for a thread."),
-        of_tasks("stuck", "Threads that run beyond the time limit."),
+    of_tasks = [
         MetricFamily(
-            "stompy_worker_messages",
-            "counter",
-            "Messages and attempts, by outcome.",
-            ("worker", "task", "outcome"),
-            counts,
-        ),
+            f"{prefix}_{each}",
+            "gauge",
+            text,
+            ("worker", "task"),
+            [(labels, getattr(values, each)) for labels, values in tasks],
+        )
+        for each, text in _OF_TASKS.items()
     ]
+    counts = [((*labels, event), n) for labels, values in tasks for event, n in sorted(values.counts.items())]
+    outcomes = "Messages and attempts, by outcome."
+    of_events = MetricFamily(f"{prefix}_messages", "counter", outcomes, ("worker", "task", "outcome"), counts)
+    return [*of_workers, *of_tasks, of_events]
 
 
 def metrics(health: WorkerHealth, name: str) -> str:
@@ -303,14 +307,6 @@ class Systemd:
             self.notify("WATCHDOG=1")
 
 
-def stop_signals() -> list[signal.Signals]:
-    """Return the signals that stop a process in order: SIGHUP too, unless it is ignored, as by `nohup`."""
-    found = [signal.SIGTERM, signal.SIGINT]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        found.append(signal.SIGHUP)
-    return found
-
-
 @contextlib.contextmanager
 def stacks_on_request(forward: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Write the stacks of all threads to standard error at SIGUSR1, unless the program handles it; main thread only.
@@ -355,30 +351,40 @@ class Signals:
         stop: called with the reason.
         started: whether the worker is past connecting.
         told_to_stop: of a child process, which ignores signals until its parent has asked it to stop.
+        raises: whether it may raise.
 
     Attributes:
-        received: number of signals.
-        raises: whether it may raise.
+        received: the numbers of the signals.
     """
 
     def __init__(
-        self, stop: Callable[[str], None], *, started: Callable[[], bool], told_to_stop: Callable[[], bool] | None
+        self,
+        stop: Callable[[str], None] = lambda reason: None,
+        *,
+        started: Callable[[], bool] = lambda: True,
+        told_to_stop: Callable[[], bool] | None = None,
+        raises: bool = True,
     ) -> None:
         self._stop = stop
         self._started = started
         self._told_to_stop = told_to_stop
         self._before: dict[int, Any] = {}
         self._repeats = Repeats()
-        self.received = 0
-        self.raises = True
+        self.received: list[int] = []
+        self.raises = raises
         self._owner = Owner("worker")
 
     def install(self) -> None:
         """Begin; only in the main thread, as others get no signals."""
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.getsignal(number) for number in stop_signals()}
-            for number in self._before:
-                signal.signal(number, self._handle)
+        if threading.current_thread() is not threading.main_thread():
+            return
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as by `nohup`
+            numbers.append(signal.SIGHUP)
+        # First all, then each: a signal may come, and raise, as soon as the first handler is set.
+        self._before = {number: signal.getsignal(number) for number in numbers}
+        for number in numbers:
+            signal.signal(number, self._handle)
 
     def restore(self) -> None:
         """End."""
@@ -394,7 +400,7 @@ class Signals:
             return
         if self._repeats(number):
             return
-        self.received += 1
+        self.received.append(number)
         self._stop(f"received {signal.Signals(number).name}")
-        if self.raises and self.received == (2 if self._started() else 1):
+        if self.raises and len(self.received) == (2 if self._started() else 1):
             raise Interrupted(number)  # the second signal, or the first one while connecting

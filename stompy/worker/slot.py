@@ -1,11 +1,11 @@
-"""Slots, the threads that run tasks, and what feeds them: the queue of a task and its rate limit.
+"""Slots, the threads that run tasks, and their supply: the queue of a task and its rate limit.
 
 | thread (named `stompy-<worker>-<task>-<number>`) | owns | may block on | never |
 |---|---|---|---|
 | slot | the message that it runs | its queue, user code, the broker | holds a lock in user code |
 
-A job is settled by the slot that claims it first: the one that runs it, or the one that replaces it as it is stuck.
-Whatever the code around a task raises, a slot ends only with its worker or when it is replaced.
+A job is settled by the slot that claims it first: the slot that runs it, or the slot that replaces it as it is stuck.
+If code around a task raises, the slot goes on: it ends only with its worker or when it is replaced.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
 
-from stompy.connection.message import Message, delivery_of
+from stompy.connection.message import Message, delivery_of, persistent_option
 from stompy.connection.transaction import Transaction, was_written
 from stompy.errors import AckError, BrokerError, NotConnectedError, SessionError, StompError, is_passing
 from stompy.forks import ChildEnds
 from stompy.locks import Rank, make_condition, make_lock
 from stompy.threads import DaemonThread
-from stompy.worker.crashes import Note
 from stompy.worker.failure import (
     Attempt,
     Copy,
@@ -32,45 +32,40 @@ from stompy.worker.failure import (
     dead_letter,
     decide,
     end_session,
-    make_redelivered,
-    parked,
-    parking_queue,
+    options_of,
     retry_copy,
     settle,
     text_of,
 )
-from stompy.worker.task import (
-    ProcessCrashedError,
-    Reject,
-    Retry,
-    Task,
-    TaskContext,
-    TimeLimitExceededError,
-    persistence,
-)
+from stompy.worker.parking import parked, parking_queue
+from stompy.worker.processes import Note
+from stompy.worker.run import NO_REFUSALS, WorkerRun
+from stompy.worker.task import ProcessCrashedError, Reject, Retry, Task, TaskContext, TimeLimitExceededError
 from stompy.world import queue, threading, time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from stompy.worker.engine import Engine
-
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 """Seconds that a slot waits after the broker refused a retry, a dead letter or a reply."""
 
-_REFUSED = (AckError, BrokerError)
-
-_COUNTER = {"retry": "retried", "defer": "deferred", "dead-letter": "dead_lettered"}
-
+_EVENT = {"retry": "retried", "defer": "deferred", "dead-letter": "dead_lettered"}
 
 _REFUSAL, _DOUBT, _TOO_MANY = 5, 1, 10
 """Points of a message for a refusal, and for the end of its session that is likely to be due to another message; with
 how many points it has failed. Two refusals are enough, and no message is redelivered without an end."""
 
-Refusals = tuple[int, "StompError | None"]
-"""The points of a message for what the broker refused in its last deliveries, and the last reason."""
-NO_REFUSALS: Refusals = (0, None)
+
+@dataclass(slots=True)
+class _Line:
+    """The messages of one key.
+
+    Attributes:
+        key: of the messages.
+        busy: whether one of them is ready or running.
+        waiting: the others.
+    """
+
+    key: Hashable
+    busy: bool = False
+    waiting: deque[Message] = field(default_factory=deque)
 
 
 class TaskQueue:
@@ -97,46 +92,42 @@ class TaskQueue:
     def put(self, message: Message) -> None:
         """Add a message; the handler of the subscription."""
         if self._limit is not None:
+            limit = self._limit
             with self._lock:
-                self._lock.wait_for(lambda: self._closed or self._count() < (self._limit or 0))
-        if self._task.key is not None and not self._join_line(message):
-            return
-        self._ready.put(message)
+                self._lock.wait_for(lambda: self._closed or self._count() < limit)
+        if self._task.key is None or self._is_next(message, self._task.key):
+            self._ready.put(message)
 
-    def _join_line(self, message: Message) -> bool:
-        """Put a message after those of its key; return whether a slot may have it now."""
+    def _is_next(self, message: Message, key_of: Callable[[Message], Hashable]) -> bool:
+        """Put a message after the others of its key; return whether a slot may have it now."""
         try:
-            key = key_of(self._task, message)
+            key = key_of(message)
             with self._lock:
-                line = self._line_of[id(message)] = self._line(key)
+                line = self._lines.get(key)
+                if line is None:
+                    line = self._lines[key] = _Line(key)
+                self._line_of[id(message)] = line
                 if line.busy:
                     line.waiting.append(message)
                     return False
                 line.busy = True
-        except Reject as failure:
+        except BaseException as error:  # the key is the user's: making, hashing and comparing it may raise
             with self._lock:
-                self._without_key[id(message)] = failure
-        except BaseException as error:  # of the key, when it is compared
-            with self._lock:
-                self._without_key[id(message)] = _no_key(error)
+                self._without_key[id(message)] = no_key(error)
         return True
 
     def check_key(self, message: Message) -> None:
         """Raise why a message has no place in the order, if it has none."""
-        failure = self._without_key.get(id(message)) if self._without_key else None
+        failure = self._without_key.get(id(message))
         if failure is not None:
             raise failure
-
-    def _line(self, key: Hashable) -> _Line:
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = _Line(key)
-        return line
 
     def get(self) -> Message | None:
         """Return the next message, or `None` after `close`."""
         message = self._ready.get()
-        if self._limit is not None:
+        if message is None:
+            self._ready.put(None)  # for the next slot
+        elif self._limit is not None:
             with self._lock:
                 self._lock.notify_all()
         return message
@@ -158,13 +149,12 @@ class TaskQueue:
             following = line.waiting.popleft()
         self._ready.put(following)
 
-    def close(self, slots: int) -> None:
+    def close(self) -> None:
         """Wake all slots and every `put`."""
         with self._lock:
             self._closed = True
             self._lock.notify_all()
-        for _ in range(slots):
-            self._ready.put(None)
+        self._ready.put(None)
 
     def __len__(self) -> int:
         with self._lock:
@@ -174,43 +164,11 @@ class TaskQueue:
         return self._ready.qsize() + sum(len(line.waiting) for line in self._lines.values())
 
 
-def key_of(task: Task, message: Message) -> Hashable:
-    """Return the key of a message.
-
-    Raises:
-        Reject: the key function raised, or its value cannot be hashed. Without a key the message has no place in the
-            order, so another attempt would not keep that.
-    """
-    assert task.key is not None
-    try:
-        key = task.key(message)
-        hash(key)
-    except BaseException as error:
-        raise _no_key(error) from error
-    return key
-
-
-def _no_key(error: BaseException) -> Reject:
+def no_key(error: BaseException) -> Reject:
+    """Return why a message is a dead letter: another attempt would not keep the order, as its key failed."""
     failure = Reject(f"its key failed: {class_of(error)}: {text_of(error)}")
     failure.__cause__ = error
     return failure
-
-
-class _Line:
-    """The messages of one key.
-
-    Attributes:
-        key: of the messages.
-        busy: whether one of them is ready or running.
-        waiting: the others.
-    """
-
-    __slots__ = ("busy", "key", "waiting")
-
-    def __init__(self, key: Hashable) -> None:
-        self.key = key
-        self.busy = False
-        self.waiting: deque[Message] = deque()
 
 
 class RateLimit:
@@ -234,81 +192,35 @@ class Job:
     """One attempt at one message.
 
     Attributes:
-        holder: what has claimed the message, or `None`.
+        holder: the slot that has claimed the message, or the engine; `None` before that.
         started: by the monotonic clock.
         transaction: of a transactional task.
     """
 
-    __slots__ = ("_unclaimed", "attempt", "holder", "message", "started", "transaction")
+    __slots__ = ("_attempt", "_unclaimed", "holder", "message", "started", "transaction")
 
-    def __init__(self, message: Message, attempt: Attempt | None) -> None:
+    def __init__(self, message: Message, attempt: Attempt | None = None) -> None:
         self.message = message
-        self.attempt = attempt
+        self._attempt = attempt
         self.started = time.monotonic()
         self._unclaimed = threading.Lock()
         self.holder: object = None
         self.transaction: Transaction | None = None
 
     def claim(self, holder: object) -> bool:
-        """Return whether `holder` is the one that settles the message: the first to ask, however often it asks."""
+        """Return whether `holder` settles the message: the first to ask, however often it asks."""
+        # A lock that is acquired once and never released: a step that no other thread divides.
         if self._unclaimed.acquire(blocking=False):
             self.holder = holder
-        # Another one may have acquired it and not be named yet: then this reads `None`, which is not `holder` either.
+        # Another thread may have acquired it and not be named yet: this then reads `None`, which is no `holder` either.
         return self.holder is holder
 
-    def attempts(self) -> Attempt:
-        """Return the number of this attempt; the headers are only parsed when it is needed."""
-        if self.attempt is None:
-            self.attempt = Attempt.of(self.message)
-        return self.attempt
-
-
-class Commits:
-    """Lets transactions be committed side by side, or one alone, as an ERROR may not say which of them it is about.
-
-    It ends the session for all of them. If one was committed alone, that one is to blame, and the others are not.
-    Called with no other lock held; what is waited for ends by the receipt timeout.
-    """
-
-    def __init__(self) -> None:
-        self._changed = make_condition("commits", None)
-        self._running = 0
-        self._alone = False
-        self._blamed: Message | None = None
-        """The last that was committed alone and refused; its session has ended by that."""
-
-    @contextlib.contextmanager
-    def turn(self, message: Message, *, alone: bool) -> Iterator[None]:
-        """Commit the transaction of a message in the block, which ends by the receipt timeout."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._alone)
-            self._alone = alone
-            self._changed.wait_for(lambda: not (alone and self._running))
-            self._running += 1
-            began = not message.session_ended
-        try:
-            yield
-        except BrokerError:
-            if alone and began:
-                with self._changed:
-                    self._blamed = message
-            raise
-        finally:
-            with self._changed:
-                self._running -= 1
-                if alone:
-                    self._alone = False
-                self._changed.notify_all()
-
-    def blames_another(self, message: Message) -> bool:
-        """Return whether the session of a message has ended as the transaction of another one was refused."""
-        with self._changed:
-            # The one that is being committed alone may be refused at this moment.
-            self._changed.wait_for(lambda: not self._alone)
-            blamed = self._blamed
-            return (
-                blamed is not None and blamed is not message and delivery_of(blamed).link is delivery_of(message).link
-            )
+    @property
+    def attempt(self) -> Attempt:
+        """The number of this attempt; the headers are only parsed when it is needed."""
+        if self._attempt is None:
+            self._attempt = Attempt.of(self.message)
+        return self._attempt
 
 
 class _Replaced(Exception):
@@ -319,16 +231,16 @@ class Slot(DaemonThread):
     """A thread that runs one message of a task at a time.
 
     Args:
-        engine: the running worker.
+        run: of the worker.
         pool: the slots of the task.
         number: part of the thread's name.
         overdue: the job of a stuck slot, which this one replaces.
     """
 
-    def __init__(self, engine: Engine, pool: Pool, number: int, overdue: Job | None = None) -> None:
-        self.name = f"stompy-{engine.name}-{pool.task.name}-{number}"
+    def __init__(self, run: WorkerRun, pool: Pool, number: int, overdue: Job | None = None) -> None:
+        self.name = f"stompy-{run.name}-{pool.task.name}-{number}"
         super().__init__(self.name)
-        self._engine = engine
+        self._run = run
         self._pool = pool
         self._task = pool.task
         self._pause = _FIRST_PAUSE
@@ -347,20 +259,20 @@ class Slot(DaemonThread):
             self._pool.stuck_returned(self, self.job)
 
     def _loop(self) -> None:
-        pool, engine = self._pool, self._engine
-        before = None if engine.crashes is None else self._enter
-        while (message := pool.queue.get()) is not None and not engine.stopping.is_set():
+        pool, run = self._pool, self._run
+        before = None if run.crashes is None else self._enter
+        while (message := pool.queue.get()) is not None and not run.stopping.is_set():
             if message.session_ended:
                 pool.queue.done(message)
                 continue
-            if not engine.take_ticket() or (pool.rate is not None and engine.stopping.wait(pool.rate.delay())):
+            if not run.take_ticket() or (pool.rate is not None and run.stopping.wait(pool.rate.delay())):
                 return
-            self._refusals = engine.refusals(message)
-            self._work(Job(message, None), before)
+            self._refusals = run.refusals(message)
+            self._work(Job(message), before)
             del message  # it is not kept while the slot waits
 
     def _work(self, first: Job, before: Callable[[Job], Job | None] | None) -> None:
-        """Run a message, of an ordered task until it is settled; whatever is raised, it is settled or redelivered.
+        """Run a message, of an ordered task until it is settled; after any exception it is settled or redelivered.
 
         Args:
             first: the job.
@@ -369,87 +281,83 @@ class Slot(DaemonThread):
         message = first.message
         try:
             job = first if before is None else before(first)
-            while job is not None and self._may_begin(job):
+            while job is not None and (self._note is None or self._may_begin(job, self._note)):
                 self.job = job
-                following = self._attempt(job)
-                job = None if following is None else Job(message, following)
+                job = self._attempt(job)
         except _Replaced:
+            # The message is the replacement's, which also lets the next one of its key run. `job` stays, for the log.
             self._end_note()
             raise
         except BaseException as error:
             self._rescue(first, error)
-        self._end(message)
+        self._end_note()
+        self.job = None
+        self._pool.queue.done(message)
 
     def _rescue(self, job: Job, error: BaseException) -> None:
         """Have a message redelivered that could not be settled; raises nothing."""
         with contextlib.suppress(BaseException):
-            self._engine.broke("the handling of a message", error, self._task)
+            self._run.broke("the handling of a message", error, self._task)
         with contextlib.suppress(BaseException):
-            # Nobody acknowledged it: the broker redelivers it when its session has ended.
+            # If it was not acknowledged, the broker redelivers it when its session has ended.
             if job.message.settled is None:
-                self._count("unsettled", job)
+                self._run.report("unsettled", self._task, job.message)
                 self._wait_longer()
                 end_session(job.message, "a message was not settled")
 
     def _finish_overdue(self, job: Job) -> Job | None:
         """Settle the message of a stuck slot as failed."""
         if job.transaction is not None:
+            # The stuck task may still send in it, which then raises there. Its slot cannot commit it: that needs the
+            # claim, which this slot has. If the task returns just now, its slot aborts it too, and one of the two calls
+            # raises.
             try:
                 job.transaction.abort()
             except StompError as error:
-                self._log(logging.INFO, "a transaction of a stuck task was not aborted: %s", error)
-        following = self._fail(job, TimeLimitExceededError(f"the task ran longer than {self._task.time_limit:g} s"))
-        return None if following is None else Job(job.message, following)
+                text = "a transaction of a stuck task was not aborted: %s"
+                self._run.log(logging.INFO, text, error, task=self._task)
+        return self._fail(job, TimeLimitExceededError(f"the task ran longer than {self._task.time_limit:g} s"))
+
+    # In a child process, where messages are noted.
 
     def _enter(self, job: Job) -> Job | None:
         """Note a message; if it has crashed a process, settle that attempt as failed."""
-        crashes, message = self._engine.crashes, job.message
-        assert crashes is not None
-        self._note = crashes.note(message)
-        if self._note.crashed is None:
+        assert self._run.crashes is not None
+        note = self._note = Note(self._run.crashes, job.message)
+        if note.crashed is None:
             return job
-        self.job = job = Job(message, Attempt(self._note.crashed, job.attempts().first_failure))
-        job.claim(self)
-        following = self._fail(job, ProcessCrashedError("a process died while it ran this message"))
-        return None if following is None else Job(message, following)
+        self.job = job = Job(job.message, Attempt(note.crashed, job.attempt.first_failure))
+        job.claim(self)  # before the monitor sees it as overdue, as settling may take longer than the time limit
+        return self._fail(job, ProcessCrashedError("a process died while it ran this message"))
 
-    def _may_begin(self, job: Job) -> bool:
+    def _may_begin(self, job: Job, note: Note) -> bool:
         """Wait until a message may run beside the others of this process; return whether it is to be run."""
-        if self._note is None:
-            return True
         self.job = None  # while it waits, no time limit applies
-        if not self._note.begin(job.attempts().number, self._engine.stopping) or job.message.session_ended:
+        if not note.begin(job.attempt.number, self._run.stopping) or job.message.session_ended:
             return False
         job.started = time.monotonic()
         return True
-
-    def _end(self, message: Message) -> None:
-        self._end_note()
-        self.job = None
-        self._pool.queue.done(message)
 
     def _end_note(self) -> None:
         note, self._note = self._note, None
         if note is not None:
             note.end()
 
-    def _attempt(self, job: Job) -> Attempt | None:
-        """Run the task once and settle; return the next attempt if it is to run in place."""
+    # An attempt. The methods that may settle a message return the next job, if it is to run in place.
+
+    def _attempt(self, job: Job) -> Job | None:
+        """Run the task once and settle."""
+        task, message = self._task, job.message
         value: Any = None
         error: BaseException | None = None
         try:
-            self._engine.notify("before", self._task, job.message)
-            self._pool.queue.check_key(job.message)
-            points, refusal = self._refusals
-            if self._task.transactional and points >= _TOO_MANY and refusal is not None:
-                # It was refused again when no other was committed beside it; once more would end the session with the
-                # transactions of all other slots.
-                if job.claim(self):
-                    return self._fail(job, refusal)
-                raise _Replaced
-            if self._task.seen is not None and self._is_duplicate(job):
+            self._run.notify("before", task, message)
+            if task.key is not None:
+                self._pool.queue.check_key(message)
+            if task.seen is not None and task.identity_of(message) in task.seen:
+                self._drop_duplicate(job)
                 return None
-            if self._task.transactional:
+            if task.transactional:
                 self._call_in_transaction(job)
             else:
                 value = self._call(job)
@@ -457,20 +365,135 @@ class Slot(DaemonThread):
             raise
         except BaseException as raised:
             error = raised
-        if self._task.transactional and isinstance(error, BrokerError) and job.message.session_ended:
-            job.claim(self)  # a frame was refused that left before the commit
-        settling = job.holder is self
-        if not settling and not job.claim(self):
+        if task.transactional:
+            return self._after_transaction(job, error)
+        # The task has returned or raised, maybe at the very moment of its time limit. From here on, either this slot
+        # settles the message, or its replacement has done so; so a result that came too late is ignored as a whole.
+        if not job.claim(self):
             raise _Replaced
-        if not self._task.transactional:
-            return self._succeed(job, value) if error is None else self._fail(job, error)
+        return self._succeed(job, value) if error is None else self._fail(job, error)
+
+    def _claim(self, job: Job) -> None:
+        if not job.claim(self):
+            raise _Replaced
+
+    def _call(self, job: Job) -> Any:
+        """Call the task, again as often as `retry_in_place` says."""
+        task = self._task
+        context = None
+        if task.with_context:
+            context = TaskContext(
+                message=job.message,
+                attempt=job.attempt.number,
+                task=task.name,
+                connection=self._run.connection,
+                transaction=job.transaction,
+            )
+        if task.retry_in_place is None:
+            with ChildEnds():
+                return task.call(job.message, context)
+        import tenacity
+
+        def call(message: Message, context: TaskContext | None) -> Any:
+            with ChildEnds():  # around each call, as a forked child must not try again itself
+                return task.call(message, context)
+
+        try:
+            return task.retry_in_place.copy()(call, job.message, context)
+        except tenacity.RetryError as error:
+            raise (error.last_attempt.exception() or error) from None
+
+    def _drop_duplicate(self, job: Job) -> None:
+        self._claim(job)
+        try:
+            job.message.ack()
+            self._run.report("duplicate", self._task, job.message)
+        except StompError as error:
+            self._unsettled(job, error)
+
+    def _reply_to(self, job: Job, value: Any) -> Copy | None:
+        asked = job.message.headers
+        destination = asked.get("reply-to")
+        # After a refusal of this message it is acknowledged without the reply, which may be the reason.
+        if not destination or self._refusals[0] >= _REFUSAL:
+            return None
+        correlation = asked.get("correlation-id")
+        headers = {} if correlation is None else {"correlation-id": correlation}
+        return Copy(destination, value, headers, persistent=persistent_option(job.message, self._run.dialect))
+
+    def _succeed(self, job: Job, value: Any) -> Job | None:
+        message = job.message
+        try:
+            # Before the acknowledgement: if the process dies in between, the message comes again as a duplicate.
+            if self._task.seen is not None:
+                self._task.seen.add(self._task.identity_of(message))
+        except BaseException as error:
+            return self._fail(job, error)
+        try:
+            reply = None if value is None else self._reply_to(job, value)
+            if reply is None:
+                # Shared: this slot leaves the ACK to another one that writes now, or writes the ACKs of others with
+                # its own. With a key, alone: the next message of the key may begin when this method returns, so the
+                # ACK must have left by then, and a slot that writes for others would keep its own key waiting.
+                delivery_of(message).acker.acknowledge(message, "ACK", shared=self._task.key is None)
+            else:
+                settle(self._run.connection, (message, reply))
+        except BaseException as error:
+            # If the session or the broker failed, the task has not: the message is redelivered, not counted as failed.
+            # Everything else is about the returned value, such as one that cannot be sent.
+            session = isinstance(error, (AckError, SessionError, NotConnectedError))
+            if isinstance(error, StompError) and (session or is_passing(error)):
+                self._unsettled(job, error)
+                return None
+            return self._fail(job, error)
+        self._processed(job)
+        return None
+
+    def _processed(self, job: Job) -> None:
+        self._run.count("processed", self._task)
+        self._run.notify("after", self._task, job.message)
+        self._pause = _FIRST_PAUSE
+
+    # A transactional task.
+
+    def _call_in_transaction(self, job: Job) -> None:
+        """Call the task, and claim and acknowledge its message in the same transaction."""
+        points, refusal = self._refusals
+        if points >= _TOO_MANY and refusal is not None:
+            # It was refused again when no other was committed beside it; once more would end the session with the
+            # transactions of all other slots.
+            raise refusal
+        with self._run.connection.transaction() as transaction:
+            job.transaction = transaction
+            value = self._call(job)
+            # Claimed before anything of the outcome is written, as a replacement would settle the message meanwhile.
+            # The exception aborts the transaction, with all that the task has sent too late.
+            self._claim(job)
+            reply = None if value is None else self._reply_to(job, value)
+            if reply is not None:
+                transaction.send(reply.destination, reply.body, **options_of(reply, self._run.dialect))
+            transaction.ack(job.message)
+            with self._run.commits.turn(job.message, alone=points > 0):
+                transaction.commit()
+
+    def _after_transaction(self, job: Job, error: BaseException | None) -> Job | None:
+        message = job.message
+        # With the claim, the task has returned, and what failed came after it. Without it, the task raised; but an
+        # ERROR of the broker may be about a frame that left before the commit, which is a failed commit as well.
+        committing = job.holder is self or (isinstance(error, BrokerError) and message.session_ended)
+        self._claim(job)
         if error is None:
             try:
-                self._remember(job)
+                if self._task.seen is not None:
+                    self._task.seen.add(self._task.identity_of(message))
             except BaseException as late:  # the commit stands
-                self._engine.broke("the store of ids", late, self._task)
+                self._run.broke("the store of ids", late, self._task)
             self._processed(job)
-        elif settling and isinstance(error, StompError) and (is_passing(error) or isinstance(error, _REFUSED)):
+        elif (
+            committing
+            and isinstance(error, StompError)
+            and (isinstance(error, (AckError, BrokerError)) or is_passing(error))
+        ):
             # If nothing of it was written, the session has ended by something else: that of another message, unless
             # the task has sent it outside of its transaction.
             self._unsettled(job, error, doubt=job.transaction is not None and not was_written(job.transaction))
@@ -478,218 +501,103 @@ class Slot(DaemonThread):
             return self._fail(job, error)
         return None
 
-    def _call_in_transaction(self, job: Job) -> None:
-        """Call the task, and claim and acknowledge its message in the same transaction."""
-        with self._engine.connection.transaction() as transaction:
-            job.transaction = transaction
-            value = self._call(job)
-            if not job.claim(self):
-                raise _Replaced
-            reply = self._reply_to(job, value)
-            if reply is not None:
-                transaction.send(
-                    reply.destination,
-                    reply.body,
-                    headers=reply.headers,
-                    content_type=reply.content_type,
-                    persistent=reply.persistent,
-                )
-            transaction.ack(job.message)
-            with self._engine.commits.turn(job.message, alone=self._refusals[0] > 0):
-                transaction.commit()
+    # Failures.
 
-    def _call(self, job: Job) -> Any:
-        """Call the task, again as often as `retry_in_place` says."""
-        task = self._task
-        context = None
-
-        def call(message: Message, context: TaskContext | None) -> Any:
-            with ChildEnds():
-                return task.call(message, context)
-
-        if task.with_context:
-            number = job.attempts().number
-            context = TaskContext(
-                message=job.message,
-                attempt=number,
-                task=task.name,
-                connection=self._engine.connection,
-                transaction=job.transaction,
-            )
-        if task.retry_in_place is None:
-            return call(job.message, context)
-        import tenacity
-
-        try:
-            return task.retry_in_place.copy()(call, job.message, context)
-        except tenacity.RetryError as error:
-            raise (error.last_attempt.exception() or error) from None
-
-    def _is_duplicate(self, job: Job) -> bool:
-        seen = self._task.seen
-        if seen is None or self._task.identity_of(job.message) not in seen:
-            return False
-        if not job.claim(self):
-            raise _Replaced
-        try:
-            job.message.ack()
-            self._count("duplicate", job)
-        except StompError as error:
-            self._unsettled(job, error)
-        return True
-
-    def _remember(self, job: Job) -> None:
-        if self._task.seen is not None:
-            self._task.seen.add(self._task.identity_of(job.message))
-
-    def _reply_to(self, job: Job, value: Any) -> Copy | None:
-        asked = job.message.headers
-        destination = None if value is None else asked.get("reply-to")
-        if not destination or self._refusals[0] >= _REFUSAL:
-            return None
-        correlation = asked.get("correlation-id")
-        headers = {} if correlation is None else {"correlation-id": correlation}
-        return Copy(destination, value, headers, persistent=persistence(self._engine.connection, job.message))
-
-    def _succeed(self, job: Job, value: Any) -> Attempt | None:
-        try:
-            self._remember(job)
-        except BaseException as error:
-            return self._fail(job, error)
-        try:
-            if value is None or (reply := self._reply_to(job, value)) is None:
-                # With a key, alone: a slot that writes for others must not keep the next message of its key waiting.
-                delivery_of(job.message).acker.acknowledge(job.message, "ACK", shared=self._task.key is None)
-            else:
-                settle(self._engine.connection, (job.message, reply))
-        except (AckError, SessionError, NotConnectedError) as error:
-            self._unsettled(job, error)
-        except BaseException as error:
-            if isinstance(error, StompError) and is_passing(error):
-                self._unsettled(job, error)
-            else:
-                return self._fail(job, error)  # such as a value that cannot be sent
-        else:
-            self._processed(job)
-        return None
-
-    def _processed(self, job: Job) -> None:
-        self._pool.count("processed")
-        self._engine.notify("after", self._task, job.message)
-        self._pause = _FIRST_PAUSE
-
-    def _fail(self, job: Job, error: BaseException) -> Attempt | None:
-        """Settle a message whose task failed; return the next attempt if it is to run in place."""
-        message, task, engine = job.message, self._task, self._engine
-        attempt = job.attempts()
+    def _fail(self, job: Job, error: BaseException) -> Job | None:
+        """Settle a message whose task failed."""
+        message, task, run, attempt = job.message, self._task, self._run, job.attempt
         try:
             decision = decide(task, attempt.number, error)
         except BaseException as bug:  # of the user's backoff
             error, decision = bug, Decision("dead-letter", reason="backoff failed")
-        level = logging.INFO if decision.action == "defer" else logging.WARNING
-        expected = decision.action != "dead-letter" or isinstance(error, (Reject, Retry))
-        self._log(
-            level, "%s: attempt %d at message %.200r failed, %s: %s: %.500s",
+        dead = decision.action == "dead-letter"
+        run.log(
+            logging.INFO if decision.action == "defer" else logging.WARNING,
+            "%s: attempt %d at message %.200r failed, %s: %s: %.500s",
             task.name, attempt.number, message.message_id,
-            decision.action if decision.action == "dead-letter" else f"{decision.action} in {decision.delay:.1f} s",
-            type(error).__name__, text_of(error), exc_info=None if expected else error,
-            extra=log_fields(task, message, attempt.number),
+            "dead-letter" if dead else f"{decision.action} in {decision.delay:.1f} s",
+            type(error).__name__, text_of(error), task=task, message=message, attempt=attempt.number,
+            error=error if dead and not isinstance(error, (Reject, Retry)) else None,
         )  # fmt: skip
         if decision.action != "defer":
-            self._pool.count("failed")
-            engine.notify("failed", task, message, error)
-        following = Attempt(attempt.number + decision.counts, attempt.first_failure)
-        if decision.action != "dead-letter" and task.key is not None:
-            self._count(_COUNTER[decision.action], job)
+            run.count("failed", task)
+            run.notify("failed", task, message, error)
+        if not dead and task.key is not None:
+            # In place: a copy would go to the end of the queue, behind the next messages of this key.
+            run.report(_EVENT[decision.action], task, message)
             if self._note is not None:
                 self._note.pause()
-            return None if engine.wait(decision.delay) or message.session_ended else following
+            if run.wait(decision.delay) or message.session_ended:
+                return None
+            return Job(message, Attempt(attempt.number + decision.counts, attempt.first_failure))
         try:
-            if decision.action == "dead-letter":
+            if dead:
                 copy = dead_letter(task, message, attempt, error, decision.reason)
             else:
                 copy = retry_copy(task, message, attempt, error, decision)
-                if decision.delay > 0 and engine.parks:
-                    copy = parked(copy, parking_queue(task), engine.now())
-            settle(engine.connection, (message, copy))
-            self._count(_COUNTER[decision.action], job)
+                if decision.delay > 0 and run.parks:
+                    copy = parked(copy, parking_queue(task), run.now())
+            settle(run.connection, (message, copy))
+            run.report(_EVENT[decision.action], task, message)
             self._pause = _FIRST_PAUSE
         except StompError as refused:
             self._unsettled(job, refused)
         return None
 
     def _unsettled(self, job: Job, error: StompError, *, doubt: bool = False) -> None:
-        """Note that a message was not settled, so that the broker redelivers it; wait if the broker refused."""
-        make_redelivered(job.message, error)
-        self._count("unsettled", job)
-        self._log(
+        """Note that a message was not settled, so that the broker redelivers it; wait if the broker refused.
+
+        Args:
+            job: the message.
+            error: raised when it was to be settled.
+            doubt: whether the refusal is likely to be about another message.
+        """
+        message, run = job.message, self._run
+        run.report("unsettled", self._task, message)
+        run.log(
             logging.INFO if isinstance(error, AckError) else logging.WARNING,
             "%s: message %.200r was not settled and is redelivered: %.500s",
-            self._task.name, job.message.message_id, error,
-            extra=log_fields(self._task, job.message),
+            self._task.name, message.message_id, error, task=self._task, message=message,
         )  # fmt: skip
         points, refusal = self._refusals
-        if isinstance(error, BrokerError) or (
-            not is_passing(error) and not isinstance(error, (AckError, NotConnectedError))
+        if isinstance(error, BrokerError) or not (
+            is_passing(error) or isinstance(error, (AckError, NotConnectedError))
         ):
-            doubt = doubt or self._engine.commits.blames_another(job.message)
-            self._engine.refused(job.message, points + (_DOUBT if doubt else _REFUSAL), error)
+            # The broker refused it: for good reasons, or as its session ended by the transaction of another message.
+            # Points tell these apart over several deliveries, since one ERROR may not say what it is about.
+            doubt = doubt or run.commits.blames_another(message)
+            run.refused(message, points + (_DOUBT if doubt else _REFUSAL), error)
             if not doubt:
                 self._wait_longer()
         elif refusal is not None:
-            self._engine.refused(job.message, points, refusal)
+            run.refused(message, points, refusal)  # kept, as this delivery says nothing about the reason
         # Some brokers keep the session after an ERROR; the user may have acknowledged the message already.
-        if job.message.settled is None or not isinstance(error, AckError):
-            end_session(job.message, f"a message was not settled: {text_of(error)}")
+        if message.settled is None or not isinstance(error, AckError):
+            end_session(message, f"a message was not settled: {text_of(error)}")
 
     def _wait_longer(self) -> None:
-        self._engine.stopping.wait(self._pause)
+        self._run.stopping.wait(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-
-    def _log(self, level: int, text: str, *arguments: object, **options: Any) -> None:
-        self._engine.log(level, text, *arguments, task=self._task, **options)
-
-    def _count(self, what: str, job: Job) -> None:
-        self._pool.count(what)
-        self._engine.notify(what, self._task, job.message)
 
 
 class Pool:
     """The slots of one task.
 
     Args:
-        engine: the running worker.
-        task: what the slots run.
+        run: of the worker.
+        task: the task.
         size: number of slots.
         limit: see `TaskQueue`.
     """
 
-    def __init__(self, engine: Engine, task: Task, size: int, limit: int | None) -> None:
+    def __init__(self, run: WorkerRun, task: Task, size: int, limit: int | None) -> None:
         self.task = task
-        self.size = size
         self.queue = TaskQueue(task, limit)
         self.rate = None if task.rate is None else RateLimit(task.rate)
-        self.counts: dict[str, int] = {}
         self.stuck: dict[Slot, Job] = {}
-        self._engine = engine
+        self._run = run
         self._numbers = itertools.count(1)
-        self._lock = make_lock(Rank.LEAF, "pool")
-        self.slots = [Slot(engine, self, next(self._numbers)) for _ in range(size)]
-
-    def start(self) -> None:
-        """Start the slots."""
-        for slot in self.slots:
-            slot.start()
-
-    def count(self, what: str) -> None:
-        """Add one to a counter."""
-        with self._lock:
-            self.counts[what] = self.counts.get(what, 0) + 1
-
-    @property
-    def running(self) -> int:
-        """Number of messages that are being handled."""
-        return sum(slot.job is not None for slot in self.slots)
+        self.slots = [Slot(run, self, next(self._numbers)) for _ in range(size)]
 
     def replace_overdue(self) -> None:
         """Replace each slot whose message has run longer than the time limit; called by the monitor."""
@@ -700,14 +608,17 @@ class Pool:
             job = slot.job
             if job is None or job.holder is not None or time.monotonic() - job.started <= limit:
                 continue
-            replacement = Slot(self._engine, self, next(self._numbers), job)
+            # The slot may claim its job at this moment, and then settles it in time: the replacement is not started.
+            # Otherwise the claim is the replacement's, and the slot ends as soon as its task returns. The claim comes
+            # first, so that no message is settled twice; a slot that has lost it runs nothing else.
+            replacement = Slot(self._run, self, next(self._numbers), job)
             if job.claim(replacement):
                 self.stuck[slot] = job
-                self.count("stuck")
-                self._engine.log(
+                self._run.count("stuck", self.task)
+                self._run.log(
                     logging.ERROR, "%s: message %.200r runs longer than %g s in thread %s, which is left alone:\n%s",
                     self.task.name, job.message.message_id, limit, slot.name, slot.stack(), task=self.task,
-                    extra=log_fields(self.task, job.message),
+                    message=job.message,
                 )  # fmt: skip
                 self.slots[index] = replacement
                 replacement.start()
@@ -715,12 +626,8 @@ class Pool:
     def stuck_returned(self, slot: Slot, job: Job) -> None:
         """Note that a replaced slot has ended."""
         self.stuck.pop(slot, None)
-        self._engine.log(
+        self._run.log(
             logging.WARNING, "%s: thread %s has finished message %.200r after %.1f s; the result is ignored",
             self.task.name, slot.name, job.message.message_id, time.monotonic() - job.started, task=self.task,
+            message=job.message,
         )  # fmt: skip
-
-
-def log_fields(task: Task, message: Message, attempt: int | None = None) -> dict[str, object]:
-    """Return the `extra` of a log record about a message."""
-    return {"stompy_task": task.name, "stompy_message_id": message.message_id[:200], "stompy_attempt": attempt}

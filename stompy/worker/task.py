@@ -1,4 +1,4 @@
-"""Tasks: which function handles the messages of which destinations, and how; what users give to tasks and workers."""
+"""Tasks: which function handles the messages of which destinations, and how; the classes that users derive from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, cast
 
-from stompy.arguments import check_arguments, check_value, is_async
+from stompy.arguments import check_arguments, check_counts, check_value, is_async
 from stompy.backoff import Backoff, check_attempts
 from stompy.connection.connection import Connection
 from stompy.connection.encoding import Body
@@ -45,7 +45,7 @@ class Retry(Exception):
 
     Args:
         reason: for the log and the dead letter.
-        delay: seconds; by default those of the task's `backoff`.
+        delay: seconds; by default by the task's `backoff`.
     """
 
     def __init__(self, reason: str = "", *, delay: float | Default = DEFAULT) -> None:
@@ -100,7 +100,7 @@ class SeenStore(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class TaskContext:
-    """What a task may know about its message; passed to a task that has a parameter named `context`.
+    """The context of a message; passed to a task that has a parameter named `context`.
 
     Attributes:
         message: the message.
@@ -130,27 +130,19 @@ class TaskContext:
         Args:
             destination: as for `Connection.send`.
             body: as for `Connection.send`.
-            confirm: as for `Connection.send`; what is in a transaction is confirmed by its commit.
-            timeout: as for `Connection.send`; not of what is in a transaction.
+            confirm: as for `Connection.send`; a transaction is confirmed by its commit.
+            timeout: as for `Connection.send`; not in a transaction.
             options: see `SendOptions`. By default the message is persistent if the task's message is.
 
         Raises:
             StompError: as `Connection.send` and `Transaction.send`.
         """
         if options.get("persistent") is None and "persistent" not in (options.get("headers") or ()):
-            options["persistent"] = persistence(self.connection, self.message)
+            options["persistent"] = persistent_option(self.message, dialect_named(self.connection.dialect))
         if self.transaction is None:
             self.connection.send(destination, body, confirm=confirm, timeout=timeout, **options)
         else:
             self.transaction.send(destination, body, **options)
-
-
-def persistence(connection: Connection, message: Message) -> bool | None:
-    """Return the option `persistent` for what is sent because of a message: `True` if the message is persistent.
-
-    `None` leaves it to the broker.
-    """
-    return persistent_option(message, dialect_named(connection.dialect))
 
 
 class TaskArguments(TypedDict, total=False):
@@ -216,49 +208,32 @@ class TaskListener:
 
 
 class Task:
-    """One task with its options; see `Worker.task` for them."""
+    """One task with its options, made by `Worker.task` and `Worker.add`; see there for the options."""
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        destinations: Sequence[str],
-        *,
-        name: str | None = None,
-        attempts: int | None = 4,
-        backoff: Delays = TASK_BACKOFF,
-        retry_in_place: tenacity.BaseRetrying | None = None,
-        dead_letter: str | None = None,
-        concurrency: int | Default = DEFAULT,
-        key: str | Callable[[Message], Hashable] | None = None,
-        prefetch: int | Default = DEFAULT,
-        decode: Decode | None = None,
-        time_limit: float | None = None,
-        rate: float | None = None,
-        transactional: bool = False,
-        seen: SeenStore | None = None,
-        identity: Callable[[Message], str] | None = None,
-        selector: str | None = None,
-        durable: str | None = None,
-        exclusive: bool = False,
-        headers: Mapping[str, object] | None = None,
+        self, function: Callable[..., Any], destinations: Sequence[str], **options: Unpack[TaskArguments]
     ) -> None:
-        self.name = name or str(getattr(function, "__name__", type(function).__name__))
+        key = options.get("key")
+        self.name = options.get("name") or str(getattr(function, "__name__", type(function).__name__))
         self.destinations = tuple(destinations)
-        self.attempts = attempts
-        self.backoff = backoff
-        self.retry_in_place = retry_in_place
-        self.dead_letter = dead_letter
-        self.concurrency = concurrency
+        self.attempts = options.get("attempts", 4)
+        self.backoff = options.get("backoff", TASK_BACKOFF)
+        self.retry_in_place = options.get("retry_in_place")
+        self.dead_letter = options.get("dead_letter")
+        self.concurrency = options.get("concurrency", DEFAULT)
         self.key = _of_header(key) if isinstance(key, str) else key
-        self.prefetch = prefetch
-        self.time_limit = time_limit
-        self.rate = rate
-        self.transactional = transactional
-        self.seen = seen
-        self.identity = identity
-        self.selector, self.durable, self.exclusive, self.headers = selector, durable, exclusive, headers
+        self.prefetch = options.get("prefetch", DEFAULT)
+        self.time_limit = options.get("time_limit")
+        self.rate = options.get("rate")
+        self.transactional = options.get("transactional", False)
+        self.seen = options.get("seen")
+        self.identity = options.get("identity")
+        self.selector = options.get("selector")
+        self.durable = options.get("durable")
+        self.exclusive = options.get("exclusive", False)
+        self.headers = options.get("headers")
         self._check()
-        self.call, self.with_context = _binding(function, decode)
+        self.call, self.with_context = _binding(function, options.get("decode"))
 
     def _check(self) -> None:
         check_value("destinations", self.destinations, tuple[str, ...])
@@ -268,8 +243,7 @@ class Task:
             # The default, such as /queue/orders.eu.dead, may match /queue/orders.> itself.
             raise ConfigurationError(f"task {self.name!r} has a wildcard destination, so it needs a dead_letter=")
         check_attempts(self.attempts)
-        for name in ("concurrency", "prefetch"):
-            check_count(given(getattr(self, name), 1), name)
+        check_counts(concurrency=given(self.concurrency, 1), prefetch=given(self.prefetch, 1))
         check_seconds(self.time_limit, "time_limit", positive=True)
         check_seconds(self.rate, "rate", positive=True)
 
@@ -308,16 +282,6 @@ def task_of_listener(listener: TaskListener, arguments: TaskArguments) -> tuple[
     )
 
 
-def check_count(value: object, name: str, *, least: int = 1) -> None:
-    """Check that an argument is a whole number of `least` or more.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
-
-
 def _of_header(name: str) -> Callable[[Message], Hashable]:
     def key(message: Message) -> str:
         value = message.headers.get(name)
@@ -341,7 +305,7 @@ def _binding(
     except ValueError:  # of some built-in functions
         if decode == "arguments":
             raise ConfigurationError(f"the arguments of {function!r} are not known") from None
-        signature = inspect.signature(_unchanged)
+        signature = inspect.signature(lambda message: message)
     with_context = "context" in signature.parameters
     if decode != "arguments":
         try:
@@ -352,10 +316,11 @@ def _binding(
                 f"a task is called with the message, or what decode= makes of it, which {name} does not take, as its"
                 f" parameters are {signature}: write def {name}(message)"
             ) from None
-    codec: Callable[[Message], Any] = Message.json if isinstance(decode, str) else decode or _unchanged
+    codec: Any = Message.json if isinstance(decode, str) else decode
 
     def call(message: Message, context: TaskContext | None) -> Any:
-        return function(codec(message), context=context) if with_context else function(codec(message))
+        argument = message if codec is None else codec(message)
+        return function(argument, context=context) if with_context else function(argument)
 
     def call_with_arguments(message: Message, context: TaskContext | None) -> Any:
         extra = {"context": context} if with_context else {}
@@ -368,14 +333,10 @@ def _binding(
     return call_with_arguments if decode == "arguments" else call, with_context
 
 
-def _unchanged(message: Message) -> Message:
-    return message
-
-
 class Middleware:
-    """Base class of what a worker calls: override the methods that you need.
+    """Base class of middleware, which a worker calls: override the methods that you need.
 
-    Those with a message run on the thread of its task; what they raise is logged.
+    Methods with a message run on the thread of its task; their exceptions are logged.
     """
 
     def started(self) -> None:

@@ -1,26 +1,31 @@
-"""`Worker`: what users hold."""
+"""`Worker`, the public class, and its `run_once`: a task run without a broker, for tests."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from stompy.arguments import check_arguments, check_options
+from stompy.arguments import check_arguments, check_counts, check_options
 from stompy.connection.connecting import DEFAULT_URL, ConnectOptions, config_of
-from stompy.connection.encoding import Body
+from stompy.connection.encoding import Body, check_destination, encode_body, user_headers
+from stompy.connection.message import Message, detached
 from stompy.connection.reconnect import Reconnect
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default, check_names, given
+from stompy.dialects.brokers import check_given_once
+from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import ConcurrencyError, ConfigurationError, NotConnectedError, StompError
 from stompy.link.settings import Timeouts
 from stompy.secret import Secret
-from stompy.worker.engine import Engine, Settings
-from stompy.worker.once import RanOnce, run_once
+from stompy.worker.engine import Engine
+from stompy.worker.failure import ATTEMPT, decide
+from stompy.worker.processes import ChildRole, Supervisor
+from stompy.worker.run import WorkerSettings
 from stompy.worker.service import (
     HttpEndpoint,
     Interrupted,
@@ -32,8 +37,15 @@ from stompy.worker.service import (
     http_address,
     stacks_on_request,
 )
-from stompy.worker.supervisor import ChildRole, Supervisor
-from stompy.worker.task import Middleware, Task, TaskArguments, TaskListener, check_count, task_of_listener
+from stompy.worker.slot import no_key
+from stompy.worker.task import (
+    Middleware,
+    Task,
+    TaskArguments,
+    TaskContext,
+    TaskListener,
+    task_of_listener,
+)
 from stompy.world import os
 
 if TYPE_CHECKING:
@@ -42,6 +54,69 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stompy.worker")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentMessage:
+    """A message that a task sent by its context.
+
+    Attributes:
+        destination: as given.
+        body: as given.
+        options: as given, such as `headers` and `persistent`.
+    """
+
+    destination: str
+    body: Body
+    options: SendOptions = field(default_factory=SendOptions)
+
+
+@dataclass(slots=True, kw_only=True)
+class RanOnce:
+    """The outcome of a message; returned by `Worker.run_once`.
+
+    Attributes:
+        outcome: the worker would acknowledge the message, try it again, get it later, or dead-letter it.
+        value: returned by the task.
+        error: raised by the task, or `None`.
+        delay: seconds until the next attempt.
+        sent: by `context.send`; of a transactional task that raised, nothing.
+    """
+
+    outcome: Literal["processed", "retry", "defer", "dead-letter"]
+    value: Any = None
+    error: BaseException | None = None
+    delay: float = 0.0
+    sent: list[SentMessage] = field(default_factory=list)
+
+
+class SendRecorder:
+    """In the place of a connection and a transaction: records the messages sent, in `sent` if it is given."""
+
+    dialect = "stompy"
+
+    def __init__(self, sent: list[SentMessage] | None = None) -> None:
+        self.sent = [] if sent is None else sent
+
+    def send(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        confirm: bool = False,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> None:
+        """Check the arguments as `Connection.send` does, and record them."""
+        check_destination(destination)
+        check_send_options(options)
+        encode_body(body, options.get("content_type"))
+        check_given_once(options, user_headers(options.get("headers")))
+        given = cast("SendOptions", {name: value for name, value in options.items() if value is not None})
+        self.sent.append(SentMessage(destination=destination, body=body, options=given))
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotConnectedError(f"there is no connection here, so there is no {name!r}")
 
 
 class Worker:
@@ -58,7 +133,7 @@ class Worker:
             `None` for no limit.
         max_messages: stop in order after this number of messages; with `processes`, each child does and is replaced.
         max_seconds: stop in order after this time; with `processes`, each child does and is replaced.
-        middleware: called when something happens to a message.
+        middleware: called at each event of a message.
         processes: run the tasks in this number of supervised child processes, each with its own threads; `run` then
             starts the program's command line again in each. `None` runs them in this process.
         http: `host:port`, or a port of this machine, on which `run` serves `/live`, `/ready` and `/metrics`.
@@ -93,20 +168,19 @@ class Worker:
         options["versions"] = config.versions  # which may have been an iterator
         if http is not None:
             http_address(http)
-        check_count(concurrency, "concurrency")
         check_seconds(max_seconds, "max_seconds", positive=True)
-        if max_messages is not None:
-            check_count(max_messages, "max_messages")
-        if processes is not None:
-            check_count(processes, "processes")
-        if given(max_stuck, None) is not None:
-            check_count(max_stuck, "max_stuck", least=0)
+        check_counts(concurrency=concurrency, max_messages=max_messages, processes=processes)
+        check_counts(least=0, max_stuck=given(max_stuck, None))
         if url is None:
             url = os.environ.get("STOMPY_URL")
         if not url:
             url = DEFAULT_URL
             _LOG.info("%s: neither url nor STOMPY_URL is set: the broker is %s", name, url)
-        self._settings = Settings(
+        telemetry = options.get("telemetry")
+        if telemetry is not None:
+            options["telemetry"] = telemetry = telemetry.for_worker()
+            middleware = (telemetry, *middleware)  # type: ignore[arg-type]  # it has the methods
+        self._settings = WorkerSettings(
             url=url,
             concurrency=concurrency,
             timeouts=given(options.pop("timeouts", DEFAULT), Timeouts()),
@@ -114,20 +188,15 @@ class Worker:
             max_stuck=max_stuck,
             max_messages=max_messages,
             max_seconds=max_seconds,
+            middleware=tuple(middleware),
+            processes=processes,
+            http=http,
             name=name,
             options=options,
         )
-        self._middleware: tuple[object, ...] = tuple(middleware)
-        telemetry = options.get("telemetry")
-        if telemetry is not None:
-            options["telemetry"] = telemetry = telemetry.for_worker()
-            self._middleware = (telemetry, *middleware)
-        self._processes = processes
-        self._http = http
         self._tasks: list[Task] = []
         self._engine: Engine | None = None
         self._supervisor: Supervisor | None = None
-        self._clock: Callable[[], float] | None = None
 
     @property
     def name(self) -> str:
@@ -148,7 +217,7 @@ class Worker:
         http: str | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Replace settings before the start, by those of a command line or of a test.
+        """Replace settings before the start, from a command line or a test.
 
         Args:
             url: the address of the broker.
@@ -157,27 +226,20 @@ class Worker:
             http: the address of the HTTP endpoint.
             clock: returns the time in seconds since the epoch, for retries.
         """
-        check_arguments(Worker.override, locals())
+        changed = {name: value for name, value in locals().items() if name != "self" and value is not None}
+        check_arguments(Worker.override, changed)
         if http is not None:
             http_address(http)
-        for name, count in (("concurrency", concurrency), ("processes", processes)):
-            if count is not None:
-                check_count(count, name)
-        self._clock = self._clock if clock is None else clock
-        settings = self._settings
-        if concurrency is not None:
-            settings = replace(settings, concurrency=concurrency)
-        self._settings = settings if url is None else replace(settings, url=url)
-        self._processes = self._processes if processes is None else processes
-        self._http = self._http if http is None else http
+        check_counts(concurrency=concurrency, processes=processes)
+        self._settings = replace(self._settings, **changed)
 
     def task(self, *destinations: str, **arguments: Unpack[TaskArguments]) -> Callable[[Function], Function]:
         """Return a decorator that adds a function as a task.
 
-        The function is called with the `Message`, or with what `decode` makes of it, on one of the task's threads. A
+        The function is called with the `Message`, or its value by `decode`, on one of the task's threads. A
         parameter named `context` gets a `TaskContext`. Returned: the message is acknowledged; a value other than `None`
         is first sent to the destination in the message's `reply-to`. Raised: the message is tried again.
-        `Retry`, `Reject` and `Defer` say what is to be done.
+        `Retry`, `Reject` and `Defer` decide on the message.
 
         Args:
             destinations: to subscribe to.
@@ -200,7 +262,7 @@ class Worker:
                   JSON object as keyword arguments; a function of the message, what it returns.
                 - `time_limit`: seconds for one attempt. After that it counts as failed, and another thread takes over.
                 - `rate`: messages per second that are started at most, by this process.
-                - `transactional`: what `context.send` sends, the reply and the acknowledgement take effect together.
+                - `transactional`: `context.send`, the reply and the acknowledgement take effect together.
                 - `seen`: a `SeenStore`; messages whose id it has are acknowledged without calling the function.
                 - `identity`: a function of the message that returns the id for `seen`; by default the broker's id.
                 - `selector`, `durable`, `exclusive`, `headers`: as for `Connection.subscribe`.
@@ -233,11 +295,9 @@ class Worker:
         check_names("a task", arguments, TaskArguments.__annotations__)
         if isinstance(task, TaskListener):
             own, arguments = task_of_listener(task, arguments)
-            check_options(TaskArguments, arguments)
-            made = Task(task.on_message, destinations or own, **arguments)
-        else:
-            check_options(TaskArguments, arguments)
-            made = Task(task, destinations, **arguments)
+            task, destinations = task.on_message, destinations or tuple(own)
+        check_options(TaskArguments, arguments)
+        made = Task(task, destinations, **arguments)
         if any(each.name == made.name for each in self._tasks):
             raise ConfigurationError(f"there are two tasks named {made.name!r}; set name=")
         self._tasks.append(made)
@@ -277,10 +337,34 @@ class Worker:
             ConfigurationError: there is no such task.
         """
         check_arguments(Worker.run_once, locals())
-        found = [each for each in self._tasks if task in (None, each.name) and destination in each.destinations]
-        if len(found) != 1:
-            raise ConfigurationError(f"{len(found)} tasks are for {destination!r}")
-        return run_once(found[0], destination, body, headers, content_type, attempt)
+        tasks = [each for each in self._tasks if task in (None, each.name) and destination in each.destinations]
+        if len(tasks) != 1:
+            raise ConfigurationError(f"{len(tasks)} tasks are for {destination!r}")
+        (found,) = tasks
+        recorder = SendRecorder()
+        message = detached(
+            body,
+            destination=destination,
+            headers={"message-id": "run-once", ATTEMPT: str(attempt), **(headers or {})},
+            content_type=content_type,
+            ack="client-individual",
+            sender=recorder,
+        )
+        context = TaskContext(
+            message=message,
+            attempt=attempt,
+            task=found.name,
+            connection=cast("Any", recorder),
+            transaction=cast("Any", recorder) if found.transactional else None,
+        )
+        try:
+            _check_key(found, message)
+            value = found.call(message, context)
+        except BaseException as error:
+            decision = decide(found, attempt, error)
+            sent = [] if found.transactional else recorder.sent
+            return RanOnce(outcome=decision.action, error=error, delay=decision.delay, sent=sent)
+        return RanOnce(outcome="processed", value=value, sent=recorder.sent)
 
     # Running in the background.
 
@@ -298,12 +382,12 @@ class Worker:
             raise
 
     def close(self, *, timeout: float | Default | None = DEFAULT) -> WorkerExit:
-        """Take no more messages, wait for what runs, disconnect, and return how the worker ended.
+        """Take no more messages, wait for the running tasks, disconnect, and return how the worker ended.
 
         A task that calls it gets its own message again, as the session ends before that is acknowledged.
 
         Args:
-            timeout: seconds for running tasks; by default those of `timeouts`.
+            timeout: seconds for running tasks; by default `Timeouts.close`.
         """
         check_seconds(given(timeout, None))
         engine = self._engine
@@ -342,16 +426,9 @@ class Worker:
             # A stuck task ends its process; an order by key can only be kept in one of them.
             settings = replace(settings, name=name, max_stuck=0)
             tasks = [task for task in tasks if task.key is None or role.number == 1]
-        self._engine = engine = Engine(
-            settings,
-            tasks,
-            clock=self._clock,
-            middleware=self._middleware,
-            on_tick=on_tick,
-            crashes=None if role is None else role.crashes(),
-        )
+        self._engine = engine = Engine(settings, tasks, on_tick, None if role is None else role.crashes())
         if role is not None:
-            on_tick += [partial(_obey, engine, role), lambda: role.report(engine.health())]
+            on_tick.append(partial(_serve_parent, engine, role))
         return engine
 
     # Running as a process.
@@ -359,37 +436,33 @@ class Worker:
     def run(self) -> int:
         """Run until SIGTERM, SIGINT, SIGHUP or a limit; return the exit code, one of `WorkerExit`.
 
-        After the first signal no message is started, and those that run get the close timeout. A second signal
-        ends at once with 128 + its number; what was not acknowledged is redelivered. The same signal within half a
+        After the first signal no message is started, and running tasks get the close timeout. A second signal
+        ends at once with 128 + its number; unacknowledged messages are redelivered. The same signal within half a
         second is the first one, sent twice. SIGUSR1 writes the stack of every thread to standard error, unless the
         program handles it. In a thread other than the main thread, signals are left alone.
         """
-        role = ChildRole.of_environment() if self._processes is not None else None
+        settings = self._settings
+        role = ChildRole.of_environment() if settings.processes is not None else None
         systemd = Systemd() if role is None else Systemd({})
         endpoint = None
         try:
-            if self._http is not None and role is None:
-                endpoint = HttpEndpoint(self._http, self.health, self._settings.name)
+            if settings.http is not None and role is None:
+                endpoint = HttpEndpoint(settings.http, self.health, settings.name)
                 endpoint.start()
-            if self._processes is not None and role is None:
-                return self._run_children(self._processes, systemd)
+            if settings.processes is not None and role is None:
+                systemd.notify("READY=1")
+                self._supervisor = Supervisor(settings.name, settings.processes, settings.close_timeout, systemd.tick)
+                return self._supervisor.run()
             with stacks_on_request():
                 return self._run_tasks(role, systemd)
         except ConfigurationError as error:
-            _LOG.error("%s: not started: %s", self._settings.name, error)
+            _LOG.error("%s: not started: %s", settings.name, error)
             return WorkerExit.USAGE
         finally:
             systemd.notify("STOPPING=1")
             if endpoint is not None:
                 endpoint.stop()
             self._engine = self._supervisor = None
-
-    def _run_children(self, processes: int, systemd: Systemd) -> int:
-        self._supervisor = supervisor = Supervisor(
-            self._settings.name, processes, self._settings.close_timeout, systemd.tick
-        )
-        systemd.notify("READY=1")
-        return supervisor.run()
 
     def _run_tasks(self, role: ChildRole | None, systemd: Systemd) -> int:
         engine = self._new_engine(role, [systemd.tick])
@@ -404,7 +477,7 @@ class Worker:
             signals.raises = False
         except Interrupted as interrupted:
             engine.finish(0.0)
-            code = WorkerExit.OK if signals.received == 1 else 128 + interrupted.number
+            code = WorkerExit.OK if len(signals.received) == 1 else 128 + interrupted.number
         finally:
             if role is None:
                 signals.restore()
@@ -426,6 +499,15 @@ class Worker:
         return engine.finish(engine.settings.close_timeout)
 
 
-def _obey(engine: Engine, role: ChildRole) -> None:
+def _check_key(task: Task, message: Message) -> None:
+    try:
+        if task.key is not None:
+            hash(task.key(message))
+    except BaseException as error:
+        raise no_key(error) from error
+
+
+def _serve_parent(engine: Engine, role: ChildRole) -> None:
     if role.told_to_stop:
         engine.stop(WorkerExit.OK, "the parent process says so, or has died")
+    role.report(engine.health())

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from stompy.errors import OutboxBusyError, OutboxDamagedError, OutboxError, OutboxFullError
-from stompy.outbox.faults import damaged, refused
+from stompy.outbox.schema import damaged, refused
 
 WORDS = "database disk image is malformed"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stompy.errors import OutboxBusyError, OutboxDamagedError, OutboxError
-from stompy.outbox.lockfile import LockFile
+from stompy.outbox.schema import LockFile
 
 KEY = b"k" * 16
 

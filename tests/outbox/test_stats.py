@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from stompy.outbox.stats import DeadLetter, OutboxStats
+from stompy.outbox.outbox import DeadLetter, OutboxStats
 
 STATS = OutboxStats(
     waiting=1, oldest_age=2.5, in_flight=0, dead_letters=0, bytes=10, sent=3, connected=False, last_error=None

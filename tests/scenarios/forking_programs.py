@@ -27,7 +27,7 @@ from stompy import locks
 from stompy.broker import Broker
 from stompy.compat.connect import StompConnection12
 from stompy.compat.listener import ConnectionListener as CompatListener
-from stompy.outbox.lockfile import LockFile
+from stompy.outbox.schema import LockFile
 from stompy.spark.spool.files import Files
 from stompy.testing.brokers import BrokerSettings, Certificates, EmbeddedBroker
 from stompy.testing.listener import RecordingListener

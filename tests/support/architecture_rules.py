@@ -83,8 +83,6 @@ CIRCLES: Mapping[str, int] = {
     "link": 4,  # a link, its reader and writer, and its receipts
     "connection": 5,  # events name the connection; messages, subscriptions and the router each other
     "broker": 2,  # a queue and its consumers
-    "worker": 3,  # the engine, and the threads that report to it
-    "compat": 4,  # a transport and its sessions
 }
 """Folder to the number of its modules that may be in circles of imports; none runs, as annotations make each."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 import stompy
-from stompy.telemetry import names
+from stompy.telemetry import recorder
 from stompy.worker.service import TaskHealth, WorkerHealth, metric_families
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/observing.md").read_text(encoding="utf-8")
@@ -23,18 +24,27 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
 
 
+def recorded(kind: type) -> list[Any]:
+    """Return the constants of a type, in order."""
+    return [value for name, value in vars(recorder).items() if name.isupper() and type(value) is kind]
+
+
 def test_the_spans_are_those_of_the_page() -> None:
-    assert [row[:3] for row in rows("Spans")] == [[each.name, each.kind, each.type] for each in names.OPERATIONS]
+    assert [row[:3] for row in rows("Spans")] == [
+        [each.name, each.kind, each.type] for each in recorded(recorder.Operation)
+    ]
 
 
 def test_the_attributes_are_those_of_the_page() -> None:
     found = rows("Attributes")
-    assert [row[0] for row in found] == list(names.OF_SPANS)
-    assert [row[0] for row in found if row[1] == "yes"] == list(names.OF_METRICS)
+    attributes = [name for name in recorded(str) if name not in (recorder.SCHEMA_URL, recorder._INSTRUMENTED)]
+    assert [row[0] for row in found] == attributes
+    of_metrics = attributes[: attributes.index(recorder.ERROR_TYPE) + 1]
+    assert [row[0] for row in found if row[1] == "yes"] == of_metrics
 
 
 def test_the_metrics_are_those_of_the_page() -> None:
-    assert [row[:2] for row in rows("Metrics")] == [[each.name, each.unit] for each in names.METRICS]
+    assert [row[:2] for row in rows("Metrics")] == [[each.name, each.unit] for each in recorded(recorder.Metric)]
 
 
 def test_the_metrics_of_workers_are_those_of_the_page() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import stompy
 from stompy.testing import message
-from stompy.worker.once import SentMessage
+from stompy.worker.worker import SentMessage
 
 
 def test_a_handler_gets_a_message_as_if_it_had_been_received() -> None:

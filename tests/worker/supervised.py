@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from stompy.worker.supervisor import Supervisor
+from stompy.worker.processes import Supervisor
 from tests.worker.programs import FOLDER, supervised
 
 

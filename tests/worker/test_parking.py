@@ -10,7 +10,8 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.testing.worker import RunningWorker
-from stompy.worker.failure import Copy, parked
+from stompy.worker.failure import Copy
+from stompy.worker.parking import parked
 from tests.support.seed import SEED_SETTING, chance
 from tests.worker.conftest import WITHIN, Seen, wait_until
 

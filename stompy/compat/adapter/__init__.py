@@ -1,1 +1,1 @@
-"""Adapters: connections over something else than TCP."""
+"""Adapters: connections over other transports than TCP."""

@@ -70,7 +70,7 @@ def _mapping(header: Mapping[str, str] | Sequence[str] | None) -> Mapping[str, s
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-_CONNECTION_SIGNATURE = signature(WSTransport, f"{ARGUMENTS} ws ws_path header binary_mode")
+_CONNECTION_SIGNATURE = signature(WSTransport, [*ARGUMENTS, "ws", "ws_path", "header", "binary_mode"])
 
 
 class WSStompConnection(StompConnection12):
