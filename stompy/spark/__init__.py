@@ -45,11 +45,8 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Archive": "stompy.spark.pipelines.archive",
-    "Body": "stompy.spark.pipelines.archive",
-    "Selection": "stompy.spark.pipelines.replay",
-    "archive": "stompy.spark.pipelines.archive",
-    "replay": "stompy.spark.pipelines.replay",
+    "stompy.spark.pipelines.archive": ("Archive", "Body", "archive"),
+    "stompy.spark.pipelines.replay": ("Selection", "replay"),
 }
 """Imported on first use, as they need pyspark and pyarrow."""
 
