@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import pytest
+from stompy.transport.memory import MemoryDialer, MemoryListener
 
 from stompy.broker import Broker
 from stompy.broker.message import Item, StoredMessage
@@ -19,7 +20,6 @@ from stompy.deadline import Deadline
 from stompy.frames.grammar import Version, grammar_of
 from stompy.protocol.server import ServerProtocol
 from stompy.transport.base import Dialer
-from stompy.transport.memory import MemoryDialer, MemoryListener
 from stompy.transport.tcp import TcpDialer
 from tests.support.memory_broker import broker_over
 from tests.support.peer import until

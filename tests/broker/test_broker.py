@@ -8,13 +8,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from stompy.transport.memory import MemoryListener
+from stompy.transport.tls.endpoints import TlsDialer
 
 from stompy.broker import Broker, BrokerLimits
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectError, NotConnectedError
-from stompy.transport.memory import MemoryListener
 from stompy.transport.tcp import TcpDialer
-from stompy.transport.tls.endpoints import TlsDialer
 from stompy.transport.tls.options import Tls
 from stompy.transport.unix import UnixDialer
 from tests.broker.conftest import tcp_dialer

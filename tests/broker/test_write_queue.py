@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import pytest
+from stompy.transport.memory import MemoryTransport, memory_pair
 
 from stompy.broker.message import Item
 from stompy.broker.write_queue import WriteQueue, WriterThread
@@ -16,7 +17,6 @@ from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from stompy.transport.base import DirectTransport, Transport
-from stompy.transport.memory import MemoryTransport, memory_pair
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket.transport import WebSocketTransport
 from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stompy.transport.memory import memory_pair
 
 from stompy.connection.encoding import (
     SendEncoder,
@@ -22,7 +23,6 @@ from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SubscribeOptions, check_send_options
 from stompy.errors import ConfigurationError, LocalProtocolError, StompError
 from stompy.frames.encoder import LARGE_BODY
-from stompy.transport.memory import memory_pair
 from tests.connection.conftest import Talking
 from tests.hostile.script import MIB, bounded
 from tests.support.peer import link_over

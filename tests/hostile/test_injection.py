@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stompy.transport.memory import MemoryDialer, MemoryListener
 
 import stompy
 from stompy.broker import Broker
@@ -20,7 +21,6 @@ from stompy.deadline import Budget, Deadline
 from stompy.frames.frame import Headers
 from stompy.frames.grammar import Version
 from stompy.protocol.client import ClientProtocol
-from stompy.transport.memory import MemoryDialer, MemoryListener
 from tests.hostile.script import WITHIN
 from tests.support.memory_broker import broker_over
 from tests.support.rawclient import RawClient

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pytest
+from stompy.transport.memory import memory_pair
 
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default
 from stompy.frames.encoder import encode
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
-from stompy.transport.memory import memory_pair
 from stompy.transport.tcp import TcpDialer, TcpTransport
 from tests.support.peer import WITHIN, Linked, Peer, link_over
 from tests.transport.conftest import Calling

@@ -8,13 +8,13 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from stompy.transport.memory import memory_pair
 
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConnectionLostError, FrameTooLargeError
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.settings import Limits
-from stompy.transport.memory import memory_pair
 from tests.link.conftest import Linking
 from tests.support.peer import WITHIN, Linked, Peer, RecordingOwner, until
 

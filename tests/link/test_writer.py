@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from stompy.transport.memory import MemoryTransport
 
 import stompy
 from stompy.deadline import Deadline
@@ -13,7 +14,6 @@ from stompy.errors import (
     LocalProtocolError,
     SendTimeoutError,
 )
-from stompy.transport.memory import MemoryTransport
 from tests.link.conftest import SEND, Linking, asked, send, send_many
 from tests.support.peer import WITHIN, Linked
 from tests.support.receipts import outcome_of
