@@ -71,7 +71,6 @@ VAGUE = re.compile(
 MOST_VAGUE = 5.0
 """Vague pronouns in 1,000 words of docstrings; h11 has 3, trio 2."""
 MORE_VAGUE = {
-    ".": 10,
     "broker": 22,
     "compat": 11,
     "outbox": 6,

@@ -98,7 +98,7 @@ REACHES: Mapping[str, int] = {
 MOST_IN_CIRCLES, MOST_REACHES = 37, 69
 """The sums of these two tables, at most."""
 
-MOST_REACHES_OF_TESTS = 127
+MOST_REACHES_OF_TESTS = 130
 """Uses of private names in tests/."""
 
 NAMES_OF_OTHERS = frozenset({"compat"})
