@@ -30,7 +30,7 @@ from stompy.forks import Owner, free_when_forked
 from stompy.frames.grammar import NEGOTIABLE, Version, parse_version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.secret import Secret, without_traceback
-from stompy.transport.base import Listener
+from stompy.transport.base import TransportListener
 from stompy.world import os, secrets, threading
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Broker(Management):
         self._console = None if console is False else self._make_console(int(console is not True and console), instance)
         self._starting = threading.Lock()
         free_when_forked(self._starting)
-        self._listeners: list[Listener] = []
+        self._listeners: list[TransportListener] = []
         self._owner = Owner("broker")  # of its threads and sockets, from the last start on
 
     def start(self) -> Broker:
@@ -336,7 +336,7 @@ class Broker(Management):
         if self._console is not None:
             self._console.stop(Deadline(timeout))
 
-    def _listen(self) -> list[Listener]:
+    def _listen(self) -> list[TransportListener]:
         return self._listening.open()
 
     def _where(self) -> str:

@@ -24,7 +24,7 @@ from stompy.frames.frame import Frame as WireFrame
 from stompy.frames.heads import Row, Run, frames_of
 from stompy.link.link import Link, RawLink
 from stompy.link.settings import LinkSettings, Timeouts
-from stompy.locks import Event
+from stompy.locks import SafeEvent
 from stompy.protocol.client import error_message
 from stompy.protocol.unchecked import UncheckedClient
 from stompy.transport.base import Transport as Stream
@@ -54,7 +54,7 @@ class Session:
         self.refusal: str | None = None
         """The error message of the broker, if it refused the session."""
         self.end_reason: StompError | None = None
-        self.done = Event()
+        self.done = SafeEvent()
         """Set after the last call of a listener."""
         self._dispatcher = Dispatcher(f"stompy-{self._name}-dispatcher")
         self._ident = 0

@@ -31,7 +31,7 @@ from stompy.compat.utils import (
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, StompError
 from stompy.frames.encoder import Encoded
-from stompy.locks import Event, make_condition
+from stompy.locks import SafeEvent, make_condition
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.transport.address import host_port
 from stompy.transport.base import Dialer
@@ -74,7 +74,7 @@ class BaseTransport(Callbacks):
         self._receipts: dict[str, str] = {}
         self._changed = make_condition("compat")
         self._session: Session | None = None
-        self._stopped = Event()
+        self._stopped = SafeEvent()
 
     def override_threading(self, create_thread_fc: Callable[[Callable[[], None]], Any]) -> None:
         """Set the function that starts a thread for the callbacks of a session."""
@@ -163,7 +163,7 @@ class BaseTransport(Callbacks):
                 before.done.wait(_HANDOVER)
             before.link.close()
         self.running = True
-        self._stopped = Event()
+        self._stopped = SafeEvent()
         self.attempt_connection()
         self.notify("connecting")
 

@@ -66,7 +66,7 @@ class Verdict(Enum):
     REFUSED = "one of them was rejected"
 
 
-class Delivery:
+class OutboxDelivery:
     """The messages in flight on one connection, in the order they were sent.
 
     Args:

@@ -32,7 +32,7 @@ from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.deadline import Deadline
 from stompy.dialects.dialect import Dialect
 from stompy.errors import ConnectionLostError, OutboxDamagedError, OutboxError, OutboxFullError, StompError
-from stompy.outbox.delivery import Delivery, RefusedRow, Verdict
+from stompy.outbox.delivery import OutboxDelivery, RefusedRow, Verdict
 from stompy.outbox.record import Row
 from stompy.outbox.store import Store
 from stompy.printable import printable
@@ -115,7 +115,7 @@ class Forwarder(DaemonThread):
         self._closing_by = Deadline(None)
         self._wake = threading.Event()
         self._connection: Connection | None = None
-        self._delivery: Delivery | None = None
+        self._delivery: OutboxDelivery | None = None
         self._confirmed: list[Row] = []
         self._after = 0
         """Every waiting message up to this number is in flight, confirmed, or one of a suspect."""
@@ -240,7 +240,7 @@ class Forwarder(DaemonThread):
             for suspect in self._suspects.values():
                 suspect.losses = 0
             return False
-        delivery = Delivery(connection, alone=self._alone_up_to > 0, on_done=self.wake)
+        delivery = OutboxDelivery(connection, alone=self._alone_up_to > 0, on_done=self.wake)
         self._delivery, self.dialect = delivery, delivery.dialect
         lost = known = False
         try:
@@ -263,7 +263,7 @@ class Forwarder(DaemonThread):
         remaining = self._closing_by.remaining()
         return _DISCONNECT_TIMEOUT if not self._closing.is_set() or remaining is None else remaining * 0.8
 
-    def _send_all(self, delivery: Delivery) -> None:
+    def _send_all(self, delivery: OutboxDelivery) -> None:
         """Send messages and remove confirmed ones until closing.
 
         Raises:
@@ -286,14 +286,14 @@ class Forwarder(DaemonThread):
                 return
             self._wake.wait(min((wait for wait in (left, self._pause(now)) if wait is not None), default=None))
 
-    def _window(self, delivery: Delivery) -> int:
+    def _window(self, delivery: OutboxDelivery) -> int:
         """Return how many messages may be in flight."""
         if self._alone_up_to and self._after >= self._alone_up_to and not delivery:
             self._alone_up_to = 0
             delivery.alone = False
         return 1 if self._alone_up_to or self._probe is not None else self._how.batch
 
-    def _send_more(self, delivery: Delivery, window: int, suspect: str | None) -> bool:
+    def _send_more(self, delivery: OutboxDelivery, window: int, suspect: str | None) -> bool:
         """Send what may be in flight now; return `False` if there is nothing.
 
         Others go first in each session, as a suspect may end it. A suspect that is due has its turn after as many
@@ -319,7 +319,7 @@ class Forwarder(DaemonThread):
         self._send(delivery, [first])
         return True
 
-    def _send(self, delivery: Delivery, rows: list[Row]) -> None:
+    def _send(self, delivery: OutboxDelivery, rows: list[Row]) -> None:
         for refusal in delivery.send(rows):
             self._dead_letter(refusal)
 
@@ -358,7 +358,7 @@ class Forwarder(DaemonThread):
         suspect.due = time.monotonic() + self._how.backoff(suspect.failures)
         return suspect
 
-    def _acquit(self, destination: str, delivery: Delivery) -> None:
+    def _acquit(self, destination: str, delivery: OutboxDelivery) -> None:
         """Send the messages of a destination with the others again, from its first on, as one was confirmed."""
         # Those of others from there on are confirmed and removed: this one was in flight alone.
         self._after = min(self._after, self._suspects.pop(destination).since)
@@ -401,7 +401,7 @@ class Forwarder(DaemonThread):
                 if not isinstance(error, OutboxFullError):
                     raise
 
-    def _settle(self, delivery: Delivery, *, lost: bool, sent_before: int) -> bool:
+    def _settle(self, delivery: OutboxDelivery, *, lost: bool, sent_before: int) -> bool:
         """Process the outcome of an ended connection; return whether it is known which message was the cause."""
         confirmed, refusals, verdict = delivery.settle()
         self._confirmed += confirmed

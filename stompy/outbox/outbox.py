@@ -30,7 +30,7 @@ from stompy.frames.grammar import Version, grammar_of
 from stompy.link.settings import Timeouts
 from stompy.locks import make_condition
 from stompy.outbox.forwarder import Forwarder, Forwarding
-from stompy.outbox.record import Ledger, Row, as_json
+from stompy.outbox.record import Row, StoredLedger, as_json
 from stompy.outbox.stats import DeadLetter, OutboxStats
 from stompy.outbox.store import KEEP_FREE, Room, Store, now_ms
 from stompy.secret import Secret, without_traceback
@@ -325,7 +325,7 @@ class _Changes:
         self.forwarder: Forwarder | None = None
         self._condition = make_condition("outbox changes")
 
-    def notify(self, ledger: Ledger) -> None:
+    def notify(self, ledger: StoredLedger) -> None:
         """Wake the forwarder and all waiting callers; usually on the writer thread."""
         if self.forwarder is not None:
             self.forwarder.wake()

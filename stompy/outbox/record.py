@@ -103,7 +103,7 @@ def as_json(pairs: Mapping[str, object]) -> str:
 
 
 @dataclass(slots=True)
-class Ledger:
+class StoredLedger:
     """Totals of the stored messages; one row, which every transaction rewrites.
 
     Attributes:
@@ -143,7 +143,7 @@ class Ledger:
         return (1, self.identity, *numbers, _checksum(self.identity, json.dumps(numbers).encode()))
 
 
-def ledger_of(columns: tuple[object, ...]) -> Ledger:
+def ledger_of(columns: tuple[object, ...]) -> StoredLedger:
     """Return the ledger in a row that was read.
 
     Raises:
@@ -151,7 +151,7 @@ def ledger_of(columns: tuple[object, ...]) -> Ledger:
     """
     if tuple(map(type, columns)) != _LEDGER_TYPES or len(columns[1]) != 16:  # type: ignore[arg-type]  # bytes by then
         raise ValueError("a column has a wrong type")
-    ledger = Ledger(*columns[1:-1])  # type: ignore[arg-type]  # the types were just looked at
+    ledger = StoredLedger(*columns[1:-1])  # type: ignore[arg-type]  # the types were just looked at
     if ledger.columns() != columns:
         raise ValueError("the checksum is wrong")
     return ledger

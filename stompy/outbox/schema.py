@@ -10,7 +10,7 @@ from pathlib import Path
 from stompy.errors import OutboxError, OutboxFullError
 from stompy.outbox.faults import LOCK, SHARED, WAL, damaged, refused
 from stompy.outbox.lockfile import LockFile
-from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row, ledger_of, row_of
+from stompy.outbox.record import DEAD_LETTERS, WAITING, Row, StoredLedger, ledger_of, row_of
 from stompy.world import os, secrets, sqlite3
 
 APPLICATION_ID = 0x73746F78
@@ -53,7 +53,7 @@ _SETTINGS = {
 """PRAGMA to its value and to the value read back, as SQLite silently ignores unsupported settings."""
 
 
-def open_outbox(path: str) -> tuple[sqlite3.Connection, Ledger, LockFile]:
+def open_outbox(path: str) -> tuple[sqlite3.Connection, StoredLedger, LockFile]:
     """Lock and check an outbox, creating it if it does not exist; return its handle, ledger and lock file.
 
     Raises:
@@ -96,7 +96,7 @@ def _make(path: str, lock_file: LockFile) -> None:
             db.execute("BEGIN IMMEDIATE")
             for table in _TABLES.values():
                 db.execute(table)
-            write_ledger(db, Ledger(secrets.token_bytes(16)))
+            write_ledger(db, StoredLedger(secrets.token_bytes(16)))
             db.execute("COMMIT")
             db.execute("PRAGMA journal_mode=WAL")
     except sqlite3.Error as error:
@@ -108,7 +108,7 @@ def _make(path: str, lock_file: LockFile) -> None:
 
 def _open_checked(
     path: str, lock_file: LockFile, marked: tuple[bytes, int] | None
-) -> tuple[sqlite3.Connection, Ledger]:
+) -> tuple[sqlite3.Connection, StoredLedger]:
     _check_header(path)
     try:
         try:
@@ -134,7 +134,7 @@ def _open_checked(
     return db, ledger
 
 
-def _open_without_room(path: str, marked: tuple[bytes, int] | None) -> tuple[sqlite3.Connection, Ledger]:
+def _open_without_room(path: str, marked: tuple[bytes, int] | None) -> tuple[sqlite3.Connection, StoredLedger]:
     """Open and check an outbox on a full disk, where a reader cannot create the index of the log.
 
     An exclusive handle keeps the index in memory. Closing it would move the log into the file and delete the log; so a
@@ -151,7 +151,7 @@ def _open_without_room(path: str, marked: tuple[bytes, int] | None) -> tuple[sql
     return db, ledger
 
 
-def _check_untouched(path: str, marked: tuple[bytes, int] | None) -> Ledger:
+def _check_untouched(path: str, marked: tuple[bytes, int] | None) -> StoredLedger:
     """Check everything read-only, as a handle for writing would move the log into the file and delete the log."""
     beside = [name for name in (path + WAL, path + SHARED) if not _exists(name)]
     try:
@@ -207,7 +207,7 @@ def _check_header(path: str) -> None:
         raise damaged(path, f"the file is of version {version}, this program knows version {SCHEMA_VERSION}")
 
 
-def _check_all(db: sqlite3.Connection, path: str, marked: tuple[bytes, int] | None) -> Ledger:
+def _check_all(db: sqlite3.Connection, path: str, marked: tuple[bytes, int] | None) -> StoredLedger:
     db.execute("PRAGMA cell_size_check=ON")
     tables = dict(db.execute("SELECT name, sql FROM sqlite_master"))
     if tables != _TABLES:
@@ -221,7 +221,7 @@ def _check_all(db: sqlite3.Connection, path: str, marked: tuple[bytes, int] | No
     return ledger
 
 
-def _read_ledger(db: sqlite3.Connection, path: str) -> Ledger:
+def _read_ledger(db: sqlite3.Connection, path: str) -> StoredLedger:
     rows = db.execute("SELECT * FROM ledger").fetchall()
     try:
         (columns,) = rows
@@ -230,7 +230,7 @@ def _read_ledger(db: sqlite3.Connection, path: str) -> Ledger:
         raise damaged(path, f"its ledger is damaged: {error}") from None
 
 
-def _check_mark(ledger: Ledger, marked: tuple[bytes, int] | None, path: str) -> None:
+def _check_mark(ledger: StoredLedger, marked: tuple[bytes, int] | None, path: str) -> None:
     identity, commits = marked or (ledger.identity, 0)
     if identity != ledger.identity:
         raise damaged(path, f"its lock file {path + LOCK} belongs to another outbox")
@@ -240,8 +240,8 @@ def _check_mark(ledger: Ledger, marked: tuple[bytes, int] | None, path: str) -> 
         raise damaged(path, f"its lock file {path + LOCK} is empty")
 
 
-def _check_rows(db: sqlite3.Connection, ledger: Ledger, path: str) -> None:
-    found = Ledger(ledger.identity, ledger.commits, ledger.opens, ledger.next_seq)
+def _check_rows(db: sqlite3.Connection, ledger: StoredLedger, path: str) -> None:
+    found = StoredLedger(ledger.identity, ledger.commits, ledger.opens, ledger.next_seq)
     for table in (WAITING, DEAD_LETTERS):
         for row in read_rows(db, table, ledger.identity, path):
             found.count(row, table, times=1)
@@ -268,7 +268,7 @@ def read_rows(
             raise damaged(path, f"message {columns[1]!r} (row {columns[0]} of {table}) is damaged: {error}") from None
 
 
-def write_ledger(db: sqlite3.Connection, ledger: Ledger) -> None:
+def write_ledger(db: sqlite3.Connection, ledger: StoredLedger) -> None:
     """Replace the ledger, in the transaction that changed it."""
     columns = ledger.columns()
     db.execute(f"INSERT OR REPLACE INTO ledger VALUES ({', '.join('?' * len(columns))})", columns)  # noqa: S608 - names of our own

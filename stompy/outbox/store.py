@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from stompy.deadline import Deadline
 from stompy.errors import OutboxError, OutboxFullError
 from stompy.outbox.faults import damaged
-from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, Row
+from stompy.outbox.record import DEAD_LETTERS, WAITING, Row, StoredLedger
 from stompy.outbox.schema import open_outbox, read_rows
-from stompy.outbox.writer import Refused, Writer
+from stompy.outbox.writer import OutboxWriter, Refused
 from stompy.world import os, shutil, sqlite3, time
 
 _LOG = logging.getLogger("stompy.outbox")
@@ -52,11 +52,11 @@ class Store:
         OutboxError: the file cannot be used.
     """
 
-    def __init__(self, path: str, *, room: Room, name: str, on_commit: Callable[[Ledger], None]) -> None:
+    def __init__(self, path: str, *, room: Room, name: str, on_commit: Callable[[StoredLedger], None]) -> None:
         self.path = path
         self._room = room
         self._folder = os.path.dirname(path)
-        self.writer = Writer(path, open_outbox(path), name=f"{name}-writer", on_commit=on_commit)
+        self.writer = OutboxWriter(path, open_outbox(path), name=f"{name}-writer", on_commit=on_commit)
         self._identity = self.writer.ledger.identity
         self.writer.start()
         try:
@@ -68,7 +68,7 @@ class Store:
             raise
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> StoredLedger:
         """The totals as of the last transaction."""
         return self.writer.ledger
 
@@ -79,7 +79,7 @@ class Store:
             OutboxFullError: a limit is reached; nothing was added.
         """
 
-        def job(db: sqlite3.Connection, ledger: Ledger) -> None:
+        def job(db: sqlite3.Connection, ledger: StoredLedger) -> None:
             self._check_room(ledger, row)
             self._append(db, ledger, row)
 
@@ -98,7 +98,7 @@ class Store:
             OutboxDamagedError: a message is corrupt.
         """
 
-        def job(db: sqlite3.Connection, ledger: Ledger) -> list[Row]:
+        def job(db: sqlite3.Connection, ledger: StoredLedger) -> list[Row]:
             found: list[Row] = []
             size = 0
             where = "WHERE seq > ? AND destination NOT IN (SELECT value FROM json_each(?))"
@@ -117,7 +117,7 @@ class Store:
         """Return the oldest waiting message to a destination from sequence number `since` on."""
         where = "WHERE seq >= ? AND destination = ?"
 
-        def job(db: sqlite3.Connection, ledger: Ledger) -> Row | None:
+        def job(db: sqlite3.Connection, ledger: StoredLedger) -> Row | None:
             return next(read_rows(db, WAITING, self._identity, self.path, where, (since, destination)), None)
 
         return self.writer.call(job)
@@ -125,7 +125,7 @@ class Store:
     def remove(self, rows: Sequence[Row]) -> None:
         """Delete messages that the broker has confirmed."""
 
-        def job(db: sqlite3.Connection, ledger: Ledger) -> None:
+        def job(db: sqlite3.Connection, ledger: StoredLedger) -> None:
             for row in rows:
                 self._delete(db, ledger, row, WAITING)
 
@@ -134,7 +134,7 @@ class Store:
     def remove_numbers(self, numbers: Iterable[int]) -> None:
         """Delete confirmed messages by their sequence numbers."""
 
-        def job(db: sqlite3.Connection, ledger: Ledger) -> None:
+        def job(db: sqlite3.Connection, ledger: StoredLedger) -> None:
             for number in numbers:
                 for row in list(read_rows(db, WAITING, self._identity, self.path, "WHERE seq = ?", (number,))):
                     self._delete(db, ledger, row, WAITING)
@@ -144,7 +144,7 @@ class Store:
     def refuse_all(self, destination: str, error_message: str, *, limit: int) -> int:
         """Make dead letters of the oldest waiting messages to a destination; return how many, at most `limit`."""
 
-        def job(db: sqlite3.Connection, ledger: Ledger) -> int:
+        def job(db: sqlite3.Connection, ledger: StoredLedger) -> int:
             rows = read_rows(db, WAITING, self._identity, self.path, "WHERE destination = ?", (destination,))
             found = list(itertools.islice(rows, limit))
             for row in found:
@@ -157,7 +157,7 @@ class Store:
     def refuse(self, row: Row, error_message: str, *, final: bool) -> None:
         """Record that a waiting message was rejected; `final` makes it a dead letter."""
 
-        def job(db: sqlite3.Connection, ledger: Ledger) -> None:
+        def job(db: sqlite3.Connection, ledger: StoredLedger) -> None:
             self._delete(db, ledger, row, WAITING)
             refused = replace(row, tries=row.tries + 1, error_message=error_message)
             self._insert(db, ledger, refused, DEAD_LETTERS if final else WAITING)
@@ -179,7 +179,7 @@ class Store:
             OutboxError: there is no such dead letter.
         """
 
-        def job(db: sqlite3.Connection, ledger: Ledger) -> None:
+        def job(db: sqlite3.Connection, ledger: StoredLedger) -> None:
             row = self._find(db, identity)
             self._delete(db, ledger, row, DEAD_LETTERS)
             self._append(db, ledger, replace(row, tries=0, error_message="", put_ms=now_ms()))
@@ -189,7 +189,7 @@ class Store:
     def discard(self, identity: str) -> None:
         """Delete a dead letter; raises as `retry` does."""
 
-        def job(db: sqlite3.Connection, ledger: Ledger) -> None:
+        def job(db: sqlite3.Connection, ledger: StoredLedger) -> None:
             self._delete(db, ledger, self._find(db, identity), DEAD_LETTERS)
 
         self.writer.call(job)
@@ -197,7 +197,7 @@ class Store:
     def oldest_ms(self) -> int | None:
         """Return the time of the oldest waiting message in milliseconds since the epoch, or `None` if there is none."""
 
-        def job(db: sqlite3.Connection, ledger: Ledger) -> int | None:
+        def job(db: sqlite3.Connection, ledger: StoredLedger) -> int | None:
             found = db.execute(f"SELECT put_ms FROM {WAITING} ORDER BY seq LIMIT 1").fetchone()  # noqa: S608 - names of our own
             return found[0] if found else None
 
@@ -209,7 +209,7 @@ class Store:
 
     # Parts of jobs: on the writer thread.
 
-    def _check_room(self, ledger: Ledger, row: Row) -> None:
+    def _check_room(self, ledger: StoredLedger, row: Row) -> None:
         room = self._room
         if room.messages is not None and ledger.waiting + ledger.dead_letters >= room.messages:
             raise Refused(OutboxFullError(f"it holds {room.messages} messages (limit max_messages)", path=self.path))
@@ -222,15 +222,15 @@ class Store:
             message = f"the disk has {free} bytes free: too few for {row.size} bytes and keep_free={room.keep_free}"
             raise Refused(OutboxFullError(message, path=self.path))
 
-    def _append(self, db: sqlite3.Connection, ledger: Ledger, row: Row) -> None:
+    def _append(self, db: sqlite3.Connection, ledger: StoredLedger, row: Row) -> None:
         self._insert(db, ledger, replace(row, seq=ledger.next_seq), WAITING)
         ledger.next_seq += 1
 
-    def _insert(self, db: sqlite3.Connection, ledger: Ledger, row: Row, table: str) -> None:
+    def _insert(self, db: sqlite3.Connection, ledger: StoredLedger, row: Row, table: str) -> None:
         db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * 10)})", row.columns(table, self._identity))  # noqa: S608 - names of our own
         ledger.count(row, table, times=1)
 
-    def _delete(self, db: sqlite3.Connection, ledger: Ledger, row: Row, table: str) -> None:
+    def _delete(self, db: sqlite3.Connection, ledger: StoredLedger, row: Row, table: str) -> None:
         # With its checksum, so that the ledger matches the row that is really deleted.
         key = (row.seq, row.checksum(table, self._identity))
         if db.execute(f"DELETE FROM {table} WHERE seq = ? AND checksum = ?", key).rowcount != 1:  # noqa: S608 - names of our own
@@ -249,6 +249,6 @@ def now_ms() -> int:
     return round(time.time() * 1000)
 
 
-def _note_opening(db: sqlite3.Connection, ledger: Ledger) -> None:
+def _note_opening(db: sqlite3.Connection, ledger: StoredLedger) -> None:
     """Write once, so that a file that cannot be written fails now, not at the first `put`."""
     ledger.opens += 1

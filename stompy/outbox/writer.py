@@ -25,7 +25,7 @@ from stompy.forks import never_free, when_forked
 from stompy.locks import make_condition
 from stompy.outbox.faults import refused
 from stompy.outbox.lockfile import LockFile
-from stompy.outbox.record import Ledger
+from stompy.outbox.record import StoredLedger
 from stompy.outbox.schema import has_room, write_ledger
 from stompy.threads import DaemonThread
 from stompy.world import sqlite3, threading
@@ -33,7 +33,7 @@ from stompy.world import sqlite3, threading
 _LOG = logging.getLogger("stompy.outbox")
 
 T = TypeVar("T")
-Job = Callable[[sqlite3.Connection, Ledger], T]
+Job = Callable[[sqlite3.Connection, StoredLedger], T]
 
 # A value that is too large raises either one.
 _REFUSALS = (sqlite3.Error, OverflowError)
@@ -72,7 +72,7 @@ class _Task(Generic[T]):
         return cast("T", self._value)
 
 
-class Writer(DaemonThread):
+class OutboxWriter(DaemonThread):
     """Runs jobs in shared transactions.
 
     Args:
@@ -85,10 +85,10 @@ class Writer(DaemonThread):
     def __init__(
         self,
         path: str,
-        opened: tuple[sqlite3.Connection, Ledger, LockFile],
+        opened: tuple[sqlite3.Connection, StoredLedger, LockFile],
         *,
         name: str,
-        on_commit: Callable[[Ledger], None],
+        on_commit: Callable[[StoredLedger], None],
     ) -> None:
         super().__init__(name)
         self._path = path
@@ -181,7 +181,7 @@ class Writer(DaemonThread):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         tasks[0].fail(outbox_error)
 
-    def _attempt(self, tasks: Sequence[_Task[Any]]) -> tuple[list[tuple[object, OutboxError | None]], Ledger]:
+    def _attempt(self, tasks: Sequence[_Task[Any]]) -> tuple[list[tuple[object, OutboxError | None]], StoredLedger]:
         ledger = copy.copy(self.ledger)
         outcomes: list[tuple[object, OutboxError | None]] = []
         self._db.execute("BEGIN IMMEDIATE")
@@ -203,7 +203,7 @@ class Writer(DaemonThread):
             raise
         return outcomes, ledger
 
-    def _committed(self, ledger: Ledger) -> None:
+    def _committed(self, ledger: StoredLedger) -> None:
         if ledger != self.ledger:
             self._lock_file.mark(ledger.identity, ledger.commits)
             self.ledger = ledger

@@ -29,7 +29,7 @@ _NO_SECRETS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerOptions:
+class SparkBrokerOptions:
     """The connection options; picklable, and without secrets. Durations in seconds."""
 
     # fmt: off
@@ -72,7 +72,7 @@ class BrokerOptions:
             raise ConfigurationError("give passcodeEnv or passcodeFile, not both")
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> BrokerOptions:
+    def of(cls, values: Mapping[str, Any]) -> SparkBrokerOptions:
         """Return the connection options in parsed values."""
         return cls(**picked(cls, values))
 
@@ -141,7 +141,7 @@ class BrokerOptions:
         return addresses_of(parse_failover(self.url).urls if is_failover(self.url) else self._urls())
 
 
-BROKER_OPTIONS = table_of(BrokerOptions)
+BROKER_OPTIONS = table_of(SparkBrokerOptions)
 """Options that source and sink share."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stompy.spark import options as kinds
-from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
+from stompy.spark.broker_options import BROKER_OPTIONS, SparkBrokerOptions, refuse_secrets
 from stompy.spark.options import option, parse, picked, table_of
 from stompy.spark.sink.identity import DedupMode, Identify
 from stompy.spark.sink.publisher import Chunk, Persistence, Publisher, RateLimiter, Transactions
@@ -16,7 +16,7 @@ from stompy.spark.sink.publisher import Chunk, Persistence, Publisher, RateLimit
 class SinkOptions:
     """Options of the sink; picklable, and without a secret. Durations in seconds."""
 
-    broker: BrokerOptions
+    broker: SparkBrokerOptions
     # fmt: off
     destination: str | None = option(kinds.text, None, "the destination of rows without a column `destination`")
     dedup: DedupMode = option(kinds.choice("content", "position", "none"), "content", "how the id in the header "
@@ -47,7 +47,7 @@ class SinkOptions:
         """
         refuse_secrets(given)
         values = parse(SINK_TABLE, given, ignored=("checkpointLocation",))
-        return cls(broker=BrokerOptions.of(values), **picked(cls, values))
+        return cls(broker=SparkBrokerOptions.of(values), **picked(cls, values))
 
     def publisher(self, *, name: str, identify: Identify) -> Publisher:
         """Return a publisher with these options.

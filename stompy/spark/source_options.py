@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from stompy.errors import ConfigurationError
 from stompy.spark import options as kinds
-from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
+from stompy.spark.broker_options import BROKER_OPTIONS, SparkBrokerOptions, refuse_secrets
 from stompy.spark.options import option, parse, picked, table_of
 
 
@@ -16,7 +16,7 @@ from stompy.spark.options import option, parse, picked, table_of
 class SpoolOptions:
     """The options of receivers; picklable. Durations in seconds."""
 
-    broker: BrokerOptions
+    broker: SparkBrokerOptions
     # fmt: off
     destination: tuple[str, ...] = option(kinds.texts, None, "the destination to subscribe to, such as "
         "`/queue/orders`; several are separated by commas, and each receiver has a subscription to each", required=True)
@@ -180,7 +180,7 @@ def column_options(given: Mapping[str, str]) -> ColumnOptions:
 
 
 def _spool_of(values: Mapping[str, Any]) -> SpoolOptions:
-    return SpoolOptions(broker=BrokerOptions.of(values), **picked(SpoolOptions, values))
+    return SpoolOptions(broker=SparkBrokerOptions.of(values), **picked(SpoolOptions, values))
 
 
 def _made(kind: type[_Read], values: Mapping[str, Any]) -> _Read:

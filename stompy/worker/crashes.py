@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from stompy.connection.message import Message, delivery_of
-from stompy.locks import Event, make_condition
+from stompy.locks import SafeEvent, make_condition
 from stompy.worker.failure import ATTEMPT, CRASHED, fingerprint
 from stompy.world import mmap, os, time
 
@@ -54,7 +54,7 @@ _TURN = 0.1
 """Seconds between two looks for a record; between two looks whether the worker stops."""
 
 
-class State(enum.IntEnum):
+class CrashState(enum.IntEnum):
     """What a note or a record says about a message."""
 
     FREE = 0
@@ -67,7 +67,7 @@ class State(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CrashRecord:
     """What is known of a message that a dead child had.
 
     Attributes:
@@ -75,7 +75,7 @@ class Record:
         attempt: the number of the attempt that crashed.
     """
 
-    state: State
+    state: CrashState
     attempt: int
 
 
@@ -122,10 +122,10 @@ class Crashes:
     def close(self) -> None:
         """Clear the notes of what still runs, as this process ends in order and nothing has crashed it."""
         for place in range(_PLACES):
-            if self._map[place * _SIZE] == State.RUNNING:
+            if self._map[place * _SIZE] == CrashState.RUNNING:
                 self.clear(place)
 
-    def _find(self, message: Message, mark: bytes) -> Record | None:
+    def _find(self, message: Message, mark: bytes) -> CrashRecord | None:
         """Take the record of a message, if there is one."""
         dialect = delivery_of(message).link.dialect
         # A retry may have been copied twice, and the second copy is not redelivered.
@@ -149,7 +149,7 @@ class Crashes:
 
     # For notes.
 
-    def begin(self, stopping: Event, *, alone: bool) -> bool:
+    def begin(self, stopping: SafeEvent, *, alone: bool) -> bool:
         """Wait until a message may run, and count it as running; return `False` if the worker stops meanwhile."""
         with self._lock:
             self._alone += alone
@@ -168,7 +168,7 @@ class Crashes:
                 self._alone -= alone
                 self._lock.notify_all()
 
-    def write(self, place: int | None, state: State, attempt: int, mark: bytes) -> None:
+    def write(self, place: int | None, state: CrashState, attempt: int, mark: bytes) -> None:
         """Write a note."""
         if place is not None:
             start = place * _SIZE
@@ -180,7 +180,7 @@ class Crashes:
         """Clear a note."""
         if place is not None:
             start = place * _SIZE
-            self._map[start] = State.FREE
+            self._map[start] = CrashState.FREE
             self._map[start + 1 : start + _SIZE] = _NOTHING
 
     def free(self, place: int | None) -> None:
@@ -189,7 +189,7 @@ class Crashes:
             self.clear(place)
             self._free.append(place)
 
-    def keep(self, mark: bytes, record: Record) -> None:
+    def keep(self, mark: bytes, record: CrashRecord) -> None:
         """Leave a record for the next child that gets the message."""
         with contextlib.suppress(OSError):  # without it, the message is run as any other
             _keep(self._folder, mark, record)
@@ -203,7 +203,7 @@ class Note:
     """
 
     def __init__(
-        self, crashes: Crashes, message: Message, mark: bytes, place: int | None, record: Record | None
+        self, crashes: Crashes, message: Message, mark: bytes, place: int | None, record: CrashRecord | None
     ) -> None:
         self._crashes = crashes
         self._message = message
@@ -215,13 +215,13 @@ class Note:
         self.crashed: int | None = None
         if record is not None:
             crashes.write(place, record.state, record.attempt, mark)
-            self.crashed = record.attempt if record.state is State.CRASHED else None
+            self.crashed = record.attempt if record.state is CrashState.CRASHED else None
 
-    def begin(self, attempt: int, stopping: Event) -> bool:
+    def begin(self, attempt: int, stopping: SafeEvent) -> bool:
         """Wait until the message may run, and note that it does; return `False` if the worker stops meanwhile."""
         self._begun = self._crashes.begin(stopping, alone=self._alone)
         if self._begun:
-            self._crashes.write(self._place, State.RUNNING, attempt, self._mark)
+            self._crashes.write(self._place, CrashState.RUNNING, attempt, self._mark)
         return self._begun
 
     def pause(self) -> None:
@@ -262,12 +262,12 @@ def collect(folder: Path, child: int) -> int:
     with _notes_path(folder, child).open("r+b") as file:
         data = file.read()
         notes = [data[start : start + _SIZE] for start in range(0, len(data), _SIZE) if data[start]]
-        running = sum(note[0] == State.RUNNING for note in notes)
+        running = sum(note[0] == CrashState.RUNNING for note in notes)
         for note in notes:
-            state = State(note[0])
-            if state is State.RUNNING:
-                state = State.CRASHED if running == 1 else State.SUSPECT
-            _keep(folder, note[_MARK:], Record(state, int.from_bytes(note[1:_MARK], "big")))
+            state = CrashState(note[0])
+            if state is CrashState.RUNNING:
+                state = CrashState.CRASHED if running == 1 else CrashState.SUSPECT
+            _keep(folder, note[_MARK:], CrashRecord(state, int.from_bytes(note[1:_MARK], "big")))
         file.seek(0)
         file.write(bytes(len(data)))
     return running
@@ -285,7 +285,7 @@ def _mapped(path: Path) -> mmap.mmap:
 # Records are empty files: to remove one is to take it, which one process does.
 
 
-def _keep(folder: Path, mark: bytes, record: Record) -> None:
+def _keep(folder: Path, mark: bytes, record: CrashRecord) -> None:
     number = f"{os.getpid()}-{next(_numbers)}"
     (folder / f"{mark.hex()}.{record.state:d}.{record.attempt}.{number}").touch()
 
@@ -298,13 +298,13 @@ def _forget(folder: Path) -> None:
                 path.unlink()
 
 
-def _take(folder: Path, mark: bytes) -> Record | None:
+def _take(folder: Path, mark: bytes) -> CrashRecord | None:
     for name in os.listdir(folder):
         found, *rest = name.split(".")
         if found == mark.hex():
             with contextlib.suppress(FileNotFoundError):  # another child has taken it
                 (folder / name).unlink()
-                return Record(State(int(rest[0])), int(rest[1]))
+                return CrashRecord(CrashState(int(rest[0])), int(rest[1]))
     return None
 
 

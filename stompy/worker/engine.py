@@ -32,7 +32,7 @@ from stompy.errors import (
 )
 from stompy.forks import Owner
 from stompy.link.settings import Timeouts
-from stompy.locks import Event, Rank, make_lock
+from stompy.locks import Rank, SafeEvent, make_lock
 from stompy.threads import DaemonThread, must_propagate
 from stompy.worker.crashes import Crashes, identity
 from stompy.worker.failure import class_of, parking_queue, retry_queues, text_of
@@ -55,7 +55,7 @@ _DISCONNECT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WorkerSettings:
     """What a worker does, beside its tasks; for the fields see `Worker`."""
 
     url: str | Sequence[str] = field(repr=False)
@@ -114,7 +114,7 @@ class Engine:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: WorkerSettings,
         tasks: Sequence[Task],
         *,
         clock: Callable[[], float] | None = None,
@@ -128,8 +128,8 @@ class Engine:
         self.log_fields = {"stompy_worker": settings.name}
         """The `extra` of log records."""
         self.tasks = tasks
-        self.stopping = Event()
-        self.finished = Event()
+        self.stopping = SafeEvent()
+        self.finished = SafeEvent()
         self.crashes = crashes
         self.last_error: str | None = None
         self.parks = False

@@ -19,7 +19,7 @@ from stompy.default import DEFAULT, Default, check_names, given
 from stompy.errors import ConcurrencyError, ConfigurationError, NotConnectedError, StompError
 from stompy.link.settings import Timeouts
 from stompy.secret import Secret
-from stompy.worker.engine import Engine, Settings
+from stompy.worker.engine import Engine, WorkerSettings
 from stompy.worker.once import RanOnce, run_once
 from stompy.worker.service import (
     HttpEndpoint,
@@ -106,7 +106,7 @@ class Worker:
         if not url:
             url = DEFAULT_URL
             _LOG.info("%s: neither url nor STOMPY_URL is set: the broker is %s", name, url)
-        self._settings = Settings(
+        self._settings = WorkerSettings(
             url=url,
             concurrency=concurrency,
             timeouts=given(options.pop("timeouts", DEFAULT), Timeouts()),

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import pytest
-from stompy.transport.memory import MemoryDialer, MemoryListener
 
 from stompy.broker import Broker
 from stompy.broker.message import Item, StoredMessage
@@ -21,6 +20,7 @@ from stompy.frames.grammar import Version, grammar_of
 from stompy.protocol.server import ServerProtocol
 from stompy.transport.base import Dialer
 from stompy.transport.tcp import TcpDialer
+from tests.support.memory import MemoryDialer, MemoryListener
 from tests.support.memory_broker import broker_over
 from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stompy.transport.memory import memory_pair
 
 from stompy.broker import Broker, BrokerLimits
 from stompy.broker import broker as broker_module
@@ -22,6 +21,7 @@ from stompy.deadline import Deadline
 from stompy.errors import StompError
 from stompy.transport.base import Transport
 from tests.broker.conftest import Serve, Served, tcp_dialer
+from tests.support.memory import memory_pair
 from tests.support.memory_broker import broker_over
 from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient

@@ -9,7 +9,6 @@ import time
 from typing import Any
 
 import pytest
-from stompy.transport.memory import MemoryTransport, memory_pair
 
 from stompy.broker.message import Item
 from stompy.broker.write_queue import WriteQueue, WriterThread
@@ -20,6 +19,7 @@ from stompy.transport.base import DirectTransport, Transport
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket.transport import WebSocketTransport
 from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state
+from tests.support.memory import MemoryTransport, memory_pair
 
 WITHIN = 20.0
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stompy.transport.memory import memory_pair
 
 from stompy.connection.encoding import (
     SendEncoder,
@@ -25,6 +24,7 @@ from stompy.errors import ConfigurationError, LocalProtocolError, StompError
 from stompy.frames.encoder import LARGE_BODY
 from tests.connection.conftest import Talking
 from tests.hostile.script import MIB, bounded
+from tests.support.memory import memory_pair
 from tests.support.peer import link_over
 
 KNOWN = (ACTIVEMQ, ARTEMIS, RABBITMQ)

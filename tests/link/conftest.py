@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pytest
-from stompy.transport.memory import memory_pair
 
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default
@@ -17,6 +16,7 @@ from stompy.frames.encoder import encode
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
 from stompy.transport.tcp import TcpDialer, TcpTransport
+from tests.support.memory import memory_pair
 from tests.support.peer import WITHIN, Linked, Peer, link_over
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling  # the fixture serves here too

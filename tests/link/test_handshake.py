@@ -6,7 +6,6 @@ import logging
 from typing import Any
 
 import pytest
-from stompy.transport.memory import MemoryTransport, memory_pair
 
 from stompy.deadline import Budget, Deadline
 from stompy.errors import (
@@ -25,6 +24,7 @@ from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.settings import Credentials, Limits, LinkSettings
 from stompy.protocol.heartbeat import Heartbeats
 from stompy.secret import Secret
+from tests.support.memory import MemoryTransport, memory_pair
 from tests.support.peer import WITHIN, PairDialer, Peer, wire
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from stompy.transport.memory import memory_pair
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, StompError
@@ -14,6 +13,7 @@ from stompy.link.link import Link, RawLink
 from stompy.link.settings import LinkSettings
 from stompy.protocol.unchecked import UncheckedClient
 from stompy.transport.base import Transport
+from tests.support.memory import memory_pair
 from tests.support.peer import WITHIN, RecordingOwner, until
 
 

@@ -8,7 +8,6 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from stompy.transport.memory import memory_pair
 
 from stompy.deadline import Deadline
 from stompy.errors import BrokerError, ConnectionLostError, FrameTooLargeError
@@ -16,6 +15,7 @@ from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.settings import Limits
 from tests.link.conftest import Linking
+from tests.support.memory import memory_pair
 from tests.support.peer import WITHIN, Linked, Peer, RecordingOwner, until
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from stompy.transport.memory import MemoryTransport
 
 import stompy
 from stompy.deadline import Deadline
@@ -15,6 +14,7 @@ from stompy.errors import (
     SendTimeoutError,
 )
 from tests.link.conftest import SEND, Linking, asked, send, send_many
+from tests.support.memory import MemoryTransport
 from tests.support.peer import WITHIN, Linked
 from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling

@@ -22,7 +22,7 @@ from stompy.errors import (
     StompError,
 )
 from stompy.frames.frame import Frame
-from stompy.outbox.delivery import Delivery, Verdict, error_text
+from stompy.outbox.delivery import OutboxDelivery, Verdict, error_text
 from stompy.outbox.store import now_ms
 from tests.outbox.conftest import a_row
 
@@ -81,7 +81,7 @@ class Sending:
     def __init__(self, *, alone: bool = False, dialect: str = "generic") -> None:
         self.connection = FakeConnection(dialect)
         self.done = 0
-        self.delivery = Delivery(cast("Connection", self.connection), alone=alone, on_done=self._on_done)
+        self.delivery = OutboxDelivery(cast("Connection", self.connection), alone=alone, on_done=self._on_done)
 
     def _on_done(self) -> None:
         self.done += 1

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from stompy.outbox.record import DEAD_LETTERS, WAITING, Ledger, as_json, ledger_of, row_of
+from stompy.outbox.record import DEAD_LETTERS, WAITING, StoredLedger, as_json, ledger_of, row_of
 from tests.outbox.conftest import a_row
 
 KEY = b"k" * 16
@@ -57,13 +57,13 @@ def test_headers_are_read_as_they_were_written() -> None:
 
 
 def test_the_ledger_is_read_as_it_was_written() -> None:
-    ledger = Ledger(KEY, commits=3, opens=1, next_seq=9, waiting=2, dead_letters=1, size=100, digest=-5)
+    ledger = StoredLedger(KEY, commits=3, opens=1, next_seq=9, waiting=2, dead_letters=1, size=100, digest=-5)
     assert ledger_of(ledger.columns()) == ledger
 
 
 @pytest.mark.parametrize("place", range(1, 10))
 def test_a_ledger_that_was_changed_is_refused(place: int) -> None:
-    columns = list(Ledger(KEY, commits=3).columns())
+    columns = list(StoredLedger(KEY, commits=3).columns())
     columns[place] = b"l" * 16 if place == 1 else 77
     with pytest.raises(ValueError, match="checksum"):
         ledger_of(tuple(columns))
@@ -76,7 +76,7 @@ def test_what_is_no_ledger_is_refused(columns: tuple[object, ...]) -> None:
 
 
 def test_what_came_and_went_leaves_no_trace_in_the_ledger() -> None:
-    ledger = Ledger(KEY)
+    ledger = StoredLedger(KEY)
     rows = [a_row(seq=place, id=f"{place}") for place in range(50)]  # enough for the sum to wrap
     for row in rows:
         ledger.count(row, WAITING, times=1)
@@ -87,4 +87,4 @@ def test_what_came_and_went_leaves_no_trace_in_the_ledger() -> None:
         ledger.count(row, WAITING, times=-1)
         ledger.count(row, DEAD_LETTERS, times=1)
         ledger.count(row, DEAD_LETTERS, times=-1)
-    assert ledger == Ledger(KEY)
+    assert ledger == StoredLedger(KEY)

@@ -9,27 +9,27 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import OutboxDamagedError, OutboxError, OutboxFullError
 from stompy.outbox.faults import damaged
-from stompy.outbox.record import WAITING, Ledger
+from stompy.outbox.record import WAITING, StoredLedger
 from stompy.outbox.schema import open_outbox
-from stompy.outbox.writer import Refused, Writer
+from stompy.outbox.writer import OutboxWriter, Refused
 from tests.outbox.conftest import a_row
 from tests.support.peer import WITHIN, until
 
 
 @pytest.fixture
-def commits() -> list[Ledger]:
+def commits() -> list[StoredLedger]:
     return []
 
 
 @pytest.fixture
-def writer(path: str, commits: list[Ledger]) -> Iterator[Writer]:
-    writer = Writer(path, open_outbox(path), name="stompy-test-writer", on_commit=commits.append)
+def writer(path: str, commits: list[StoredLedger]) -> Iterator[OutboxWriter]:
+    writer = OutboxWriter(path, open_outbox(path), name="stompy-test-writer", on_commit=commits.append)
     writer.start()
     yield writer
     assert writer.close(Deadline(WITHIN))
 
 
-def insert(db: sqlite3.Connection, ledger: Ledger, id: str = "id-1") -> int:
+def insert(db: sqlite3.Connection, ledger: StoredLedger, id: str = "id-1") -> int:
     """Add a message, as a job."""
     row = a_row(seq=ledger.next_seq, id=id)
     ledger.next_seq += 1
@@ -39,14 +39,14 @@ def insert(db: sqlite3.Connection, ledger: Ledger, id: str = "id-1") -> int:
     return row.seq
 
 
-def count(db: sqlite3.Connection, ledger: Ledger) -> int:
+def count(db: sqlite3.Connection, ledger: StoredLedger) -> int:
     return int(db.execute(f"SELECT count(*) FROM {WAITING}").fetchone()[0])
 
 
 class Crowd:
     """Callers whose jobs pile up while the writer is held."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: OutboxWriter) -> None:
         self._writer = writer
         self._release = threading.Event()
         self._held = threading.Event()
@@ -55,11 +55,11 @@ class Crowd:
         self._threads[0].start()
         assert self._held.wait(WITHIN)
 
-    def _hold(self, db: sqlite3.Connection, ledger: Ledger) -> None:
+    def _hold(self, db: sqlite3.Connection, ledger: StoredLedger) -> None:
         self._held.set()
         self._release.wait(WITHIN)
 
-    def add(self, job: Callable[[sqlite3.Connection, Ledger], object]) -> None:
+    def add(self, job: Callable[[sqlite3.Connection, StoredLedger], object]) -> None:
         number = len(self._threads)
 
         def call() -> None:
@@ -82,13 +82,13 @@ class Crowd:
         return [self.outcomes[number] for number in sorted(self.outcomes)]
 
 
-def test_a_job_is_done_when_the_call_returns(writer: Writer, commits: list[Ledger]) -> None:
+def test_a_job_is_done_when_the_call_returns(writer: OutboxWriter, commits: list[StoredLedger]) -> None:
     assert writer.call(insert) == 1
     assert writer.call(count) == 1
     assert [(ledger.commits, ledger.waiting) for ledger in commits] == [(1, 1)]
 
 
-def test_jobs_that_come_together_share_a_transaction(writer: Writer) -> None:
+def test_jobs_that_come_together_share_a_transaction(writer: OutboxWriter) -> None:
     crowd = Crowd(writer)
     for _ in range(5):
         crowd.add(insert)
@@ -96,8 +96,8 @@ def test_jobs_that_come_together_share_a_transaction(writer: Writer) -> None:
     assert (writer.ledger.waiting, writer.ledger.commits) == (5, 1)
 
 
-def test_a_job_that_is_refused_does_not_touch_the_others(writer: Writer) -> None:
-    def refuse(db: sqlite3.Connection, ledger: Ledger) -> None:
+def test_a_job_that_is_refused_does_not_touch_the_others(writer: OutboxWriter) -> None:
+    def refuse(db: sqlite3.Connection, ledger: StoredLedger) -> None:
         raise Refused(OutboxFullError("enough", path="/a"))
 
     crowd = Crowd(writer)
@@ -109,8 +109,8 @@ def test_a_job_that_is_refused_does_not_touch_the_others(writer: Writer) -> None
     assert writer.ledger.commits == 1
 
 
-def test_a_job_that_the_disk_refuses_does_not_take_the_others_with_it(writer: Writer) -> None:
-    def insert_and_fail(db: sqlite3.Connection, ledger: Ledger) -> None:
+def test_a_job_that_the_disk_refuses_does_not_take_the_others_with_it(writer: OutboxWriter) -> None:
+    def insert_and_fail(db: sqlite3.Connection, ledger: StoredLedger) -> None:
         insert(db, ledger)
         raise sqlite3.OperationalError("database or disk is full")
 
@@ -123,8 +123,8 @@ def test_a_job_that_the_disk_refuses_does_not_take_the_others_with_it(writer: Wr
     assert writer.call(count) == writer.ledger.waiting == 2
 
 
-def test_a_body_too_large_for_sqlite_is_refused(writer: Writer) -> None:
-    def too_large(db: sqlite3.Connection, ledger: Ledger) -> None:
+def test_a_body_too_large_for_sqlite_is_refused(writer: OutboxWriter) -> None:
+    def too_large(db: sqlite3.Connection, ledger: StoredLedger) -> None:
         raise sqlite3.DataError("string or blob too big")
 
     with pytest.raises(OutboxFullError, match="larger than SQLite can store"):
@@ -133,8 +133,8 @@ def test_a_body_too_large_for_sqlite_is_refused(writer: Writer) -> None:
 
 
 @pytest.mark.parametrize("how", ["by SQLite", "by a checksum"])
-def test_damage_ends_everything(writer: Writer, how: str) -> None:
-    def find_damage(db: sqlite3.Connection, ledger: Ledger) -> None:
+def test_damage_ends_everything(writer: OutboxWriter, how: str) -> None:
+    def find_damage(db: sqlite3.Connection, ledger: StoredLedger) -> None:
         if how == "by SQLite":
             raise sqlite3.DatabaseError("database disk image is malformed")
         raise damaged("/a", "message 'x' is damaged")
@@ -146,13 +146,15 @@ def test_damage_ends_everything(writer: Writer, how: str) -> None:
     assert isinstance(writer.failure, OutboxDamagedError)
 
 
-def test_a_change_without_a_job_that_changes_is_no_transaction(writer: Writer, commits: list[Ledger]) -> None:
+def test_a_change_without_a_job_that_changes_is_no_transaction(
+    writer: OutboxWriter, commits: list[StoredLedger]
+) -> None:
     writer.call(count)
     assert commits == []
     assert writer.ledger.commits == 0
 
 
-def test_closing_works_the_waiting_jobs_off_and_refuses_later_ones(writer: Writer) -> None:
+def test_closing_works_the_waiting_jobs_off_and_refuses_later_ones(writer: OutboxWriter) -> None:
     crowd = Crowd(writer)
     crowd.add(insert)
     writer.stop()
@@ -162,9 +164,9 @@ def test_closing_works_the_waiting_jobs_off_and_refuses_later_ones(writer: Write
 
 
 def test_a_bug_in_a_job_is_told_to_its_caller_and_ends_the_thread(
-    writer: Writer, caplog: pytest.LogCaptureFixture
+    writer: OutboxWriter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def wrong(db: sqlite3.Connection, ledger: Ledger) -> None:
+    def wrong(db: sqlite3.Connection, ledger: StoredLedger) -> None:
         raise ZeroDivisionError("a bug")
 
     with pytest.raises(OutboxError, match="a bug in stompy"):
@@ -175,9 +177,9 @@ def test_a_bug_in_a_job_is_told_to_its_caller_and_ends_the_thread(
     assert "ended by a bug" in caplog.text
 
 
-def test_each_transaction_is_marked_in_the_lock_file(path: str, commits: list[Ledger]) -> None:
+def test_each_transaction_is_marked_in_the_lock_file(path: str, commits: list[StoredLedger]) -> None:
     db, ledger, lock_file = open_outbox(path)
-    writer = Writer(path, (db, ledger, lock_file), name="stompy-test-writer", on_commit=commits.append)
+    writer = OutboxWriter(path, (db, ledger, lock_file), name="stompy-test-writer", on_commit=commits.append)
     writer.start()
     for _ in range(3):
         writer.call(insert)

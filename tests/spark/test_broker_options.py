@@ -7,16 +7,16 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import ConfigurationError, ConnectRefusedError
-from stompy.spark.broker_options import BROKER_OPTIONS, BrokerOptions, refuse_secrets
+from stompy.spark.broker_options import BROKER_OPTIONS, SparkBrokerOptions, refuse_secrets
 from stompy.spark.options import parse
 
 
-def options(**given: str) -> BrokerOptions:
-    return BrokerOptions.of(parse(BROKER_OPTIONS, {"url": "stomp://localhost:1", **given}))
+def options(**given: str) -> SparkBrokerOptions:
+    return SparkBrokerOptions.of(parse(BROKER_OPTIONS, {"url": "stomp://localhost:1", **given}))
 
 
 def test_the_table_and_the_fields_are_the_same() -> None:
-    assert {option.field for option in BROKER_OPTIONS} == set(BrokerOptions.__dataclass_fields__)
+    assert {option.field for option in BROKER_OPTIONS} == set(SparkBrokerOptions.__dataclass_fields__)
 
 
 def test_a_passcode_in_the_address_is_refused_and_not_shown() -> None:

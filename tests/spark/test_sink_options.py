@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.broker_options import SparkBrokerOptions
 from stompy.spark.sink_options import SINK_OPTIONS, SinkOptions
 
 GIVEN = {"url": "stomp://localhost"}
@@ -17,12 +17,14 @@ def test_every_option_has_its_field() -> None:
 
 
 def test_the_address_is_enough() -> None:
-    assert SinkOptions.of(GIVEN) == SinkOptions(broker=BrokerOptions.of({**_defaults(), "url": "stomp://localhost"}))
+    assert SinkOptions.of(GIVEN) == SinkOptions(
+        broker=SparkBrokerOptions.of({**_defaults(), "url": "stomp://localhost"})
+    )
 
 
 def _defaults() -> dict[str, Any]:
     broker = SinkOptions.of(GIVEN).broker
-    return {name: getattr(broker, name) for name in BrokerOptions.__dataclass_fields__}
+    return {name: getattr(broker, name) for name in SparkBrokerOptions.__dataclass_fields__}
 
 
 def test_what_was_given_is_taken() -> None:

@@ -38,7 +38,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """One name in a folder.
 
     Attributes:
@@ -54,7 +54,7 @@ class Entry:
     is_folder: bool = False
 
 
-_NOTHING: Mapping[str, Entry] = MappingProxyType({})
+_NOTHING: Mapping[str, FolderEntry] = MappingProxyType({})
 
 
 class Files:
@@ -114,7 +114,7 @@ class Files:
             _sync_folder(os.path.dirname(path))
         return True
 
-    def list(self, folder: str, known: Mapping[str, Entry] = _NOTHING) -> list[Entry]:
+    def list(self, folder: str, known: Mapping[str, FolderEntry] = _NOTHING) -> list[FolderEntry]:
         """Return the entries of a folder without unfinished files; empty if the folder does not exist.
 
         Args:
@@ -137,7 +137,7 @@ class Files:
                 # Another process may have removed it since the listing.
                 with contextlib.suppress(FileNotFoundError):
                     state = one.stat()
-                    found.append(Entry(one.name, state.st_size, state.st_mtime, one.is_dir()))
+                    found.append(FolderEntry(one.name, state.st_size, state.st_mtime, one.is_dir()))
         return found
 
     def remove(self, name: str) -> None:

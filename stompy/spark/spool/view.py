@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from stompy.spark.spool.claims import ActiveClaim, active_claim, last_heartbeat
-from stompy.spark.spool.files import LOW, PLANNED, Entry, read_mark, write_mark
+from stompy.spark.spool.files import LOW, PLANNED, FolderEntry, read_mark, write_mark
 from stompy.spark.spool.index import Segment, SegmentIndex, lost, segment_of, sound, stale_claims
 from stompy.spark.spool.spool import Spool
 from stompy.world import time
@@ -37,7 +37,7 @@ class SpoolView:
         self._planned = read_mark(self._files, PLANNED) or 0
         self._heartbeat = last_heartbeat(self._files)
         self._heartbeat_at = time.monotonic()
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, FolderEntry] = {}
         self._segments: dict[str, Segment] = {}
         self._newest: ActiveClaim | None = None
         self.index = SegmentIndex(low=spool.low(), path=self._files.url)

@@ -13,7 +13,7 @@ from stompy.errors import SpoolFencedError
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import ColumnOptions
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.files import Entry, Files, write_mark
+from stompy.spark.spool.files import Files, FolderEntry, write_mark
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
@@ -159,7 +159,7 @@ def test_a_listing_that_is_overtaken_by_a_merge_misses_nothing(
         merging: SpoolWriter
         done = True
 
-        def list(self, folder: str, known: Mapping[str, Entry] = MappingProxyType({})) -> list[Entry]:
+        def list(self, folder: str, known: Mapping[str, FolderEntry] = MappingProxyType({})) -> list[FolderEntry]:
             before = super().list(folder, known)
             if folder or self.done:
                 return before

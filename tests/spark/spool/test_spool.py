@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pytest
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
-from stompy.spark.spool.files import Entry, Files, dump
+from stompy.spark.spool.files import Files, FolderEntry, dump
 from stompy.spark.spool.spool import check_identity, find_spool, get_spool, make_spool, open_files
 from tests.spark.spool.builders import spool_writer
 
@@ -34,7 +34,7 @@ def test_one_that_was_begun_and_not_made_is_made(files: Files) -> None:
 
 def test_one_that_is_made_while_it_is_looked_for_is_found(tmp_path: Path) -> None:
     class MadeMeanwhile(Files):
-        def list(self, folder: str, known: Mapping[str, Entry] = MappingProxyType({})) -> list[Entry]:
+        def list(self, folder: str, known: Mapping[str, FolderEntry] = MappingProxyType({})) -> list[FolderEntry]:
             other = Files(self.url)
             make_spool(other, "/queue/a")
             spool_writer(other).close()

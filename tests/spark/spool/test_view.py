@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stompy.errors import SpoolDataLossError, SpoolFencedError
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.files import Entry, Files, dump, read_mark
+from stompy.spark.spool.files import Files, FolderEntry, dump, read_mark
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.view import SpoolView
 from tests.spark.spool.builders import records, seal, settle, spool_files, spool_writer
@@ -149,7 +149,7 @@ class Looked(Files):
         super().__init__(root)
         self.looked: list[int] = []
 
-    def list(self, folder: str, known: Mapping[str, Entry] = MappingProxyType({})) -> list[Entry]:
+    def list(self, folder: str, known: Mapping[str, FolderEntry] = MappingProxyType({})) -> list[FolderEntry]:
         entries = super().list(folder, known)
         if folder == "":
             self.looked.append(sum(1 for entry in entries if known.get(entry.name) is not entry))
