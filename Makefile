@@ -13,6 +13,12 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 # All tests of one kind of broker in one process, so that each is started once.
 BY_BROKER := -n 3 --dist loadgroup
 REAL := activemq,activemq5,artemis,rabbitmq3,rabbitmq4
+NO_BROKERS := STOMPY_BROKERS_FROM=none
+NEWEST := artemis,rabbitmq4
+REQUIRED := STOMPY_REQUIRE_BROKERS=$(REAL)
+# Files of scenarios; and those on some brokers, all of which must be there, by a transport.
+scenarios = $(patsubst %,tests/scenarios/test_%.py,$(1))
+scenarios_on = STOMPY_REQUIRE_BROKERS=$(1) $(PYTEST) -m broker $(BY_BROKER) --brokers=$(1) --transport=$(2) $(call scenarios,$(3))
 # `__init__` defines the version.
 DEFINED_BY := setup.py setup.cfg pyproject.toml stompy/__init__.py
 
@@ -26,44 +32,17 @@ export PYTHONDONTWRITEBYTECODE :=
 	check-long images bench bench-instructions bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
 help:
-	@echo "make demo               each feature, shown on the embedded broker"
-	@echo "make flights            a year of flights through a queue and Spark (BROKER=activemq for a real broker)"
-	@echo "make test               the tests (ARGS=... for pytest, WORKERS=0 for one after the other)"
-	@echo "make test-tools         the tests of tools/"
-	@echo "make test-brokers       the scenarios against real brokers in containers, and against the embedded one in their place"
-	@echo "make test-transports    the scenarios over TLS, client certificates, Unix sockets and WebSocket"
-	@echo "make test-gevent        scenarios in a process that gevent has patched"
-	@echo "make test-browser       the console, and the libraries of web pages, in Chromium against the embedded broker"
-	@echo "make test-pythons       what depends on the interpreter, on the oldest and the newest Python here"
-	@echo "make test-load          tests of volume and memory"
-	@echo "make test-spark         the tests of the data pipeline, in an environment of their own (.venv-spark)"
-	@echo "make test-spark-oldest  those that depend on Spark, on the oldest release that is supported"
-	@echo "make test-spark-brokers the data pipeline against real brokers"
-	@echo "make test-autobahn      the Autobahn test suite of WebSocket against both ends of stompy's (needs Python 2.7)"
-	@echo "make test-long          what takes an hour or more; its result is kept in .ci/gate-long.json"
-	@echo "make bench              what a message costs the client, beside other clients (ARGS=\"--rows send,receive\" for some rows)"
-	@echo "make bench-instructions the instructions of a message: fails if a row has 3 % more than recorded (needs valgrind)"
-	@echo "make bench-spark        what the data pipeline costs on this machine"
-	@echo "make images             images of real brokers, built on this machine"
-	@echo "make check              lint, types, tests, docs, build"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' Makefile
 	@echo "make lint | format | types | architecture | audit | coverage | docs | build | dev | clean"
-	@echo "bash .ci/run            everything that a change has to pass"
+	@echo "bash .ci/run             everything that a change has to pass"
 
 # One stamp for each group of requirements; a change of the metadata installs anew. Each asks for the environment by order only.
 $(VENV)/.made: tools/make_venv
 	@tools/make_venv $(VENV) $(PYTHON)
 	@touch $@
 
-$(VENV)/.installed-package: $(DEFINED_BY) | $(VENV)/.made
-	$(PIP_INSTALL) --editable .
-	@touch $@
-
-$(VENV)/.installed-test: $(DEFINED_BY) | $(VENV)/.made
-	$(PIP_INSTALL) --editable . --group test
-	@touch $@
-
-$(VENV)/.installed-dev: $(DEFINED_BY) | $(VENV)/.made
-	$(PIP_INSTALL) --editable . --group dev
+$(VENV)/.installed-%: $(DEFINED_BY) | $(VENV)/.made
+	$(PIP_INSTALL) --editable . $(addprefix --group ,$(filter-out package,$*))
 	@touch $@
 
 # What stompy.compat stands in for, beside the newest release, which is among the requirements of the tests.
@@ -71,70 +50,60 @@ $(VENV)/.installed-stomp.py-%: | $(VENV)/.made
 	$(PIP_INSTALL) --target $(VENV)/stomp.py-$* stomp.py==$*
 	@touch $@
 
-demo: $(VENV)/.installed-package
+demo: $(VENV)/.installed-package ## each feature, shown on the embedded broker
 	$(BIN)/stompy demo
 
 # Without the real brokers, even where they could be had, and without the embedded one in their place: they take minutes.
-test: $(VENV)/.installed-test $(VENV)/.installed-stomp.py-8.2.0
-	STOMPY_BROKERS_FROM=none STOMPY_SCENARIO_BROKERS=embedded $(PYTEST) $(SIDE_BY_SIDE) --ignore tests/tools $(ARGS)
+test: $(VENV)/.installed-test $(VENV)/.installed-stomp.py-8.2.0 ## the tests (ARGS=... for pytest, WORKERS=0 for one after the other)
+	$(NO_BROKERS) $(PYTEST) --brokers=embedded $(SIDE_BY_SIDE) --ignore tests/tools $(ARGS)
 
 # Of what builds images, runs the gate and the like: for who changes those.
-test-tools: $(VENV)/.installed-test
+test-tools: $(VENV)/.installed-test ## the tests of tools/
 	$(PYTEST) -n 2 tests/tools $(ARGS)
 
 # One at a time, as they measure memory and volume.
-test-load: $(VENV)/.installed-test
-	STOMPY_BROKERS_FROM=none $(PYTEST) -m load $(ARGS)
+test-load: $(VENV)/.installed-test ## tests of volume and memory
+	$(NO_BROKERS) $(PYTEST) -m load $(ARGS)
 
 # Images of the real brokers, for which no registry of images is needed.
-images:
+images: ## images of real brokers, built on this machine
 	tools/broker_images.py
 
 # With docker: the official images where they can be pulled, else those of `make images`. None may be missing.
-test-brokers: $(VENV)/.installed-test
-	home=$$(.ci/activemq) && STOMPY_ACTIVEMQ_HOME=$$home STOMPY_REQUIRE_BROKERS=embedded,$(REAL) \
-		$(PYTEST) -m broker $(BY_BROKER) $(ARGS)
+test-brokers: $(VENV)/.installed-test ## the scenarios against real brokers in containers, and against the embedded one in their place
+	home=$$(.ci/activemq) && $(REQUIRED),embedded $(PYTEST) -m broker --activemq-home=$$home $(BY_BROKER) $(ARGS)
 	STOMPY_REQUIRE_BROKERS=activemq,artemis,rabbitmq4 $(PYTEST) examples
 
 # On the embedded broker all scenarios over each transport; on the real ones those of connecting, messages and outages, and by
 # WebSocket those of acknowledging, receipts and transactions too.
-test-transports: test-transport-tls12 test-transport-tls13 test-transport-mtls test-transport-unix test-transport-ws \
-		test-transport-wss
-	STOMPY_SCENARIO_TRANSPORT=ws STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
-		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py tests/scenarios/test_messages.py
-	STOMPY_SCENARIO_TRANSPORT=ws STOMPY_SCENARIO_BROKERS=artemis,rabbitmq4 STOMPY_REQUIRE_BROKERS=artemis,rabbitmq4 \
-		$(PYTEST) -m broker $(BY_BROKER) $(addprefix tests/scenarios/test_,settling.py receipts.py transactions.py outages.py)
-	STOMPY_SCENARIO_TRANSPORT=wss STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
-		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py
-	STOMPY_SCENARIO_TRANSPORT=tls12 STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
-		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py
-	STOMPY_SCENARIO_TRANSPORT=mtls STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
-		$(PYTEST) -m broker $(BY_BROKER) tests/scenarios/test_connecting.py tests/scenarios/test_messages.py \
-		tests/scenarios/test_outages.py
+test-transports: $(addprefix test-transport-,tls12 tls13 mtls unix ws wss) ## the scenarios over TLS, client certificates, Unix sockets and WebSocket
+	$(call scenarios_on,$(REAL),ws,connecting messages)
+	$(call scenarios_on,$(NEWEST),ws,settling receipts transactions outages)
+	$(call scenarios_on,$(REAL),wss,connecting)
+	$(call scenarios_on,$(REAL),tls12,connecting)
+	$(call scenarios_on,$(REAL),mtls,connecting messages outages)
 
 test-transport-%: $(VENV)/.installed-test
-	STOMPY_SCENARIO_TRANSPORT=$* STOMPY_SCENARIO_BROKERS=embedded STOMPY_REQUIRE_BROKERS=embedded \
-		$(PYTEST) -m broker $(SIDE_BY_SIDE) tests/scenarios -k embedded
+	STOMPY_REQUIRE_BROKERS=embedded $(PYTEST) -m broker --transport=$* --brokers=embedded $(SIDE_BY_SIDE) \
+		tests/scenarios -k embedded
 
 # In a process that gevent has patched, with the broker in it; tests/scenarios/test_gevent.py has one outside.
-GEVENT := STOMPY_SCENARIO_BROKERS=embedded STOMPY_REQUIRE_BROKERS=embedded $(BIN)/python -m gevent.monkey --module pytest -q \
-	-m broker -k embedded
-test-gevent: $(VENV)/.installed-test
-	$(GEVENT) $(addprefix tests/scenarios/test_,connecting.py messages.py settling.py receipts.py transactions.py heartbeats.py \
-		outages.py) $(ARGS)
-	STOMPY_SCENARIO_TRANSPORT=tls13 $(GEVENT) $(addprefix tests/scenarios/test_,connecting.py messages.py heartbeats.py outages.py)
-	STOMPY_SCENARIO_TRANSPORT=ws $(GEVENT) $(addprefix tests/scenarios/test_,connecting.py messages.py heartbeats.py outages.py)
-	$(PYTEST) tests/scenarios/test_gevent.py
+GEVENT := STOMPY_REQUIRE_BROKERS=embedded $(BIN)/python -m gevent.monkey --module pytest -q -m broker -k embedded --brokers=embedded
+test-gevent: $(VENV)/.installed-test ## scenarios in a process that gevent has patched
+	$(GEVENT) $(call scenarios,connecting messages settling receipts transactions heartbeats outages) $(ARGS)
+	$(GEVENT) --transport=tls13 $(call scenarios,connecting messages heartbeats outages)
+	$(GEVENT) --transport=ws $(call scenarios,connecting messages heartbeats outages)
+	$(PYTEST) $(call scenarios,gevent)
 
-test-browser: $(VENV)/.installed-test
-	libraries=$$(.ci/browser) && STOMPY_BROWSER_LIBRARIES=$$libraries $(PYTEST) tests/browser $(ARGS)
+test-browser: $(VENV)/.installed-test ## the console, and the libraries of web pages, in Chromium against the embedded broker
+	libraries=$$(.ci/browser) && $(PYTEST) tests/browser --browser-libraries=$$libraries $(ARGS)
 
-test-autobahn: $(VENV)/.installed-test
-	suite=$$(.ci/autobahn) && STOMPY_AUTOBAHN=$$suite $(PYTEST) tests/autobahn $(ARGS)
+test-autobahn: $(VENV)/.installed-test ## the Autobahn test suite of WebSocket against both ends of stompy's (needs Python 2.7)
+	suite=$$(.ci/autobahn) && $(PYTEST) tests/autobahn --autobahn=$$suite $(ARGS)
 
 # Not the pages, the tools, the cost of parsing and the long sweeps over each byte, which are the same on every Python.
-test-pythons: $(VENV)/.installed-test
-	STOMPY_BROKERS_FROM=none tools/test_pythons $(VENV) -m "not broker" $(SIDE_BY_SIDE) --ignore tests/tools \
+test-pythons: $(VENV)/.installed-test ## what depends on the interpreter, on the oldest and the newest Python here
+	$(NO_BROKERS) tools/test_pythons $(VENV) -m "not broker" $(SIDE_BY_SIDE) --ignore tests/tools \
 		--ignore tests/documentation --ignore tests/conformance --ignore tests/test_architecture.py \
 		--ignore tests/property --ignore tests/fuzz --ignore-glob 'tests/scenarios/test_every_byte*' \
 		--ignore tests/scenarios/test_outbox_oversized.py --ignore tests/hostile/test_memory.py $(ARGS)
@@ -151,8 +120,8 @@ SPARK_TESTS ?= tests/spark tests/cli/test_spool.py tests/cli/test_spark.py::test
 SPARK_JAVA = JAVA_HOME=$$(tools/spark_java $(SPARK_VENV))
 SPARK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr
 SPARK_ARCHIVE = $(abspath $(SPARK_VENV))/spark.jsa
-SPARK_PYTEST = $(SPARK_JAVA) JAVA_TOOL_OPTIONS="$(SPARK_JAVA_OPTIONS)" STOMPY_REQUIRE_SPARK=$(SPARK_REQUIRED) \
-	$(SPARK_VENV)/bin/python -m pytest -q --timeout 180
+SPARK_PYTEST = $(SPARK_JAVA) JAVA_TOOL_OPTIONS="$(SPARK_JAVA_OPTIONS)" \
+	$(SPARK_VENV)/bin/python -m pytest -q --timeout 180 --require-spark=$(SPARK_REQUIRED)
 test-spark test-spark-brokers test-long-spark: private SPARK_JAVA_OPTIONS += -XX:SharedArchiveFile=$(SPARK_ARCHIVE)
 
 # What is not imported is not compiled.
@@ -168,15 +137,15 @@ $(SPARK_ARCHIVE): $(SPARK_VENV)/.installed
 	@$(SPARK_JAVA) JAVA_TOOL_OPTIONS="$(SPARK_JAVA_OPTIONS)" $(SPARK_VENV)/bin/python tools/spark_archive.py $@
 
 # What starts a Java of its own is one group (`java`), so that it is one at a time: Spark gives a new Python ten seconds.
-test-spark: $(SPARK_VENV)/.installed $(SPARK_ARCHIVE)
-	home=$$(.ci/activemq) && STOMPY_ACTIVEMQ_HOME=$$home STOMPY_REQUIRE_BROKERS=activemq \
-		$(SPARK_PYTEST) -n 3 --dist loadgroup $(SPARK_TESTS) --ignore tests/spark/brokers --ignore tests/spark/queries/test_iceberg.py $(ARGS)
+test-spark: $(SPARK_VENV)/.installed $(SPARK_ARCHIVE) ## the tests of the data pipeline, in an environment of their own (.venv-spark)
+	home=$$(.ci/activemq) && STOMPY_REQUIRE_BROKERS=activemq $(SPARK_PYTEST) --activemq-home=$$home \
+		-n 3 --dist loadgroup $(SPARK_TESTS) --ignore tests/spark/brokers --ignore tests/spark/queries/test_iceberg.py $(ARGS)
 
-test-spark-brokers: $(SPARK_VENV)/.installed
+test-spark-brokers: $(SPARK_VENV)/.installed ## the data pipeline against real brokers
 	STOMPY_REQUIRE_BROKERS=activemq,artemis,rabbitmq4 $(SPARK_PYTEST) tests/spark/brokers $(ARGS)
 
 # What depends on the release: the session, the options, the offsets; tables and streams, read and written.
-test-spark-oldest:
+test-spark-oldest: ## those that depend on Spark, on the oldest release that is supported
 	.ci/iceberg
 	$(MAKE) --no-print-directory test-spark-release SPARK='pyspark==4.1.*' SPARK_VENV=.venv-spark-4.1 SPARK_GROUPS=test \
 		SPARK_REQUIRED=pyarrow,pyspark,iceberg SPARK_TESTS="$(addprefix tests/spark/,test_session.py test_datasource.py \
@@ -186,26 +155,25 @@ test-spark-release: $(SPARK_VENV)/.installed
 	$(SPARK_PYTEST) $(SPARK_TESTS) $(ARGS)
 
 # What takes too long for every run; the gate looks at the result that is kept.
-test-long:
+test-long: ## what takes an hour or more; its result is kept in .ci/gate-long.json
 	tools/gate.py --long
 
 check-long:
 	tools/gate.py --check-long
 
 test-long-client: $(VENV)/.installed-test
-	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -m long -n 2 tests/scenarios tests/stress $(ARGS)
-	STOMPY_LONG=1 STOMPY_SCENARIO_BROKERS=$(REAL) STOMPY_REQUIRE_BROKERS=$(REAL) \
-		$(PYTEST) -m long $(BY_BROKER) tests/scenarios/test_all_or_nothing.py $(ARGS)
-	STOMPY_LONG=1 STOMPY_BROKERS_FROM=none $(PYTEST) -n 2 --timeout 900 tests/scenarios/test_signals.py tests/property \
-		tests/hostile/test_injection.py tests/examples/test_ten.py $(ARGS)
+	$(NO_BROKERS) $(PYTEST) --long -m long -n 2 tests/scenarios tests/stress $(ARGS)
+	$(REQUIRED) $(PYTEST) --long -m long --brokers=$(REAL) $(BY_BROKER) $(call scenarios,all_or_nothing) $(ARGS)
+	$(NO_BROKERS) $(PYTEST) --long -n 2 --timeout 900 $(call scenarios,signals) tests/property tests/hostile/test_injection.py \
+		tests/examples/test_ten.py $(ARGS)
 
 # Kills of workers on every broker, and ten million messages.
 test-long-worker: $(VENV)/.installed-test
-	STOMPY_LONG=1 STOMPY_REQUIRE_BROKERS=$(REAL) $(PYTEST) -m long -n 2 tests/worker $(ARGS)
+	$(REQUIRED) $(PYTEST) --long -m long -n 2 tests/worker $(ARGS)
 
 test-long-spark: $(SPARK_VENV)/.installed
-	home=$$(.ci/activemq) && STOMPY_ACTIVEMQ_HOME=$$home STOMPY_REQUIRE_BROKERS=activemq STOMPY_LONG=1 \
-		$(SPARK_PYTEST) -m long tests/spark tests/documentation tests/examples $(ARGS)
+	home=$$(.ci/activemq) && STOMPY_REQUIRE_BROKERS=activemq $(SPARK_PYTEST) --activemq-home=$$home --long -m long \
+		tests/spark tests/documentation tests/examples $(ARGS)
 
 # With coverage guidance, by a Python that atheris has wheels for.
 FUZZ_PYTHON ?= python3.11
@@ -218,7 +186,7 @@ mutation: $(VENV)/.installed-test
 
 # The worked example: pictures and tables in flights-out/. ARGS="--flights 10000" for fewer of them.
 BROKER ?= embedded
-flights: $(SPARK_VENV)/.installed
+flights: $(SPARK_VENV)/.installed ## a year of flights through a queue and Spark (BROKER=activemq for a real broker)
 	JAVA_HOME=$$(tools/spark_java $(SPARK_VENV)) \
 		$(SPARK_VENV)/bin/python examples/spark/flights.py --broker $(BROKER) $(ARGS)
 
@@ -231,15 +199,15 @@ $(BENCH_VENV)/.installed: setup.cfg pyproject.toml
 	@touch $@
 
 # Where Go is, the Go client is measured too.
-bench: $(BENCH_VENV)/.installed
+bench: $(BENCH_VENV)/.installed ## what a message costs the client, beside other clients (ARGS="--rows send,receive" for some rows)
 	@! command -v go >/dev/null || (cd benchmarks/clients/go_stomp && go build -o $(abspath build)/bench-go-stomp .)
 	$(BENCH_VENV)/bin/python -m benchmarks.run $(ARGS)
 
 # What no neighbour disturbs: ARGS=--record keeps the figures as the limits.
-bench-instructions: $(BENCH_VENV)/.installed
+bench-instructions: $(BENCH_VENV)/.installed ## the instructions of a message: fails if a row has 3 % more than recorded (needs valgrind)
 	$(BENCH_VENV)/bin/python -m benchmarks.instructions $(ARGS)
 
-bench-spark: $(SPARK_VENV)/.installed
+bench-spark: $(SPARK_VENV)/.installed ## what the data pipeline costs on this machine
 	JAVA_HOME=$$(tools/spark_java $(SPARK_VENV)) $(SPARK_VENV)/bin/python -m benchmarks.spark $(ARGS)
 
 dev: $(VENV)/.installed-dev
@@ -265,7 +233,7 @@ architecture: dev
 	$(PYTEST) tests/test_architecture.py tests/test_layout.py
 
 coverage: dev
-	STOMPY_BROKERS_FROM=none $(PYTEST) $(SIDE_BY_SIDE) -p no:stompy --cov --cov-report=term-missing $(ARGS)
+	$(NO_BROKERS) $(PYTEST) $(SIDE_BY_SIDE) -p no:stompy --cov --cov-report=term-missing $(ARGS)
 
 # The page that says which test holds which row of the specifications, and the drawing of a session's states.
 conformance: dev
@@ -283,7 +251,7 @@ build: dev
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python tools/check_installed.py dist/*
 
-check: lint types test docs build
+check: lint types test docs build ## lint, types, tests, docs, build
 
 clean:
 	rm -rf .venv* build dist *.egg-info docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov

@@ -58,7 +58,7 @@ from __future__ import annotations
 import copyreg
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from stompy.installed import check_alone
+import stompy.installed  # noqa: F401 - it looks for another package of this name
 from stompy.printable import printable
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 
     from stompy.frames.frame import Frame
 
-check_alone()  # here, as every module of stompy imports this one first
 
 Outcome = Literal["not-sent", "rejected", "unknown"]
 

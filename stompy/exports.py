@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
 from importlib import import_module
 
+TYPE_CHECKING = False  # importing `typing` costs more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
-def late(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+
+def late(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a package.
 
     Args:
         package: its name.
-        modules: public name to the module that has it.
+        modules: module to the public names that it has.
     """
     namespace = vars(sys.modules[package])
+    module_of = {name: module for module, names in modules.items() for name in names}
 
     def find(name: str) -> object:
-        if name not in modules:
+        if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = namespace[name] = getattr(import_module(modules[name]), name)
+        value = namespace[name] = getattr(import_module(module_of[name]), name)
         return value
 
-    return find, lambda: sorted({*namespace, *modules})
+    return find, lambda: sorted({*namespace, *module_of})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import warnings
 
@@ -24,11 +23,15 @@ def check_alone() -> None:
     package = sys.modules.get("stompy")
     if package is not None and getattr(package, "__distribution__", None) != _OURS:
         raise ImportError(f"{package.__file__} belongs to another distribution than {_OURS}; {_ADVICE}")
-    found: list[str] = []
-    with contextlib.suppress(OSError):  # in an archive
+    try:
         found = os.listdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    except OSError:  # in an archive
+        return
     for name in found:
         if name.startswith("stompy-") and name.endswith(("dist-info", "egg-info")):
             other = name.removesuffix(".dist-info").removesuffix(".egg-info").replace("-", " ", 1)
             text = f"the distributions {other} and {_OURS} both install the package stompy; {_ADVICE}"
             warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+check_alone()  # once; `stompy` and `stompy.errors`, one of which comes first, import this module

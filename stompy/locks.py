@@ -222,7 +222,7 @@ class CheckedLock(Condition):
         return result
 
 
-class Event:
+class SafeEvent:
     """Like `threading.Event`, but still usable after a signal handler raised in a method."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError
 from stompy.forks import Owner
-from stompy.locks import Event
+from stompy.locks import SafeEvent
 from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.link")
@@ -57,7 +57,7 @@ class DaemonThread:
         self._thread = threading.Thread(target=self._run_logged, name=name, daemon=True)
         # Not `Thread.ident`: it is set before `threading` allows to join the thread.
         self._start_requested = False
-        self._running = Event()
+        self._running = SafeEvent()
         self.failed = False
         """Whether it has ended by a bug in stompy."""
         self._made_in = Owner("thread")

@@ -20,6 +20,7 @@ from tests.support.leaks import Watch, watching
 from tests.support.local_brokers import LocalBroker
 from tests.support.matrix import ScenarioTable
 from tests.support.needs import LeavingOut
+from tests.support.options import add_options, chosen, take_options
 from tests.support.process_brokers import process_broker
 from tests.support.progress import Progress
 from tests.support.stacks import Stacks, gave_up
@@ -39,21 +40,26 @@ THREAD_PREFIX = "stompy-"
 THREADS_GONE_WITHIN = 5.0
 """Seconds that threads on their way out get after a test."""
 
+
 # A busy machine makes single examples slow, so that hypothesis must not judge their time; a server run always draws the
 # same examples, so that a red run can be repeated.
-examples = 1_000 if os.environ.get("STOMPY_LONG") else 50
-hypothesis.settings.register_profile("default", deadline=None, print_blob=True, max_examples=examples)
-hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("default"), derandomize=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+def _generate_examples() -> None:
+    examples = 1_000 if chosen.long else 50
+    hypothesis.settings.register_profile("default", deadline=None, print_blob=True, max_examples=examples)
+    hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("default"), derandomize=True)
+    hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of the scenarios."""
+    """Add the options of this project's tests."""
+    add_options(parser)
     parser.addoption("--learn", metavar="FILE", help="write what brokers do to FILE instead of comparing it")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out what this machine lacks, and be brief about the rest."""
+    take_options(config)
+    _generate_examples()
     gc.disable()  # while tests are collected, which makes no garbage
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what runs in its background
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 
@@ -204,6 +205,30 @@ def test_a_reach_into_a_private_name_is_found(plant: Plant, source: str) -> None
 )
 def test_a_name_of_the_own_module_is_no_reach(plant: Plant, source: str) -> None:
     assert plant(rules.private_names_stay_private, {"compat/planted.py": source}) == []
+
+
+def test_circles_and_reaches_are_no_more_in_all_than_agreed() -> None:
+    assert sum(rules.CIRCLES.values()) <= rules.MOST_IN_CIRCLES
+    assert sum(rules.REACHES.values()) <= rules.MOST_REACHES
+
+
+def test_tests_reach_into_no_more_private_names_than_agreed() -> None:
+    files = (TOP / "tests").rglob("*.py")
+    reaches = [
+        f"{file}:{node.lineno}" for file in files for node in rules.reaches_of(ast.parse(file.read_text("utf-8")))
+    ]
+    assert len(reaches) <= rules.MOST_REACHES_OF_TESTS, "\n".join(reaches)
+
+
+def test_a_class_with_the_name_of_a_class_in_another_folder_is_found(plant: Plant) -> None:
+    planted = {"frames/planted.py": "class Worker: ...", "compat/planted.py": "class Worker: ..."}
+    (breach,) = plant(rules.public_classes_have_names_of_their_own, planted)
+    assert breach == "Worker: a class in stompy.frames.planted and stompy.worker.worker"
+
+
+@pytest.mark.parametrize("source", ["class _Worker: ...", "def f():\n    class Worker: ..."])
+def test_a_private_class_may_have_any_name(plant: Plant, source: str) -> None:
+    assert plant(rules.public_classes_have_names_of_their_own, {"frames/planted.py": source}) == []
 
 
 @pytest.mark.parametrize(

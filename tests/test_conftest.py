@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.needs import lacking
+from tests.support.options import chosen
 
 pytest_plugins = ["pytester"]
 
@@ -147,7 +148,7 @@ def test_what_a_machine_lacks_is_left_out_and_one_line_says_how_to_have_it(
 ) -> None:
     monkeypatch.setenv("STOMPY_BROKERS_FROM", "none")
     monkeypatch.delenv("STOMPY_REQUIRE_BROKERS", raising=False)
-    monkeypatch.delenv("STOMPY_LONG", raising=False)
+    monkeypatch.setattr(chosen, "long", False)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile("from tests.support.needs import each\n" + NEEDING)
@@ -162,7 +163,7 @@ def test_what_a_machine_lacks_is_left_out_and_one_line_says_how_to_have_it(
 def test_what_is_required_is_not_left_out(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOMPY_BROKERS_FROM", "none")
     monkeypatch.setenv("STOMPY_REQUIRE_BROKERS", "all")
-    monkeypatch.setenv("STOMPY_LONG", "1")
+    monkeypatch.setattr(chosen, "long", True)
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile("from tests.support.needs import each\n" + NEEDING)
     pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=4)

@@ -1,4 +1,4 @@
-"""The tests mirror the folders of the package, and no file is too long."""
+"""The tests mirror the folders of the package, no file is too long, and the package has no more code than agreed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tools.code_lines import code_lines
+
 TOP = Path(__file__).parent.parent
 FOLDERS = ("stompy", "tests", "tools", "benchmarks", "examples", "docs")
 MAX_LINES = 800
+MOST_CODE, MOST_FILES = 31_161, 215
+"""Lines without blanks, comments and docstrings, and files, of the package; smaller numbers are always welcome."""
 
 
 def folders_without_tests(top: Path) -> list[str]:
@@ -56,3 +60,19 @@ def test_no_file_is_too_long() -> None:
 def test_a_long_file_is_found(tree: Path, lines: int, found: list[str]) -> None:
     (tree / "tests/link/test_all.py").write_text("\n" * lines)
     assert long_files(tree) == found
+
+
+def size_of(package: Path) -> tuple[int, int]:
+    """Return the lines of code of a package, and its files."""
+    sources = [file.read_text(encoding="utf-8") for file in package.rglob("*.py")]
+    return sum(map(code_lines, sources)), len(sources)
+
+
+def test_the_package_has_no_more_code_than_agreed() -> None:
+    code, files = size_of(TOP / "stompy")
+    assert (code <= MOST_CODE, files <= MOST_FILES) == (True, True), f"{code} lines of code in {files} files"
+
+
+def test_code_is_counted_without_blanks_comments_and_docstrings(tree: Path) -> None:
+    (tree / "stompy/link/reader.py").write_text('"""Reads."""\n\n# why\nx = (\n    1\n)\n')
+    assert size_of(tree / "stompy") == (3, 3)

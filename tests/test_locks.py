@@ -11,9 +11,9 @@ import pytest
 from stompy import locks
 from stompy.locks import (
     CheckedLock,
-    Event,
     LockOrderError,
     Rank,
+    SafeEvent,
     held_ranks,
     make_condition,
     make_lock,
@@ -147,7 +147,7 @@ def test_without_its_lock_nobody_is_woken(condition: threading.Condition) -> Non
 
 
 def test_an_event_is_waited_for_until_it_is_set(calling: Calling) -> None:
-    event = Event()
+    event = SafeEvent()
     assert not event.wait(0)
     waiter = calling(event.wait)
     waiter.until_blocked()

@@ -10,14 +10,14 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.cli.main import build_parser
-from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.broker_options import SparkBrokerOptions
 from stompy.spark.options import table_of
 from stompy.worker import TaskArguments
 from tests.support.vocabulary import OPTIONS, PAGE, Word, page
 
 PING = build_parser("ping").parse_args(["ping"])
 CLI = {f"--{name.replace('_', '-')}" for name in vars(PING)} - {"--destination", "--timeout", "--quiet", "--run"}
-SPARK = {option.name: option for option in table_of(BrokerOptions)}
+SPARK = {option.name: option for option in table_of(SparkBrokerOptions)}
 ONLY_CLI = {"--ask-passcode", "--verbose", "--tls-insecure-skip-verification"}
 ONLY_SPARK = {"passcodeEnv"}
 

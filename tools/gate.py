@@ -38,6 +38,9 @@ MOST_AGAIN = 5
 AGAIN = f"--reruns=1 --max-suite-reruns={MOST_AGAIN} --rerun-show-tracebacks"
 
 
+COUNTED = ("passed", "skipped", "failed", "again")
+
+
 @dataclass(frozen=True)
 class Stage:
     """A target of the Makefile.
@@ -143,10 +146,9 @@ class Running:
         if overdue:
             self.end()
         self._file.close()
-        counts = count_tests(self.log.read_text(encoding="utf-8", errors="replace"))
-        result = Result(
-            self.stage.name, self.seconds, counts["passed"], counts["skipped"], counts["failed"], counts["again"]
-        )
+        log = self.log.read_text(encoding="utf-8", errors="replace")
+        counts: dict[str, Any] = count_tests(log)
+        result = Result(self.stage.name, self.seconds, **counts)
         if overdue:
             result.status = f"took more than {self.stage.limit} s"
         elif status:
@@ -174,7 +176,7 @@ def head() -> str:
 
 def count_tests(log: str) -> dict[str, int]:
     """Return how many tests passed, were skipped, failed, and ran again, by the closing lines of pytest in a log."""
-    counts = {"passed": 0, "skipped": 0, "failed": 0, "again": 0}
+    counts = dict.fromkeys(COUNTED, 0)
     for line in re.findall(r"^(?:=+ )?((?:\d+ [a-z]+,? )+)in \d.*$", log, re.MULTILINE):
         for number, word in re.findall(r"(\d+) ([a-z]+)", line):
             word = {"error": "failed", "errors": "failed", "rerun": "again"}.get(word, word)
@@ -223,18 +225,12 @@ Kept = dict[str, dict[str, Any]]
 
 def table(results: Sequence[Result], before: Kept) -> Iterator[str]:
     """Yield the lines of the table; in brackets stands the run before."""
-    yield f"{'stage':20} {'seconds':>16} {'passed':>16} {'skipped':>12} {'again':>8}  status"
+    columns = ("seconds", "passed", "skipped", "again")
+    yield f"{'stage':20}" + "".join(f"{name:>16}" for name in columns) + "  status"
     for result in results:
         old = before.get(result.stage, {})
-        yield (
-            f"{result.stage:20} {_beside(result.seconds, old.get('seconds')):>16}"
-            f" {_beside(result.passed, old.get('passed')):>16} {_beside(result.skipped, old.get('skipped')):>12}"
-            f" {_beside(result.again, old.get('again')):>8}  {result.status}"
-        )
-
-
-def _beside(now: int, before: int | None) -> str:
-    return f"{now} ({'-' if before is None else before})"
+        cells = (f"{getattr(result, name)} ({old.get(name, '-')})" for name in columns)
+        yield f"{result.stage:20}" + "".join(f"{cell:>16}" for cell in cells) + f"  {result.status}"
 
 
 def keep(results: Sequence[Result], *, kind: str) -> None:
@@ -289,9 +285,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     seconds = round(time.monotonic() - began)
     print("", *table(results, before), f"all in {seconds} s", sep="\n")
     failed = [result for result in results if result.status != "ok"]
-    totals = {
-        word: sum(getattr(result, word) for result in results) for word in ("passed", "failed", "skipped", "again")
-    }
+    totals = {word: sum(getattr(result, word) for result in results) for word in COUNTED}
     steady = totals["again"] <= MOST_AGAIN
     if options.long or (steady and not (failed or options.only)):
         keep([result for result in results if result.status == "ok"], kind=kind)

@@ -30,7 +30,7 @@ from stompy.protocol.subprotocols import subprotocols
 from stompy.transport.address import PLAIN, TLS, WS, WSS, host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.unix import UnixListener
-from stompy.transport.websocket.handshake import END, HandshakeRefused, parse_head
+from stompy.transport.websocket.handshake import END, HandshakePolicy, HandshakeRefused, parse_head
 from stompy.world import threading
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from stompy.broker.router import BrokerRouter
     from stompy.broker.settings import Settings
     from stompy.deadline import Deadline
-    from stompy.transport.base import Listener, Transport
-    from stompy.transport.tls.endpoints import TlsListener
+    from stompy.transport.base import Transport, TransportListener
     from stompy.transport.tls.options import Tls
+    from stompy.transport.tls.transport import TlsListener
     from stompy.world import os
 
 _LOG = logging.getLogger("stompy.broker")
@@ -102,7 +102,7 @@ class Listening:
     serve: str | os.PathLike[str] | None
     versions: Sequence[Version]
     guarded: bool
-    listener: Listener | None = None
+    listener: TransportListener | None = None
 
     def __post_init__(self) -> None:
         if self.tls is not None and self.unix is not None:
@@ -122,7 +122,7 @@ class Listening:
             raise ConfigurationError(f"serve must be a folder, not {self.serve!r}")
         self._address: tuple[str, int] | str | None = None
 
-    def open(self) -> list[Listener]:
+    def open(self) -> list[TransportListener]:
         """Return new listeners; on the same ports, when it is called again.
 
         Raises:
@@ -139,7 +139,7 @@ class Listening:
         first = self._listen(self.port)
         self._address = first.address
         self.port = first.address[1]
-        listeners: list[Listener] = [self._web(secured(first)) if self.ws else secured(first)]
+        listeners: list[TransportListener] = [self._web(secured(first)) if self.ws else secured(first)]
         if self.ws_port is not None:
             try:
                 second = self._listen(self.ws_port)
@@ -165,21 +165,21 @@ class Listening:
             return lambda listener: listener
         # Imported where it is needed: `ssl` costs a good part of an import of stompy.
         from stompy.transport.tls.context import server_context
-        from stompy.transport.tls.endpoints import TlsListener
+        from stompy.transport.tls.transport import TlsListener
 
         context = server_context(self.tls)
         return lambda listener: TlsListener(listener, context)
 
-    def _web(self, listener: TcpListener | TlsListener) -> Listener:
+    def _web(self, listener: TcpListener | TlsListener) -> TransportListener:
         from stompy.transport.websocket.endpoints import WebSocketListener
 
         folder = self.serve
-        return WebSocketListener(
-            listener,
+        policy = HandshakePolicy(
             subprotocols=subprotocols(self.versions),
             admits=self._admits,
             respond=None if folder is None else partial(_respond, Path(folder).resolve()),
         )
+        return WebSocketListener(listener, policy)
 
     def _admits(self, origin: str) -> bool:
         """Whether a page of this origin may connect: only browsers name an origin."""
@@ -246,7 +246,7 @@ class Acceptor:
         """Whether it accepts clients."""
         return bool(self._threads)
 
-    def start(self, listeners: Sequence[Listener]) -> None:
+    def start(self, listeners: Sequence[TransportListener]) -> None:
         """Accept connections from now on, each listener in a thread of its own."""
         threads = [
             threading.Thread(target=self._run, args=(listener,), name="stompy-broker-acceptor", daemon=True)
@@ -257,7 +257,7 @@ class Acceptor:
         for thread in threads:
             thread.start()
 
-    def stop(self, listeners: Sequence[Listener], deadline: Deadline, *, grace: float) -> bool:
+    def stop(self, listeners: Sequence[TransportListener], deadline: Deadline, *, grace: float) -> bool:
         """Close the listeners and end all sessions; return whether it ran."""
         with self._lock:
             threads, self._threads = self._threads, []
@@ -288,7 +288,7 @@ class Acceptor:
         if left:
             _LOG.error("%d sessions did not end in time", left)
 
-    def _run(self, listener: Listener) -> None:
+    def _run(self, listener: TransportListener) -> None:
         while (transport := listener.accept()) is not None:
             self._serve(transport)
 

@@ -28,7 +28,7 @@ from stompy.forks import Owner, free_when_forked
 from stompy.frames.grammar import NEGOTIABLE, Version, parse_version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.secret import Secret, without_traceback
-from stompy.transport.base import Listener
+from stompy.transport.base import TransportListener
 from stompy.world import os, secrets, threading
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Broker(Management):
             self._console = Console(self, self._router, self._settings, port=at, instance=instance)
         self._starting = threading.Lock()
         free_when_forked(self._starting)
-        self._listeners: list[Listener] = []
+        self._listeners: list[TransportListener] = []
         self._owner = Owner("broker")  # of its threads and sockets, from the last start on
 
     def start(self) -> Broker:
@@ -330,7 +330,7 @@ class Broker(Management):
             raise NotConnectedError("the broker has no console: set console=True")
         return self._console.url
 
-    def _listen(self) -> list[Listener]:
+    def _listen(self) -> list[TransportListener]:
         return self._listening.open()
 
     def _stop_console(self, timeout: float | None) -> None:

@@ -44,7 +44,7 @@ from stompy.protocol.subprotocols import subprotocols
 from stompy.transport.address import host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.websocket.endpoints import WebSocketListener
-from stompy.transport.websocket.handshake import END, HandshakeRefused, parse_head
+from stompy.transport.websocket.handshake import END, HandshakePolicy, HandshakeRefused, parse_head
 from stompy.world import secrets, threading, time
 
 if TYPE_CHECKING:
@@ -571,9 +571,10 @@ class Console:
         listener = TcpListener(_LOOPBACK, self._port)
         self._port = listener.address[1]
         site = Site(self._port, self._token)
-        self._listener = WebSocketListener(
-            listener, subprotocols=self._subprotocols, admits=lambda origin: True, respond=site.respond, streams=False
+        policy = HandshakePolicy(
+            subprotocols=self._subprotocols, admits=lambda origin: True, respond=site.respond, streams=False
         )
+        self._listener = WebSocketListener(listener, policy)
         self._acceptor.start([self._listener])
 
     def stop(self, deadline: Deadline) -> None:

@@ -31,7 +31,7 @@ from stompy.cli.options import (
 )
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency
-from stompy.locks import Event
+from stompy.locks import SafeEvent
 from stompy.transport.address import DEFAULT_PORT
 from stompy.world import os, signal
 
@@ -130,7 +130,7 @@ def run_broker(arguments: argparse.Namespace) -> Exit:
         console=arguments.console and arguments.console_port,
         limits=_limits(arguments),
     )
-    came = Event()
+    came = SafeEvent()
     stopping = handling(lambda *_: came.set(), signal.SIGINT, signal.SIGTERM)
     with stopping, _ready_file(arguments.ready_file) as report_ready:
         try:

@@ -23,7 +23,7 @@ from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import CommandParser, add_headers, add_verbose, count, headers_of, seconds
 from stompy.connection.connecting import DEFAULT_URL
 from stompy.errors import SpoolDamagedError
-from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.broker_options import SparkBrokerOptions
 from stompy.spark.options import Option, own_options, table_of
 from stompy.spark.source_options import SpoolOptions, spool_options
 from stompy.world import os, time
@@ -51,7 +51,7 @@ def add_spool(parser: CommandParser) -> None:
     parser.add_argument("spool_dir", metavar="FOLDER", help="a directory that Spark's machines reach as well")
     broker = parser.add_argument_group("connection")
     receivers = parser.add_argument_group("receivers")
-    for group, kind in ((broker, BrokerOptions), (receivers, SpoolOptions)):
+    for group, kind in ((broker, SparkBrokerOptions), (receivers, SpoolOptions)):
         for option in own_options(kind):
             if option.name not in _POSITIONAL:
                 group.add_argument(_flag(option), metavar="VALUE", help=_help(option))

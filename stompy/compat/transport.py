@@ -47,7 +47,7 @@ from stompy.frames.frame import Frame as WireFrame
 from stompy.frames.heads import Row, Run, frames_of
 from stompy.link.link import Link, RawLink
 from stompy.link.settings import LinkSettings, Timeouts
-from stompy.locks import Event, make_condition
+from stompy.locks import SafeEvent, make_condition
 from stompy.protocol.client import error_message
 from stompy.protocol.heartbeat import DEFAULT_TOLERANCE
 from stompy.protocol.unchecked import UncheckedClient
@@ -106,7 +106,7 @@ class BaseTransport(Publisher):
         self._receipts: dict[str, str] = {}
         self._changed = make_condition("compat")
         self._session: Session | None = None
-        self._stopped = Event()
+        self._stopped = SafeEvent()
 
     def override_threading(self, create_thread_fc: Callable[[Callable[[], None]], Any]) -> None:
         """Set the function that starts a thread for the callbacks of a session."""
@@ -258,7 +258,7 @@ class BaseTransport(Publisher):
                 before.done.wait(_HANDOVER)
             before.link.close()
         self.running = True
-        self._stopped = Event()
+        self._stopped = SafeEvent()
         self.attempt_connection()
         self.notify("connecting")
 
@@ -406,7 +406,7 @@ class Session:
         self.refusal: str | None = None
         """The error message of the broker, if it refused the session."""
         self.end_reason: StompError | None = None
-        self.done = Event()
+        self.done = SafeEvent()
         """Set after the last call of a listener."""
         self._dispatcher = Dispatcher(f"stompy-{self._name}-dispatcher")
         self._ident = 0

@@ -27,7 +27,7 @@ from stompy.transport.tls.options import Tls
 if TYPE_CHECKING:
     import ssl
 
-    from stompy.transport.websocket.options import WebSocketOptions
+    from stompy.transport.websocket.handshake import WebSocketOptions
 
 Login = str | Callable[[], str | tuple[str | None, str | Secret[str] | None]]
 """The login, or a function called for each connect, which may also return a pair of login and passcode."""

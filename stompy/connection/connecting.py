@@ -35,7 +35,7 @@ from stompy.transport.tls.options import Tls
 if TYPE_CHECKING:
     import ssl
 
-    from stompy.transport.websocket.options import WebSocketOptions
+    from stompy.transport.websocket.handshake import WebSocketOptions
 
 
 class Telemetry(Protocol):

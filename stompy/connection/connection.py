@@ -42,7 +42,7 @@ from stompy.dialects.options import SendOptions, SubscribeOptions
 from stompy.errors import BrokerError, ConcurrencyError, ConfigurationError, NotConnectedError, StompError
 from stompy.forks import Owner, when_forked
 from stompy.link.receipts import Receipt
-from stompy.locks import Event, Rank, make_lock
+from stompy.locks import Rank, SafeEvent, make_lock
 from stompy.threads import DaemonThread
 from stompy.world import time
 
@@ -535,7 +535,7 @@ class Closing:
         self._subscriptions = subscriptions
         self._callbacks = callbacks
         self._close_lock = make_lock(Rank.CALL, "closing")
-        self._done = Event()
+        self._done = SafeEvent()
         self._owner = Owner("connection", "open a new one after a fork")
         when_forked(self)
 

@@ -44,7 +44,7 @@ from stompy.errors import (
 from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.link import Link
 from stompy.link.settings import Credentials, LinkSettings
-from stompy.locks import Event, Rank, make_condition, make_lock
+from stompy.locks import Rank, SafeEvent, make_condition, make_lock
 from stompy.protocol.subprotocols import subprotocols
 from stompy.threads import DaemonThread, must_propagate
 from stompy.transport.address import UNIX, WS, WSS, Address
@@ -85,7 +85,7 @@ class SessionEvents(Protocol):
         """Run a callback on the dispatcher."""
         ...
 
-    def connected(self, frame: Frame, decided: Event) -> None:
+    def connected(self, frame: Frame, decided: SafeEvent) -> None:
         """Called with CONNECTED, before any frame of the session; the calls wait for `decided`."""
         ...
 
@@ -133,7 +133,7 @@ class LinkManager:
         self._unconfirmed = unconfirmed
         subscriptions.links = self
         self._changed = make_condition("link manager", Rank.LINK_MANAGER)
-        self._closing = Event()
+        self._closing = SafeEvent()
         """Set when the connection is being closed; ends the wait between attempts."""
         self._connector = Connector(config)
         self.ready: Link | None = None
@@ -290,7 +290,7 @@ class LinkManager:
         name = self._name if self._generation == 1 else f"{self._name}.{self._generation}"
         settings = self._config.for_address(self._config.addresses[0])
         link = Link(opened, settings, self, name=name, dialect=self._config.dialect_for(opened.protocol.server))
-        decided = Event()
+        decided = SafeEvent()
         try:
             # Before the reader starts, so that `on_connected` comes before any frame.
             self._announce(link, decided)
@@ -306,7 +306,7 @@ class LinkManager:
             # new link is not published, and their calls would find the lost one.
             decided.set()
 
-    def _announce(self, link: Link, decided: Event) -> None:
+    def _announce(self, link: Link, decided: SafeEvent) -> None:
         """Make a new link known to `close`, and its session to listeners."""
         with self._changed:
             # `close` sets the flag before it takes this lock. If it was first, the check raises; if it comes later, it
@@ -535,7 +535,7 @@ def dialer_of(address: Address, config: Config) -> Dialer:
     stream: TcpDialer | ProxyDialer | TlsDialer = tcp
     # Imported late, as `ssl` is slow to import, and as few connections need WebSocket.
     if address.secure:
-        from stompy.transport.tls.endpoints import TlsDialer
+        from stompy.transport.tls.transport import TlsDialer
 
         stream = TlsDialer(tcp, Tls() if config.tls is None else config.tls)
     if address.scheme not in (WS, WSS):

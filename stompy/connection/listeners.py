@@ -24,7 +24,7 @@ from stompy.errors import BrokerError, ConfigurationError, HeartbeatTimeoutError
 from stompy.frames.frame import Frame
 from stompy.frames.heads import Run, frames_of
 from stompy.link.link import Link
-from stompy.locks import Event, Rank, make_lock
+from stompy.locks import Rank, SafeEvent, make_lock
 
 if TYPE_CHECKING:
     from stompy.connection.connection import Connection
@@ -284,7 +284,7 @@ class Callbacks:
             else:
                 self.dispatcher.put(job)
 
-    def connected(self, frame: Frame, decided: Event) -> None:
+    def connected(self, frame: Frame, decided: SafeEvent) -> None:
         """Queue `on_connected`, to run before any frame of the session and after `decided` is set."""
 
         def wait() -> None:

@@ -12,7 +12,7 @@ from stompy.backoff import Backoff, check_attempts
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default
 from stompy.errors import ConfigurationError, StompError, is_passing
-from stompy.locks import Event
+from stompy.locks import SafeEvent
 from stompy.world import time
 
 if TYPE_CHECKING:
@@ -131,7 +131,11 @@ def reconnect_of(value: bool | Reconnect | Default, failover: Reconnect | None) 
 
 
 def retry(
-    attempt: Callable[[], None], policy: Reconnect, *, closing: Event, report: Callable[[int, float, StompError], None]
+    attempt: Callable[[], None],
+    policy: Reconnect,
+    *,
+    closing: SafeEvent,
+    report: Callable[[int, float, StompError], None],
 ) -> None:
     """Call `attempt` until it succeeds; raise the last error.
 

@@ -26,7 +26,7 @@ from stompy.forks import ChildEnds, Owner
 from stompy.frames.frame import Headers, headers_from_head
 from stompy.frames.heads import Row
 from stompy.link.link import Link
-from stompy.locks import Event, make_condition
+from stompy.locks import SafeEvent, make_condition
 from stompy.threads import DaemonThread, must_propagate
 
 _LOG = logging.getLogger("stompy.connection")
@@ -325,7 +325,7 @@ class Dispatcher(DaemonThread):
 
         Called on the dispatcher itself, it returns immediately.
         """
-        passed = Event()
+        passed = SafeEvent()
         if self.is_current():
             return True
         return passed.wait(deadline.remaining()) if self.put(passed.set) else self.wait_idle(deadline)

@@ -35,7 +35,7 @@ from stompy.errors import (
 )
 from stompy.link.link import Link
 from stompy.link.receipts import FailedFrames, Receipt, await_outcome, receipt_line
-from stompy.locks import Event, Rank, make_lock
+from stompy.locks import Rank, SafeEvent, make_lock
 from stompy.world import os, threading, time
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ class _PendingRequest:
     __slots__ = ("arrived", "error", "reply")
 
     def __init__(self) -> None:
-        self.arrived = Event()
+        self.arrived = SafeEvent()
         self.reply: Message | None = None
         self.error: StompError | None = None
 

@@ -41,7 +41,7 @@ from stompy.link.reader import LinkOwner, Reader
 from stompy.link.receipts import Receipts
 from stompy.link.settings import LinkSettings
 from stompy.link.writer import Writer
-from stompy.locks import Event, Rank, make_lock
+from stompy.locks import Rank, SafeEvent, make_lock
 from stompy.protocol.client import error_message
 from stompy.protocol.heartbeat import HeartbeatTimer
 from stompy.protocol.unchecked import UncheckedClient
@@ -96,7 +96,7 @@ class Link:
         """Default timeout of a receipt, in seconds."""
         self.receipts = Receipts(f"{name}-", self, limit=settings.limits.max_receipts)
         self.max_eol_rate = settings.limits.max_eol_rate
-        self.ended = Event()
+        self.ended = SafeEvent()
         """Set when the reader has cleaned up."""
         self.protocol_lock = make_lock(Rank.PROTOCOL, "protocol")
         self._end_lock = make_lock(Rank.LEAF, "end")

@@ -27,7 +27,7 @@ from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import LimitExceededError, ReceiptTimeoutError, StompError
 from stompy.link.settings import MAX_RECEIPTS
-from stompy.locks import Event, Rank, make_lock
+from stompy.locks import Rank, SafeEvent, make_lock
 from stompy.world import threading
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Receipt(Future[None]):
         """Of the thread that sent the frame; once it failed, what counts it until its error was raised."""
         self._resolved = False
         self._error: StompError | None = None
-        self._event: Event | None = None
+        self._event: SafeEvent | None = None
         """Made by the first wait."""
         self._callbacks: list[Callable[[Receipt], object]] | None = None
         self._is_future = False
@@ -270,7 +270,7 @@ def await_outcome(receipt: Receipt, deadline: Deadline, seconds: float | None) -
             if receipt._resolved:
                 return
             if receipt._event is None:
-                receipt._event = Event()
+                receipt._event = SafeEvent()
             event, flow = receipt._event, receipt._link.flow
         holder = object()
         try:

@@ -31,7 +31,7 @@ from stompy.protocol.state import (
     MAX_SUBSCRIPTIONS,
     MAX_TRANSACTIONS,
     TRANSITIONS,
-    Event,
+    ProtocolEvent,
     ProtocolSide,
     State,
     next_state,
@@ -149,7 +149,7 @@ class ClientProtocol(ProtocolSide):
         version = self.version
         if version is None:
             raise NotConnectedError(f"there is no session: {self.state.value}")
-        if command not in rules.commands_of(version, client=True) or EVENTS[command] is Event.CONNECT:
+        if command not in rules.commands_of(version, client=True) or EVENTS[command] is ProtocolEvent.CONNECT:
             raise LocalProtocolError(
                 f"{rules.shown(command)} is not a client frame of a STOMP {version} session (Client Frames)"
             )

@@ -21,7 +21,7 @@ from stompy.frames.heads import Run
 from stompy.protocol import rules
 from stompy.protocol.heartbeat import HeartbeatOffer, Heartbeats
 from stompy.protocol.rules import Fault, FaultyFrame, accept_version, highest_common
-from stompy.protocol.state import EVENTS, Event, ProtocolSide, State, next_state
+from stompy.protocol.state import EVENTS, ProtocolEvent, ProtocolSide, State, next_state
 
 _SERVER_VALUE = re.compile(r"[^ /:\\\x00-\x1f]+(/[^ :\\\x00-\x1f]+)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -237,7 +237,7 @@ class ServerProtocol(ProtocolSide):
         Raises:
             LocalProtocolError: the session is not open, or a header is missing or cannot be encoded.
         """
-        if EVENTS.get(command) is not Event.SERVER_FRAME:
+        if EVENTS.get(command) is not ProtocolEvent.SERVER_FRAME:
             raise LocalProtocolError(f"{rules.shown(command)} is neither MESSAGE nor RECEIPT (Server Frames)")
         if self.version is None or next_state(self.state, command) is None:
             raise LocalProtocolError(f"{command} cannot be sent: {self.state.value} (Connecting)")

@@ -28,7 +28,7 @@ class State(enum.Enum):
     CLOSED = "the stream ended"
 
 
-class Event(enum.Enum):
+class ProtocolEvent(enum.Enum):
     """The events of a session; commands that are allowed in the same states share one event."""
 
     CONNECT = "CONNECT or STOMP"
@@ -40,43 +40,43 @@ class Event(enum.Enum):
     END = "end of the stream"
 
 
-TRANSITIONS: dict[State, dict[Event, State]] = {
+TRANSITIONS: dict[State, dict[ProtocolEvent, State]] = {
     State.NEW: {
-        Event.CONNECT: State.CONNECTING,
-        Event.ERROR: State.FAILED,
-        Event.END: State.CLOSED,
+        ProtocolEvent.CONNECT: State.CONNECTING,
+        ProtocolEvent.ERROR: State.FAILED,
+        ProtocolEvent.END: State.CLOSED,
     },
     State.CONNECTING: {
-        Event.CONNECTED: State.CONNECTED,
-        Event.ERROR: State.FAILED,
-        Event.END: State.CLOSED,
+        ProtocolEvent.CONNECTED: State.CONNECTED,
+        ProtocolEvent.ERROR: State.FAILED,
+        ProtocolEvent.END: State.CLOSED,
     },
     State.CONNECTED: {
-        Event.CLIENT_FRAME: State.CONNECTED,
-        Event.SERVER_FRAME: State.CONNECTED,
-        Event.DISCONNECT: State.DISCONNECTING,
-        Event.ERROR: State.FAILED,
-        Event.END: State.CLOSED,
+        ProtocolEvent.CLIENT_FRAME: State.CONNECTED,
+        ProtocolEvent.SERVER_FRAME: State.CONNECTED,
+        ProtocolEvent.DISCONNECT: State.DISCONNECTING,
+        ProtocolEvent.ERROR: State.FAILED,
+        ProtocolEvent.END: State.CLOSED,
     },
     State.DISCONNECTING: {
-        Event.SERVER_FRAME: State.DISCONNECTING,
-        Event.ERROR: State.FAILED,
-        Event.END: State.CLOSED,
+        ProtocolEvent.SERVER_FRAME: State.DISCONNECTING,
+        ProtocolEvent.ERROR: State.FAILED,
+        ProtocolEvent.END: State.CLOSED,
     },
-    State.FAILED: {Event.END: State.CLOSED},
-    State.CLOSED: {Event.END: State.CLOSED},
+    State.FAILED: {ProtocolEvent.END: State.CLOSED},
+    State.CLOSED: {ProtocolEvent.END: State.CLOSED},
 }
 
 EVENTS = {
-    "CONNECT": Event.CONNECT,
-    "STOMP": Event.CONNECT,
-    "CONNECTED": Event.CONNECTED,
-    "DISCONNECT": Event.DISCONNECT,
-    "MESSAGE": Event.SERVER_FRAME,
-    "RECEIPT": Event.SERVER_FRAME,
-    "ERROR": Event.ERROR,
+    "CONNECT": ProtocolEvent.CONNECT,
+    "STOMP": ProtocolEvent.CONNECT,
+    "CONNECTED": ProtocolEvent.CONNECTED,
+    "DISCONNECT": ProtocolEvent.DISCONNECT,
+    "MESSAGE": ProtocolEvent.SERVER_FRAME,
+    "RECEIPT": ProtocolEvent.SERVER_FRAME,
+    "ERROR": ProtocolEvent.ERROR,
     **dict.fromkeys(
-        ("SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT"), Event.CLIENT_FRAME
+        ("SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT"), ProtocolEvent.CLIENT_FRAME
     ),
 }
 """The event of each command."""
@@ -90,7 +90,7 @@ def next_state(state: State, command: str) -> State | None:
 
 def state_after_end(state: State) -> State:
     """Return the state after the end of the stream, which is possible in every state."""
-    return TRANSITIONS[state][Event.END]
+    return TRANSITIONS[state][ProtocolEvent.END]
 
 
 MAX_SUBSCRIPTIONS = 10_000

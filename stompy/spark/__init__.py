@@ -46,11 +46,15 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Archive": "stompy.spark.archiving",
-    "Body": "stompy.spark.archiving",
-    "Selection": "stompy.spark.replaying",
-    "archive": "stompy.spark.archiving",
-    "replay": "stompy.spark.replaying",
+    "stompy.spark.archiving": (
+        "Archive",
+        "Body",
+        "archive",
+    ),
+    "stompy.spark.replaying": (
+        "Selection",
+        "replay",
+    ),
 }
 """Imported on first use, as they need pyspark and pyarrow."""
 

@@ -27,7 +27,7 @@ _CONNECT_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerOptions:
+class SparkBrokerOptions:
     """The connection options; picklable, and without secrets. Durations in seconds."""
 
     # fmt: off

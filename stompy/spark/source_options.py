@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stompy.errors import ConfigurationError
 from stompy.spark import options as kinds
-from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.broker_options import SparkBrokerOptions
 from stompy.spark.options import option, parse, table_of
 
 _TOPICS = ("/topic/", "/temp-topic/", "/exchange/", "topic://", "jms.topic.", "multicast://")
@@ -15,7 +15,7 @@ _TOPICS = ("/topic/", "/temp-topic/", "/exchange/", "topic://", "jms.topic.", "m
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolOptions(BrokerOptions):
+class SpoolOptions(SparkBrokerOptions):
     """The options of receivers; picklable. Durations in seconds."""
 
     # fmt: off
@@ -49,7 +49,7 @@ class SpoolOptions(BrokerOptions):
     # fmt: on
 
     def __post_init__(self) -> None:
-        BrokerOptions.__post_init__(self)
+        SparkBrokerOptions.__post_init__(self)
         if self.durable is not None and len(self.destination) > 1:
             raise ConfigurationError("option durable names one subscription, so it needs one destination")
         topic = next(filter(self._is_topic, self.destination), None)

@@ -32,7 +32,7 @@ from stompy.world import shutil, tempfile
 if TYPE_CHECKING:
     import trustme
 
-    from stompy.transport.base import Listener, MessageTransport, Transport
+    from stompy.transport.base import MessageTransport, Transport, TransportListener
 
 _Broker = TypeVar("_Broker", bound="RunningBroker")
 
@@ -454,7 +454,7 @@ class _PausableTransport:
 class _PausableListener:
     """Accepts the connections of another listener, and gives them to a gate."""
 
-    def __init__(self, listener: Listener, gate: _Gate) -> None:
+    def __init__(self, listener: TransportListener, gate: _Gate) -> None:
         self._listener = listener
         self._gate = gate
 
@@ -477,5 +477,5 @@ class _PausableBroker(Broker):
         super().__init__(**options)
         self._gate = gate
 
-    def _listen(self) -> list[Listener]:
+    def _listen(self) -> list[TransportListener]:
         return [_PausableListener(listener, self._gate) for listener in super()._listen()]

@@ -358,7 +358,7 @@ def _check_count(name: str, value: int | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FramePiece:
     """Bytes that pass the proxy.
 
     Attributes:
@@ -392,10 +392,10 @@ class FaultInjector:
         self._lots: dict[int, random.Random] = {}
         self._ends_at: dict[int, int] = {}
 
-    def feed(self, data: bytes) -> list[Piece]:
+    def feed(self, data: bytes) -> list[FramePiece]:
         """Return the pieces that take the place of `data`; `b""`, at the end of the stream, returns the held bytes."""
         if not data:
-            return [Piece(self._frame_splitter.rest())]
+            return [FramePiece(self._frame_splitter.rest())]
         return [self._struck(command, frame) for command, frame in self._frame_splitter.feed(data)]
 
     def limits(self, forwarded: int) -> Iterator[tuple[int, CutAfter]]:
@@ -410,7 +410,7 @@ class FaultInjector:
                     self._ends_at[number] = forwarded + self._lot(number).randint(*fault.bounds)
                 yield self._ends_at[number], fault
 
-    def _struck(self, command: str, frame: bytes) -> Piece:
+    def _struck(self, command: str, frame: bytes) -> FramePiece:
         """Return the piece that takes the place of a frame."""
         # Read before any strike is noted: the test that waits for the strike may release the delay at once.
         releases = self.plan.releases
@@ -430,7 +430,7 @@ class FaultInjector:
                 copies *= 2 if isinstance(fault, Double) else 0
             self.plan.struck(fault, link=self._link)
         data = before + (frame * copies if cut is None else (frame * min(copies, 1))[: cut.keep])
-        return Piece(data, delay, releases, cut)
+        return FramePiece(data, delay, releases, cut)
 
     def _faults_of(self, command: str) -> Iterator[FrameFault]:
         """Yield the faults that strike a frame, and count it for all faults that concern it."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from stompy.errors import ConfigurationError
-from stompy.testing.faults import RECEIVED, SENT, Cut, Fault, FaultInjector, FaultPlan, Piece
+from stompy.testing.faults import RECEIVED, SENT, Cut, Fault, FaultInjector, FaultPlan, FramePiece
 from stompy.testing.proxy_loop import READ, WRITE, ProxyEventLoop
 from stompy.transport.tcp import Endpoint
 from stompy.world import os, socket, time
@@ -245,7 +245,7 @@ class ProxyDirection:
         """
         data = self.source.recv(HELD - self._held)
         self._source_ended = not data
-        for piece in (Piece(data),) if self._injector is None else self._injector.feed(data):
+        for piece in (FramePiece(data),) if self._injector is None else self._injector.feed(data):
             if piece.data or piece.cut is not None:
                 due = now + self.faults.latency + piece.delay
                 releases = piece.releases if piece.delay else sys.maxsize

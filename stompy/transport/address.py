@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import quote, unquote_to_bytes
@@ -179,25 +179,15 @@ def _parse(url: str) -> Address:
     if "@" in (path or "") or "@" in (query or ""):
         _refuse("'@' after the host is written %40 (and a '/' or '?' in a passcode %2F or %3F)", url)
     login, passcode, location = _user_info(authority, url)
-    web = scheme in (WS, WSS)
     if scheme == UNIX:
-        host, port, path = "", 0, _socket_path(location, path, url)
-    else:
-        host, port = _host_and_port(location, url, _DEFAULT_PORTS[scheme])
-        if web:
-            _check_target(path, query, url)
-        else:
-            path = None if path is None else _header_value(path, "virtual host", url)
-    return Address(
-        scheme=scheme,
-        host=host,
-        port=port,
-        login=login,
-        passcode=passcode,
-        path=path,
-        options=() if web else _options(query, url),
-        query=query if web else None,
-    )
+        path = _socket_path(location, path, url)
+        return Address(scheme, "", 0, login, passcode, path, _options(query, url))
+    host, port = _host_and_port(location, url, _DEFAULT_PORTS[scheme])
+    if scheme in (WS, WSS):
+        _check_target(path, query, url)
+        return Address(scheme, host, port, login, passcode, path, query=query)
+    path = None if path is None else _header_value(path, "virtual host", url)
+    return Address(scheme, host, port, login, passcode, path, _options(query, url))
 
 
 def _scheme(url: str) -> str:
@@ -219,12 +209,7 @@ def _split_url(url: str) -> tuple[str, str | None, str | None, str | None]:
     rest, hash_mark, fragment = url.partition("://")[2].partition("#")
     rest, question_mark, query = rest.partition("?")
     authority, slash, path = rest.partition("/")
-    return (
-        authority,
-        "/" + path if slash else None,
-        query if question_mark else None,
-        fragment if hash_mark else None,
-    )
+    return authority, slash + path or None, query if question_mark else None, fragment if hash_mark else None
 
 
 def _user_info(authority: str, url: str) -> tuple[str | None, str | None, str]:
@@ -234,12 +219,9 @@ def _user_info(authority: str, url: str) -> tuple[str | None, str | None, str]:
         return None, None, location
     if "@" in user_info:
         _refuse("'@' in a login or passcode is written %40", url)
-    login, colon, passcode = user_info.partition(":")
-    return (
-        _header_value(login, "login", url),
-        _header_value(passcode, "passcode", url) if colon else None,
-        location,
-    )
+    name, colon, secret = user_info.partition(":")
+    login = _header_value(name, "login", url)
+    return login, _header_value(secret, "passcode", url) if colon else None, location
 
 
 def _socket_path(location: str, path: str | None, url: str) -> str:
@@ -266,7 +248,7 @@ def _host_and_port(location: str, url: str, default: int) -> tuple[str, int]:
         if not bracket or (tail and not tail.startswith(":")):
             _refuse("an IPv6 address is written in brackets: stomp://[::1]:61613", url)
         host = _decoded(host, "host name", url)
-        if not _is_ipv6(host):
+        if not _is_accepted(ipaddress.IPv6Address, host):
             _refuse("not an IPv6 address in the brackets of a broker address", url)
         return host, _port_number(tail[1:], url) if tail else default
     host, colon, port = location.partition(":")
@@ -280,23 +262,15 @@ def _host_name(host: str, url: str) -> str:
         _refuse("a broker address has no host name", url)
     if "," in host:
         _refuse("several broker addresses are written in full each: stomp://a:61613,stomp://b:61613", url)
-    if _NOT_IN_A_HOST.search(host) or not _is_encodable(host):
+    if _NOT_IN_A_HOST.search(host) or not _is_accepted(str.encode, host, "idna"):
         _refuse("not a valid host name (a forbidden character, or an empty or too long part)", url)
     return host
 
 
-def _is_ipv6(host: str) -> bool:
+def _is_accepted(function: Callable[..., object], *arguments: str) -> bool:
     try:
-        ipaddress.IPv6Address(host)
+        function(*arguments)
     except ValueError:
-        return False
-    return True
-
-
-def _is_encodable(host: str) -> bool:
-    try:
-        host.encode("idna")
-    except UnicodeError:
         return False
     return True
 

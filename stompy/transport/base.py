@@ -1,4 +1,4 @@
-"""The interfaces of transports, dialers and listeners.
+"""The interfaces of transports, dialers and listeners, and the handshake and the listener of layers over others.
 
 Every implementation maps its errors to `stompy.errors`, so that callers never see an `OSError`.
 
@@ -8,12 +8,17 @@ may call `shutdown`. Only the owner calls `close`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
+
+from stompy.errors import ConnectError, ConnectionLostError, ConnectTimeoutError, SendTimeoutError, StompTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from stompy.deadline import Budget, Deadline
+
+T = TypeVar("T")
+LayerT = TypeVar("LayerT", bound="Transport", covariant=True)
 
 RECV_SIZE = 262_144
 """The maximum number of bytes that `recv` returns."""
@@ -47,7 +52,7 @@ class Transport(Protocol):
     def sendall(self, data: bytes, deadline: Budget) -> None:
         """Write all of `data` (over TCP: to the kernel, which does not mean that the peer has received it).
 
-        What can be written without waiting is written even if the deadline has passed.
+        Bytes that can be written without waiting are written even if the deadline has passed.
 
         Args:
             data: the bytes.
@@ -70,7 +75,7 @@ class Transport(Protocol):
         ...
 
     def shutdown_write(self) -> None:
-        """End the outgoing direction: the peer reads what was written, then the end of the stream. Never blocks."""
+        """End the outgoing direction: the peer reads all that was written, then the end of the stream. Never blocks."""
         ...
 
     def close(self) -> None:
@@ -88,14 +93,14 @@ class DirectTransport(Transport, Protocol):
     """A transport to which a thread may write in the writer's place, as that takes no time."""
 
     def send_now(self, messages: list[bytes]) -> list[bytes] | None:
-        """Write what can be written without waiting; never raises.
+        """Write as much as possible without waiting; never raise.
 
         Args:
             messages: as for `MessageTransport.send_messages`; one by one of no meaning to a stream of bytes.
 
         Returns:
-            `None` if everything was written; else what must be written next, before anything else. That may be one
-            empty message, as a part may be kept here, which is written first.
+            `None` if everything was written; else the messages that must be written next, before anything else: perhaps
+            one empty message, as a part may be kept here, which is written first.
         """
         ...
 
@@ -115,7 +120,7 @@ class MessageTransport(Transport, Protocol):
             messages: none of them is joined with another or divided; of an empty one nothing is written.
             deadline: as for `sendall`; but seconds count anew for each 256 KiB.
 
-        Raises what `sendall` does.
+        Raises as `sendall` does.
         """
         ...
 
@@ -143,7 +148,7 @@ class Dialer(Protocol):
         ...
 
 
-class Listener(Protocol):
+class TransportListener(Protocol):
     """Accepts connections."""
 
     @property
@@ -176,9 +181,68 @@ class UnderlyingDialer(Dialer, Protocol):
         ...
 
 
-class UnderlyingListener(Listener, Protocol):
+class UnderlyingListener(TransportListener, Protocol):
     """A listener for such transports."""
 
     def accept(self) -> UnderlyingTransport | None:
         """Return the next connection; `None` after the listener was closed."""
         ...
+
+
+def with_handshake(
+    underlying: Transport,
+    handshake: Callable[[], T],
+    *,
+    address: str,
+    late: str,
+    lost: Callable[[ConnectionLostError], ConnectError],
+) -> T:
+    """Return the result of a client's handshake over a connection; if it fails, close the connection.
+
+    Args:
+        underlying: the connection.
+        handshake: does the handshake.
+        address: the address that was dialed, for the error.
+        late: the error message for a handshake that did not end in time.
+        lost: returns the error for a connection that was lost.
+
+    Raises:
+        ConnectTimeoutError: the deadline of the handshake passed.
+        ConnectError: the connection was lost.
+    """
+    try:
+        return handshake()
+    except BaseException as error:
+        underlying.close()
+        if isinstance(error, (StompTimeoutError, SendTimeoutError)):
+            raise ConnectTimeoutError(late, address=address) from error
+        if isinstance(error, ConnectionLostError):
+            raise lost(error) from error
+        raise
+
+
+class LayerListener(Generic[LayerT]):
+    """Accepts the connections of another listener, and puts a layer over each; the layer does its handshake.
+
+    Args:
+        listener: accepts the connections below; the `LayerListener` then owns it.
+        layer: returns the transport over a connection.
+    """
+
+    def __init__(self, listener: UnderlyingListener, layer: Callable[[UnderlyingTransport], LayerT]) -> None:
+        self._listener = listener
+        self._layer = layer
+        self.address = listener.address
+        """The address that it listens on."""
+
+    def accept(self) -> LayerT | None:
+        """Return the next connection; `None` after the listener was closed."""
+        underlying = self._listener.accept()
+        return None if underlying is None else self._layer(underlying)
+
+    def close(self) -> None:
+        """Stop listening; from any thread."""
+        self._listener.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} over {self._listener!r}>"

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLostError, SendTimeoutError, StompTimeoutError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from stompy.errors import Outcome
 
+T = TypeVar("T")
 
 _LOG = logging.getLogger("stompy.transport")
 # A broken connection must not kill a program that restored the default SIGPIPE, as command line tools do.
@@ -81,6 +82,17 @@ def _by_selector(fds: Sequence[int], *, writing: bool, seconds: float) -> bool:
 _wait_once = _by_poll if hasattr(select, "poll") else _by_selector  # Windows and gevent's select have no poll
 
 
+def new_socket(family: int, use: Callable[[socket.socket], T]) -> T:
+    """Return `use(sock)` of a new stream socket, which does not block; close it if `use` raises."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        return use(sock)
+    except BaseException:
+        sock.close()
+        raise
+
+
 class DescriptorUse:
     """Track the threads that use a descriptor, and release it after the last one has left.
 
@@ -127,6 +139,15 @@ class DescriptorUse:
         if self.closed:
             self._release_if_idle()
 
+    def during(self, call: Callable[[], T]) -> T | None:
+        """Return `call()`, during which the descriptor is used; `None` if it is closed."""
+        user = object()
+        try:
+            return call() if self.enter(user) else None
+        finally:
+            self.users.discard(user)
+            self.left()
+
     def close(self) -> None:
         """Reject new users and release the descriptor, now or after the last user has left; idempotent."""
         self.closed = True
@@ -151,15 +172,11 @@ class SocketTransport:
     def __init__(self, sock: socket.socket, *, peer: str) -> None:
         self._sock = sock
         self._fd = sock.fileno()
-        self._peer = peer
         self._shut = False
         self._use = DescriptorUse(sock.close)
-        sock.setblocking(False)
-
-    @property
-    def peer(self) -> str:
+        self.peer = peer
         """The name of the peer, e.g. `127.0.0.1:61613` or a path."""
-        return self._peer
+        sock.setblocking(False)
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
         """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
@@ -180,7 +197,7 @@ class SocketTransport:
                 except OSError as error:
                     return self._end_or_raise(error)
                 if not wait_readable(self._fd, deadline=deadline):
-                    raise StompTimeoutError(f"no bytes from {self._peer} in time")
+                    raise StompTimeoutError(f"no bytes from {self.peer} in time")
             return b""
         finally:
             use.users.discard(user)
@@ -190,7 +207,7 @@ class SocketTransport:
     def _end_or_raise(self, error: OSError) -> bytes:
         if self._shut:
             return b""  # caused by our own shutdown
-        raise ConnectionLostError(f"connection to {self._peer} lost: {describe_os_error(error)}") from error
+        raise ConnectionLostError(f"connection to {self.peer} lost: {describe_os_error(error)}") from error
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
         """Write all of `data` to the kernel.
@@ -203,9 +220,9 @@ class SocketTransport:
         try:
             use.users.add(user)
             if use.closed:
-                raise ConnectionLostError(f"connection to {self._peer} is closed", outcome="not-sent")
+                raise ConnectionLostError(f"connection to {self.peer} is closed", outcome="not-sent")
             if self._shut:
-                raise ConnectionLostError(f"connection to {self._peer} was shut down", outcome="not-sent")
+                raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
             try:
                 sent = self._sock.send(data, _SEND_FLAGS)
             except OSError as error:
@@ -227,11 +244,11 @@ class SocketTransport:
         user, use = object(), self._use
         try:
             if not use.enter(user):
-                raise ConnectionLostError(f"connection to {self._peer} is closed", outcome="not-sent")
+                raise ConnectionLostError(f"connection to {self.peer} is closed", outcome="not-sent")
             while not (sent := self._try_send(data)):
                 deadline = deadline_of(deadline)
                 if not wait_writable(self._fd, deadline=deadline):
-                    raise SendTimeoutError(f"{self._peer} did not accept the bytes in time", outcome="not-sent")
+                    raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="not-sent")
             return sent
         finally:
             use.users.discard(user)
@@ -239,7 +256,7 @@ class SocketTransport:
                 use.left()
 
     def send_now(self, messages: list[bytes]) -> list[bytes] | None:
-        """Write what the kernel takes at once; see `stompy.transport.base.DirectTransport.send_now`."""
+        """Write without waiting; see `stompy.transport.base.DirectTransport.send_now`."""
         data = messages[0] if len(messages) == 1 else b"".join(messages)
         try:
             sent = self.send(data, _NOW)
@@ -252,14 +269,14 @@ class SocketTransport:
             # Checked after each partial write too: a peer that reads slowly must not extend the deadline.
             if not wait_writable(self._fd, deadline=deadline) or (sent and deadline.expired):
                 raise SendTimeoutError(
-                    f"{self._peer} did not accept the bytes in time ({sent} of {len(view)} written)",
+                    f"{self.peer} did not accept the bytes in time ({sent} of {len(view)} written)",
                     outcome="unknown" if sent else "not-sent",
                 )
             sent += self._try_send(view[sent:], "unknown" if sent else "not-sent")
 
     def _try_send(self, data: bytes | memoryview, outcome: Outcome = "not-sent") -> int:
         if self._shut:
-            raise ConnectionLostError(f"connection to {self._peer} was shut down", outcome=outcome)
+            raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome=outcome)
         try:
             return self._sock.send(data, _SEND_FLAGS)
         except OSError as error:
@@ -271,7 +288,7 @@ class SocketTransport:
             return 0
         # A shutdown between the check and the send causes a broken pipe.
         what = "was shut down" if self._shut else f"lost: {describe_os_error(error)}"
-        raise ConnectionLostError(f"connection to {self._peer} {what}", outcome=outcome) from error
+        raise ConnectionLostError(f"connection to {self.peer} {what}", outcome=outcome) from error
 
     def shutdown(self) -> None:
         """End both directions and wake waiting threads; from any thread."""
@@ -280,20 +297,13 @@ class SocketTransport:
         self._shutdown_socket(socket.SHUT_RDWR)
 
     def shutdown_write(self) -> None:
-        """End the outgoing direction: the peer reads what was written, then the end."""
+        """End the outgoing direction: the peer reads all that was written, then the end."""
         self._shutdown_socket(socket.SHUT_WR)
 
     def _shutdown_socket(self, how: int) -> None:
-        user = object()
-        try:
-            if not self._use.enter(user):
-                return
-            # An error means that the peer has reset the connection, which wakes the waiting threads as well.
-            with contextlib.suppress(OSError):
-                self._sock.shutdown(how)
-        finally:
-            self._use.users.discard(user)
-            self._use.left()
+        # An error means that the peer has reset the connection, which wakes the waiting threads as well.
+        with contextlib.suppress(OSError):
+            self._use.during(lambda: self._sock.shutdown(how))
 
     def close(self) -> None:
         """Shut down and release the descriptor, now or after the last thread has left `recv` and `sendall`."""
@@ -302,13 +312,10 @@ class SocketTransport:
 
     def __repr__(self) -> str:
         state = "closed" if self._use.closed else "shut down" if self._shut else "open"
-        return f"<{type(self).__name__} {self._peer} {state}>"
+        return f"<{type(self).__name__} {self.peer} {state}>"
 
 
-AcceptedT = TypeVar("AcceptedT", bound=SocketTransport, covariant=True)
-
-
-class SocketListener(Generic[AcceptedT]):
+class SocketListener:
     """Accepts connections on a listening socket; subclasses make transports of them.
 
     Args:
@@ -331,26 +338,21 @@ class SocketListener(Generic[AcceptedT]):
             raise
         self._use = DescriptorUse(self._release)
 
-    def _transport(self, sock: socket.socket, address: Any) -> AcceptedT:
+    def _transport(self, sock: socket.socket, address: Any) -> SocketTransport:
         """Return the transport for an accepted connection."""
         raise NotImplementedError
 
-    def accept(self) -> AcceptedT | None:
+    def accept(self) -> SocketTransport | None:
         """Return the next connection; `None` after the listener was closed."""
-        user = object()
-        try:
-            if not self._use.enter(user):
-                return None
-            while not self._closed:
-                accepted = self._try_accept()
-                if accepted is not None:
-                    return accepted
-            return None
-        finally:
-            self._use.users.discard(user)
-            self._use.left()
+        return self._use.during(self._next)
 
-    def _try_accept(self) -> AcceptedT | None:
+    def _next(self) -> SocketTransport | None:
+        accepted = None
+        while accepted is None and not self._closed:
+            accepted = self._try_accept()
+        return accepted
+
+    def _try_accept(self) -> SocketTransport | None:
         try:
             sock, address = self._sock.accept()
         except BlockingIOError:
@@ -369,18 +371,11 @@ class SocketListener(Generic[AcceptedT]):
     def close(self) -> None:
         """Stop listening and wake `accept`; from any thread. Accepted connections stay open."""
         self._closed = True
-        user = object()
-        try:
-            if not self._use.enter(user):
-                return
-            with contextlib.suppress(OSError):
-                self._waker.send(b"\0")
-            # If the system supports it, refuse connections from now on, not only after the last accept has returned.
-            with contextlib.suppress(OSError):
-                self._sock.shutdown(socket.SHUT_RDWR)
-        finally:
-            self._use.users.discard(user)
-            self._use.left()
+        with contextlib.suppress(OSError):
+            self._use.during(lambda: self._waker.send(b"\0"))
+        # If the system supports it, refuse connections from now on, not only after the last accept has returned.
+        with contextlib.suppress(OSError):
+            self._use.during(lambda: self._sock.shutdown(socket.SHUT_RDWR))
         self._use.close()
 
     def _release(self) -> None:

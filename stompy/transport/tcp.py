@@ -20,7 +20,7 @@ from stompy.arguments import check_fields
 from stompy.errors import ConfigurationError, ConnectError, ConnectTimeoutError
 from stompy.transport.address import host_port
 from stompy.transport.diagnosis import describe_lookup_error, describe_os_error
-from stompy.transport.sockets import SocketListener, SocketTransport, wait_writable
+from stompy.transport.sockets import SocketListener, SocketTransport, new_socket, wait_writable
 from stompy.world import os, socket, threading
 
 if TYPE_CHECKING:
@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
 _MILLISECONDS = 1000
-_MAX_KEEPALIVE = 32_767
-"""The maximum number of seconds that Linux accepts for the idle time and the interval (tcp(7))."""
+_RANGES = (
+    ("source_port", 0, 65_535),
+    ("keepalive_idle", 1, 32_767),
+    ("keepalive_interval", 1, 32_767),
+    ("keepalive_probes", 1, 127),
+)
+"""The least and the most of options; those of keepalive are what Linux accepts (tcp(7))."""
 
 
 class Endpoint(NamedTuple):
@@ -139,38 +144,29 @@ class TcpOptions:
                 ipaddress.ip_address(self.source.partition("%")[0])
             except ValueError:
                 raise ConfigurationError(f"source must be an IP address of this machine, not {self.source!r}") from None
-        _check_whole("source_port", self.source_port, least=0, most=65535)
+        for name, least, most in _RANGES:
+            if not least <= getattr(self, name) <= most:
+                value = getattr(self, name)
+                raise ConfigurationError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
         if self.source_port and self.source is None:
             raise ConfigurationError("a source_port needs a source")
-        _check_whole("keepalive_idle", self.keepalive_idle, least=1, most=_MAX_KEEPALIVE)
-        _check_whole("keepalive_interval", self.keepalive_interval, least=1, most=_MAX_KEEPALIVE)
-        _check_whole("keepalive_probes", self.keepalive_probes, least=1, most=127)
         if self.user_timeout is not None and not 0.001 <= self.user_timeout <= 1_000_000:
             raise ConfigurationError(f"user_timeout must be a number of seconds or None, not {self.user_timeout!r}")
 
     def _socket_options(self) -> list[tuple[int, int, int]]:
         """Return the socket options to set, as level, option and value."""
-        settings = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
+        settings = [(socket.IPPROTO_TCP, "TCP_NODELAY", 1)]
         if self.keepalive:
-            settings.append((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1))
-            # On macOS it is TCP_KEEPALIVE.
-            idle = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"
-            settings += _if_supported(idle, self.keepalive_idle)
-            settings += _if_supported("TCP_KEEPINTVL", self.keepalive_interval)
-            settings += _if_supported("TCP_KEEPCNT", self.keepalive_probes)
+            idle = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"  # the name on macOS
+            settings += [
+                (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+                (socket.IPPROTO_TCP, idle, self.keepalive_idle),
+                (socket.IPPROTO_TCP, "TCP_KEEPINTVL", self.keepalive_interval),
+                (socket.IPPROTO_TCP, "TCP_KEEPCNT", self.keepalive_probes),
+            ]
         if self.user_timeout is not None:
-            settings += _if_supported("TCP_USER_TIMEOUT", round(self.user_timeout * _MILLISECONDS))
-        return settings
-
-
-def _if_supported(name: str, value: int) -> list[tuple[int, int, int]]:
-    option = getattr(socket, name, None)
-    return [] if option is None else [(socket.IPPROTO_TCP, option, value)]
-
-
-def _check_whole(name: str, value: object, *, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigurationError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+            settings.append((socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(self.user_timeout * _MILLISECONDS)))
+        return [(level, getattr(socket, name), value) for level, name, value in settings if hasattr(socket, name)]
 
 
 DEFAULT_OPTIONS = TcpOptions()
@@ -206,19 +202,12 @@ class TcpDialer:
     def __init__(self, host: str, port: int, *, options: TcpOptions = DEFAULT_OPTIONS) -> None:
         if not 1 <= port <= 65535:
             raise ConfigurationError(f"a port to connect to is a number from 1 to 65535, not {port}")
-        self._host = host
         self._port = port
         self._options = options
-
-    @property
-    def address(self) -> str:
-        """Host and port, e.g. `broker.example:61613`."""
-        return host_port(self._host, self._port)
-
-    @property
-    def host(self) -> str:
+        self.host = host
         """The host as given."""
-        return self._host
+        self.address = host_port(host, port)
+        """Host and port, e.g. `broker.example:61613`."""
 
     def dial(self, deadline: Deadline) -> TcpTransport:
         """Return a new connection.
@@ -228,11 +217,12 @@ class TcpDialer:
             ConnectError: no address can be reached; the error message names each address and the reason.
             ConnectTimeoutError: the deadline passed first.
         """
-        endpoints = resolve(self._host, self._port, deadline=deadline)
+        endpoints = resolve(self.host, self._port, deadline=deadline)
         failures: list[OSError] = []
         for tried, endpoint in enumerate(endpoints):
+            share = _share(deadline, parts=len(endpoints) - tried)
             try:
-                return _connect(endpoint, self._options, _share(deadline, parts=len(endpoints) - tried))
+                return new_socket(endpoint.family, lambda sock: _connect(sock, endpoint, self._options, share))  # noqa: B023
             except OSError as error:
                 failures.append(error)
         message = _explain(endpoints, failures)
@@ -261,40 +251,38 @@ def _explain(endpoints: list[Endpoint], failures: list[OSError]) -> str:
     )
 
 
-def _connect(endpoint: Endpoint, options: TcpOptions, deadline: Deadline) -> TcpTransport:
-    sock = socket.socket(endpoint.family, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        if options.source is not None:
-            _bind_source(sock, endpoint, options.source, options.source_port)
-        code = sock.connect_ex(endpoint.sockaddr)
-        if code in _IN_PROGRESS:
-            if not wait_writable(sock.fileno(), deadline=deadline):
-                raise _NoAnswer("no answer in time")
-            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if not code and sock.getsockname() == sock.getpeername():
-            # A TCP simultaneous open: the kernel chose the local target port as the source port.
-            code = errno.ECONNREFUSED
-        if code:
-            raise OSError(code, os.strerror(code))
-        return TcpTransport(sock, peer=str(endpoint), options=options)
-    except BaseException:
-        sock.close()
-        raise
+def _connect(sock: socket.socket, endpoint: Endpoint, options: TcpOptions, deadline: Deadline) -> TcpTransport:
+    if options.source is not None:
+        _bind_source(sock, endpoint, options.source, options.source_port)
+    code = sock.connect_ex(endpoint.sockaddr)
+    if code in _IN_PROGRESS:
+        if not wait_writable(sock.fileno(), deadline=deadline):
+            raise _NoAnswer("no answer in time")
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if not code and sock.getsockname() == sock.getpeername():
+        # A TCP simultaneous open: the kernel chose the local target port as the source port.
+        code = errno.ECONNREFUSED
+    if code:
+        raise OSError(code, os.strerror(code))
+    return TcpTransport(sock, peer=str(endpoint), options=options)
 
 
 def _bind_source(sock: socket.socket, endpoint: Endpoint, source: str, port: int) -> None:
     if (endpoint.family == socket.AF_INET6) != (":" in source):
         raise OSError(f"is not of the same family as the source address {source}")
     try:
-        if os.name == "posix":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _reuse_address(sock)
         sock.bind((source, port))
     except OSError as error:
         raise OSError(f"cannot be reached from {host_port(source, port)}: {describe_os_error(error)}") from error
 
 
-class TcpListener(SocketListener[TcpTransport]):
+def _reuse_address(sock: socket.socket) -> None:
+    if os.name == "posix":  # on Windows the option would let two programs share a port
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+class TcpListener(SocketListener):
     """Listens on a host and port.
 
     Args:
@@ -308,16 +296,12 @@ class TcpListener(SocketListener[TcpTransport]):
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         sock = _listen(host, port)
         name = sock.getsockname()
-        self._address: tuple[str, int] = (str(name[0]), int(name[1]))
+        self.address: tuple[str, int] = (str(name[0]), int(name[1]))
+        """The host and the port that it listens on."""
         try:
-            super().__init__(sock, shown=host_port(*self._address))
+            super().__init__(sock, shown=host_port(*self.address))
         except OSError as error:
             raise ConfigurationError(f"cannot listen on {host_port(host, port)}: {describe_os_error(error)}") from error
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """The host and the port that it listens on."""
-        return self._address
 
     def _transport(self, sock: socket.socket, address: Any) -> TcpTransport:
         return TcpTransport(sock, peer=host_port(str(address[0]), int(address[1])))
@@ -334,21 +318,14 @@ def _listen(host: str, port: int) -> socket.socket:
     failures: list[OSError] = []
     for endpoint in endpoints:
         try:
-            return _bind(endpoint)
+            return new_socket(endpoint.family, lambda sock: _bind(sock, endpoint))  # noqa: B023
         except OSError as error:
             failures.append(error)
     raise ConfigurationError(f"cannot listen on {where}: {_explain(endpoints, failures)}") from failures[-1]
 
 
-def _bind(endpoint: Endpoint) -> socket.socket:
-    sock = socket.socket(endpoint.family, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        if os.name == "posix":  # on Windows the option would let two programs share a port
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(endpoint.sockaddr)
-        sock.listen(socket.SOMAXCONN)
-    except BaseException:
-        sock.close()
-        raise
+def _bind(sock: socket.socket, endpoint: Endpoint) -> socket.socket:
+    _reuse_address(sock)
+    sock.bind(endpoint.sockaddr)
+    sock.listen(socket.SOMAXCONN)
     return sock

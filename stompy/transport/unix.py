@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stompy.errors import ConfigurationError, ConnectError, ConnectTimeoutError
 from stompy.transport.address import unix_url
 from stompy.transport.diagnosis import describe_os_error
-from stompy.transport.sockets import SocketListener, SocketTransport
+from stompy.transport.sockets import SocketListener, SocketTransport, new_socket
 from stompy.world import os, socket, time
 
 if TYPE_CHECKING:
@@ -20,15 +20,8 @@ if TYPE_CHECKING:
 _LONGEST_PATH = 107 if sys.platform == "linux" else 103
 """The maximum size of a path in bytes (unix(7))."""
 
-HOST = "localhost"
-"""The host name of a session over a Unix socket."""
-
 _FULL_QUEUE_PAUSE = 0.01
 """Seconds between two attempts to connect while the listener's queue is full, as there is no event to wait for."""
-
-
-class UnixTransport(SocketTransport):
-    """A connected Unix socket; see `stompy.transport.base.Transport`."""
 
 
 class UnixDialer:
@@ -43,46 +36,33 @@ class UnixDialer:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = _checked(path)
-
-    @property
-    def address(self) -> str:
+        self.address = unix_url(self._path)
         """The URL of the socket."""
-        return unix_url(self._path)
+        self.host = "localhost"
+        """The host name of a session over a Unix socket."""
 
-    @property
-    def host(self) -> str:
-        """The local host."""
-        return HOST
-
-    def dial(self, deadline: Deadline) -> UnixTransport:
+    def dial(self, deadline: Deadline) -> SocketTransport:
         """Return a new connection.
 
         Raises:
             ConnectError: no process listens on the socket, or permission is denied.
             ConnectTimeoutError: the listener's queue was full until the deadline.
         """
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            sock.setblocking(False)
-            self._connect(sock, deadline)
-            return UnixTransport(sock, peer=self.address)
+            return new_socket(socket.AF_UNIX, lambda sock: self._connect(sock, deadline))
         except ConnectError:
-            sock.close()
             raise
         except OSError as error:
-            sock.close()
             raise ConnectError(self._explain(error), address=self.address) from error
-        except BaseException:
-            sock.close()
-            raise
 
-    def _connect(self, sock: socket.socket, deadline: Deadline) -> None:
+    def _connect(self, sock: socket.socket, deadline: Deadline) -> SocketTransport:
         while (code := sock.connect_ex(self._path)) == errno.EAGAIN:
             if deadline.expired:
                 raise ConnectTimeoutError("the queue of the listener is full", address=self.address)
             time.sleep(deadline.sooner(_FULL_QUEUE_PAUSE).remaining() or 0.0)
         if code:
             raise OSError(code, os.strerror(code))
+        return SocketTransport(sock, peer=self.address)
 
     def _explain(self, error: OSError) -> str:
         if error.errno == errno.ENOENT:
@@ -95,7 +75,7 @@ class UnixDialer:
         return f"<UnixDialer {self.address}>"
 
 
-class UnixListener(SocketListener[UnixTransport]):
+class UnixListener(SocketListener):
     """Listens on a Unix socket; creates its file and removes it when closed.
 
     The file has its permissions from the start. A file without a listener, which a killed process leaves behind, is
@@ -111,20 +91,19 @@ class UnixListener(SocketListener[UnixTransport]):
 
     def __init__(self, path: str | os.PathLike[str], *, mode: int = 0o600) -> None:
         self._path = _checked(path)
+        self.address = unix_url(self._path)
+        """The URL of the socket."""
         try:
-            sock = _listen(self._path, mode)
+            if os.path.lexists(self._path):
+                _check_stale(self._path)
+            sock = new_socket(socket.AF_UNIX, lambda sock: _listen(sock, self._path, mode))
             self._file = _identity(self._path)
             super().__init__(sock, shown=self._path)
         except OSError as error:
             raise ConfigurationError(f"cannot listen on {self._path}: {describe_os_error(error)}") from error
 
-    @property
-    def address(self) -> str:
-        """The URL of the socket."""
-        return unix_url(self._path)
-
-    def _transport(self, sock: socket.socket, address: Any) -> UnixTransport:
-        return UnixTransport(sock, peer=self.address)
+    def _transport(self, sock: socket.socket, address: Any) -> SocketTransport:
+        return SocketTransport(sock, peer=self.address)
 
     def close(self) -> None:
         """Stop listening, remove the file and wake `accept`; from any thread. Accepted connections stay open."""
@@ -158,24 +137,16 @@ def _identity(path: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _listen(path: str, mode: int) -> socket.socket:
-    if os.path.lexists(path):
-        _check_stale(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _listen(sock: socket.socket, path: str, mode: int) -> socket.socket:
     # Under a temporary name until the permissions are set, so that nobody can connect before.
     draft = os.path.join(os.path.dirname(path), f".{os.urandom(4).hex()}")
+    sock.bind(draft)
     try:
-        sock.setblocking(False)
-        sock.bind(draft)
-        try:
-            os.chmod(draft, mode)
-            sock.listen(socket.SOMAXCONN)
-            os.rename(draft, path)
-        except BaseException:
-            os.unlink(draft)
-            raise
+        os.chmod(draft, mode)
+        sock.listen(socket.SOMAXCONN)
+        os.rename(draft, path)
     except BaseException:
-        sock.close()
+        os.unlink(draft)
         raise
     return sock
 

@@ -25,7 +25,7 @@ from stompy.default import DEFAULT, given
 from stompy.dialects.brokers import with_limits
 from stompy.errors import ConfigurationError, NotConnectedError, StompError
 from stompy.forks import Owner
-from stompy.locks import Event
+from stompy.locks import SafeEvent
 from stompy.threads import DaemonThread
 from stompy.worker.failure import retry_queues
 from stompy.worker.parking import ParkingLot, parking_queue
@@ -62,7 +62,7 @@ class Engine(WorkerRun, Listener):
         self.owner = Owner("worker")
         self.started = False
         self.pools: list[Pool] = []
-        self._finished = Event()
+        self._finished = SafeEvent()
         self._on_tick = on_tick
         self._outage: Outage | None = None
         """Before the first session."""

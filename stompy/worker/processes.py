@@ -36,7 +36,7 @@ from typing import BinaryIO
 
 from stompy.connection.message import Message, delivery_of
 from stompy.deadline import Deadline
-from stompy.locks import Event, Rank, make_condition, make_lock
+from stompy.locks import Rank, SafeEvent, make_condition, make_lock
 from stompy.worker.failure import ATTEMPT, CRASHED, fingerprint
 from stompy.worker.service import Signals, TaskHealth, WorkerExit, WorkerHealth, stacks_on_request
 from stompy.world import mmap, os, signal, subprocess, tempfile, time
@@ -157,7 +157,7 @@ class Crashes:
             if self._map[place * _SIZE] == NoteState.RUNNING:
                 self.write(place, NoteState.FREE)
 
-    def begin(self, stopping: Event, *, alone: bool) -> bool:
+    def begin(self, stopping: SafeEvent, *, alone: bool) -> bool:
         """Wait until a message may run, and count it as running; return `False` if the worker stops meanwhile."""
         with self._lock:
             # Counted before the wait: so no other message begins, and the running ones come to an end.
@@ -231,7 +231,7 @@ class Note:
             self._write(record.state, record.attempt)
             self.crashed = record.attempt if record.state is NoteState.CRASHED else None
 
-    def begin(self, attempt: int, stopping: Event) -> bool:
+    def begin(self, attempt: int, stopping: SafeEvent) -> bool:
         """Wait until the message may run, and note that it does; return `False` if the worker stops meanwhile."""
         self._begun = self._crashes.begin(stopping, alone=self._alone)
         if self._begun:

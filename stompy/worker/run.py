@@ -23,7 +23,7 @@ from stompy.dialects.brokers import dialect_named
 from stompy.dialects.dialect import Dialect
 from stompy.errors import BrokerError, NotConnectedError, StompError
 from stompy.link.settings import Timeouts
-from stompy.locks import Event, Rank, make_condition, make_lock
+from stompy.locks import Rank, SafeEvent, make_condition, make_lock
 from stompy.threads import must_propagate
 from stompy.worker.failure import class_of, text_of
 from stompy.worker.processes import Crashes, identity
@@ -135,7 +135,7 @@ class WorkerRun:
         self.name = settings.name
         self.tasks = tasks
         self.crashes = crashes
-        self.stopping = Event()
+        self.stopping = SafeEvent()
         self.code = WorkerExit.OK
         self.commits = Commits()
         self.parks = False

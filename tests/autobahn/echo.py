@@ -13,8 +13,7 @@ from stompy.errors import ConnectionLostError
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket.endpoints import AcceptedTransport, WebSocketDialer, WebSocketListener
 from stompy.transport.websocket.frames import BINARY, TEXT, Decoder, message_frames
-from stompy.transport.websocket.handshake import END
-from stompy.transport.websocket.options import WebSocketOptions
+from stompy.transport.websocket.handshake import END, HandshakePolicy, WebSocketOptions
 from stompy.transport.websocket.transport import WebSocketTransport
 
 HOST = "127.0.0.1"
@@ -126,7 +125,7 @@ class _Listener:
 def server() -> Iterator[int]:
     """Serve one client after another in the block; yields the port."""
     listener = _Listener()
-    listening = WebSocketListener(listener, subprotocols=(), admits=lambda origin: True)
+    listening = WebSocketListener(listener, HandshakePolicy(subprotocols=(), admits=lambda origin: True))
     thread = threading.Thread(target=_serve, args=(listener, listening))
     thread.start()
     try:

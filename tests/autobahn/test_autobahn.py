@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.autobahn.echo import HOST, WITHIN, dial, server
+from tests.support.options import chosen
 from tests.support.peer import until
 from tests.support.ports import reserved_port
 
@@ -32,7 +32,7 @@ Report = dict[str, dict[str, Any]]
 
 
 def command() -> str:
-    return os.environ["STOMPY_AUTOBAHN"]
+    return chosen.autobahn
 
 
 def spec(folder: Path, **more: Any) -> list[str]:

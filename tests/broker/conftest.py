@@ -19,8 +19,8 @@ from stompy.deadline import Deadline
 from stompy.frames.grammar import Version, grammar_of
 from stompy.protocol.server import ServerProtocol
 from stompy.transport.base import Dialer
-from stompy.transport.memory import MemoryDialer, MemoryListener
 from stompy.transport.tcp import TcpDialer
+from tests.support.memory import MemoryDialer, MemoryListener
 from tests.support.memory_broker import broker_over
 from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient

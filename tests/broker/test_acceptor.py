@@ -20,8 +20,8 @@ from stompy.broker import broker as broker_module
 from stompy.deadline import Deadline
 from stompy.errors import StompError
 from stompy.transport.base import Transport
-from stompy.transport.memory import memory_pair
 from tests.broker.conftest import Serve, Served, tcp_dialer
+from tests.support.memory import memory_pair
 from tests.support.memory_broker import broker_over
 from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient

@@ -12,13 +12,13 @@ import pytest
 from stompy.broker import Broker, BrokerLimits
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ConnectError, NotConnectedError
-from stompy.transport.memory import MemoryListener
 from stompy.transport.tcp import TcpDialer
-from stompy.transport.tls.endpoints import TlsDialer
 from stompy.transport.tls.options import Tls
+from stompy.transport.tls.transport import TlsDialer
 from stompy.transport.unix import UnixDialer
 from tests.broker.conftest import tcp_dialer
 from tests.support.certificates import Certificates
+from tests.support.memory import MemoryListener
 from tests.support.memory_broker import broker_over
 from tests.support.rawclient import WITHIN, RawClient
 

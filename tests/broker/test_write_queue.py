@@ -17,10 +17,10 @@ from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from stompy.transport.base import DirectTransport, Transport
-from stompy.transport.memory import MemoryTransport, memory_pair
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket.transport import WebSocketTransport
 from tests.broker.conftest import a_consumer, a_message, a_queue, a_session_state
+from tests.support.memory import MemoryTransport, memory_pair
 
 WITHIN = 20.0
 

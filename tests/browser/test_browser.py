@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import queue
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from stompy.broker import Broker, BrokerLimits
+from tests.support.options import chosen
 
 LIBRARIES = {
     "stompjs 7": "@stomp/stompjs/bundles/stomp.umd.min.js",
@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(params=list(LIBRARIES))
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    with Site(Path(os.environ["STOMPY_BROWSER_LIBRARIES"]) / LIBRARIES[request.param]) as server:
+    with Site(Path(chosen.browser_libraries) / LIBRARIES[request.param]) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server

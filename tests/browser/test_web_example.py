@@ -12,6 +12,7 @@ import pytest
 
 from stompy.broker import Broker
 from tests.support.browser import Browser
+from tests.support.options import chosen
 from tests.support.peer import until
 
 TOP = Path(__file__).parents[2]
@@ -20,7 +21,7 @@ TOP = Path(__file__).parents[2]
 @pytest.mark.needs("browser")
 def test_two_tabs_chat_over_a_worker(chromium: Browser, tmp_path: Path) -> None:
     shutil.copy(TOP / "examples/web/index.html", tmp_path)
-    shutil.copy(Path(os.environ["STOMPY_BROWSER_LIBRARIES"]) / "@stomp/stompjs/bundles/stomp.umd.min.js", tmp_path)
+    shutil.copy(Path(chosen.browser_libraries) / "@stomp/stompjs/bundles/stomp.umd.min.js", tmp_path)
     with Broker(ws=True, serve=tmp_path) as broker:
         command = [sys.executable, str(TOP / "examples/web/chat.py")]
         with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(TOP), "STOMPY_URL": broker.url}) as worker:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from stompy.protocol.state import TRANSITIONS, Event, State
+from stompy.protocol.state import TRANSITIONS, ProtocolEvent, State
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "topics" / "session-states.svg"
 
-Table = Mapping[State, Mapping[Event, State]]
+Table = Mapping[State, Mapping[ProtocolEvent, State]]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def drawing(table: Table = TRANSITIONS) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def arrows(table: Table) -> Iterator[tuple[State, State, list[Event]]]:
+def arrows(table: Table) -> Iterator[tuple[State, State, list[ProtocolEvent]]]:
     """Yield each pair of states that an event leads between, with all such events."""
     for state, targets in table.items():
         for target in dict.fromkeys(targets.values()):
@@ -111,7 +111,7 @@ def _box(state: State, box: Box) -> list[str]:
     return [rect, _text(box.middle, middle - 4, state.name, name=True), _text(box.middle, middle + 16, state.value)]
 
 
-def _arrow(state: State, target: State, events: list[Event]) -> list[str]:
+def _arrow(state: State, target: State, events: list[ProtocolEvent]) -> list[str]:
     words = [event.value for event in events]
     if state is target:
         return _loop(BOXES[state], words)

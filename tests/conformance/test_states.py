@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from stompy.protocol.state import TRANSITIONS, Event, State
+from stompy.protocol.state import TRANSITIONS, ProtocolEvent, State
 from tests.conformance.states import PAGE, arrows, drawing, main
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -23,9 +23,9 @@ def test_every_state_and_every_transition_is_drawn() -> None:
     svg = drawing()
     words = texts(svg)
     for state in State:
-        assert words.count(state.name) == 1 + (state.name == Event.CONNECTED.value)
+        assert words.count(state.name) == 1 + (state.name == ProtocolEvent.CONNECTED.value)
         assert state.value in words
-    for event in Event:
+    for event in ProtocolEvent:
         drawn = sum(event in targets for targets in TRANSITIONS.values())
         assert words.count(event.value) - (event.value == State.CONNECTED.name) == drawn
     drawn_arrows = [path for path in ElementTree.fromstring(svg).iter(f"{SVG}path") if path.get("class") == "arrow"]
@@ -33,13 +33,13 @@ def test_every_state_and_every_transition_is_drawn() -> None:
 
 
 def test_a_changed_table_makes_another_drawing() -> None:
-    changed = {**TRANSITIONS, State.NEW: {Event.CONNECT: State.CONNECTING}}
+    changed = {**TRANSITIONS, State.NEW: {ProtocolEvent.CONNECT: State.CONNECTING}}
     assert drawing(changed) != drawing()
 
 
 def test_what_cannot_be_drawn_is_said() -> None:
     with pytest.raises(ValueError, match="from DISCONNECTING to NEW"):
-        drawing({State.DISCONNECTING: {Event.CONNECT: State.NEW}})
+        drawing({State.DISCONNECTING: {ProtocolEvent.CONNECT: State.NEW}})
 
 
 def test_a_stale_drawing_is_told(

@@ -22,9 +22,9 @@ from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SubscribeOptions, check_send_options
 from stompy.errors import ConfigurationError, LocalProtocolError, StompError
 from stompy.frames.encoder import LARGE_BODY
-from stompy.transport.memory import memory_pair
 from tests.connection.conftest import Talking
 from tests.hostile.script import MIB, bounded
+from tests.support.memory import memory_pair
 from tests.support.peer import link_over
 
 KNOWN = (ACTIVEMQ, ARTEMIS, RABBITMQ)

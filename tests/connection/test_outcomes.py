@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import signal
 import socket
@@ -26,6 +25,7 @@ from stompy.frames.parser import Parser
 from stompy.transport.base import Transport
 from stompy.transport.unix import UnixListener
 from tests.connection.conftest import QUICK
+from tests.support.options import chosen
 from tests.support.peer import WITHIN, Peer
 from tests.support.receipts import outcome_of
 from tests.support.seed import SEED_SETTING, chance
@@ -242,7 +242,7 @@ def struck() -> Iterator[Guard]:
 
 
 @pytest.mark.parametrize("resend", [False, True])
-@pytest.mark.parametrize("turn", range(20 if os.environ.get("STOMPY_LONG") else 2))
+@pytest.mark.parametrize("turn", range(20 if chosen.long else 2))
 def test_what_a_call_says_of_its_frames_is_true(
     tmp_path: Path, turn: int, *, resend: bool, struck: Guard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

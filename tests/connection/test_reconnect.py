@@ -15,7 +15,7 @@ from stompy.connection.config import Config, addresses_of
 from stompy.connection.reconnect import Reconnect, ResendLimits, first_wait, reconnect_of, retry
 from stompy.default import DEFAULT
 from stompy.errors import ConfigurationError, ConnectError, StompError
-from stompy.locks import Event
+from stompy.locks import SafeEvent
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def tried(policy: Reconnect, *outcomes: StompError | None) -> tuple[list[Reporte
         retry(
             attempt,
             policy,
-            closing=Event(),
+            closing=SafeEvent(),
             report=lambda number, delay, reason: reported.append((number, delay, reason)),
         )
     except StompError as error:
@@ -119,7 +119,7 @@ def test_no_delay_reaches_beyond_the_total() -> None:
 
 
 def test_closing_ends_a_delay_and_lets_no_other_attempt_begin() -> None:
-    closing, attempts = Event(), []
+    closing, attempts = SafeEvent(), []
 
     def attempt() -> None:
         attempts.append(1)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.broker_options import SparkBrokerOptions
 from stompy.spark.options import own_options
 from stompy.spark.sink.publisher import SinkOptions
 from stompy.spark.source_options import NOT_OF_A_TABLE, BatchOptions, ReadOptions, SpoolOptions, StreamOptions
@@ -36,7 +36,7 @@ def page() -> str:
     others = ", ".join(f"`{name}`" for name in NOT_OF_A_TABLE)
     parts = [
         HEAD,
-        section("The broker: source and sink", BrokerOptions),
+        section("The broker: source and sink", SparkBrokerOptions),
         section("Receivers: `spark.readStream`, `spark.read` and `stompy spool`", SpoolOptions),
         f"`spark.read` has none of {others}, as each of its spools is read completely and once.\n",
         section("Streams and tables: `spark.readStream` and `spark.read`", ReadOptions),

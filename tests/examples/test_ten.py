@@ -20,6 +20,7 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from tests.support.certificates import Certificates
+from tests.support.options import chosen
 from tests.support.peer import WITHIN, until
 from tests.support.ports import reserved_port
 from tests.support.seed import SEED_SETTING, chance
@@ -27,7 +28,7 @@ from tests.support.seed import SEED_SETTING, chance
 TOP = Path(__file__).parents[2]
 TEN = ("script", "request", "iteration", "prices", "work", "store", "forward", "test_orders", "durable", "tls")
 LINES = [f"line {number}" for number in range(20)]
-KILLS = 40 if os.environ.get("STOMPY_LONG") else 4
+KILLS = 40 if chosen.long else 4
 
 
 class Runs:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from stompy.errors import ConnectError
 from stompy.transport.websocket.frames import (
     BINARY,
     CLOSE,
@@ -33,7 +34,6 @@ from stompy.transport.websocket.frames import (
     parse_close,
 )
 from stompy.transport.websocket.handshake import (
-    HandshakeFailed,
     HandshakeRefused,
     accept_head,
     check_response,
@@ -97,7 +97,7 @@ def check_heads(head: bytes) -> None:
     with contextlib.suppress(HandshakeRefused):
         request = parse_request(head)
         accept_head(request.key, choose_subprotocol(request.subprotocols, SUBPROTOCOLS))
-    with contextlib.suppress(HandshakeFailed):
+    with contextlib.suppress(ConnectError):
         check_response(head, NONCE, SUBPROTOCOLS, b"")
 
 

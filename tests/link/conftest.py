@@ -15,8 +15,8 @@ from stompy.default import DEFAULT, Default
 from stompy.frames.encoder import encode
 from stompy.link.link import Link
 from stompy.link.receipts import Receipt
-from stompy.transport.memory import memory_pair
 from stompy.transport.tcp import TcpDialer, TcpTransport
+from tests.support.memory import memory_pair
 from tests.support.peer import WITHIN, Linked, Peer, link_over
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling  # the fixture serves here too

@@ -24,7 +24,7 @@ from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.settings import Credentials, Limits, LinkSettings
 from stompy.protocol.heartbeat import Heartbeats
 from stompy.secret import Secret
-from stompy.transport.memory import MemoryTransport, memory_pair
+from tests.support.memory import MemoryTransport, memory_pair
 from tests.support.peer import WITHIN, PairDialer, Peer, wire
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling

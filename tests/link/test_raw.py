@@ -13,7 +13,7 @@ from stompy.link.link import Link, RawLink
 from stompy.link.settings import LinkSettings
 from stompy.protocol.unchecked import UncheckedClient
 from stompy.transport.base import Transport
-from stompy.transport.memory import memory_pair
+from tests.support.memory import memory_pair
 from tests.support.peer import WITHIN, RecordingOwner, until
 
 

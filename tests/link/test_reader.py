@@ -14,8 +14,8 @@ from stompy.errors import BrokerError, ConnectionLostError, FrameTooLargeError
 from stompy.frames.frame import Frame
 from stompy.link.link import Link
 from stompy.link.settings import Limits
-from stompy.transport.memory import memory_pair
 from tests.link.conftest import Linking
+from tests.support.memory import memory_pair
 from tests.support.peer import WITHIN, Linked, Peer, RecordingOwner, until
 
 

@@ -13,8 +13,8 @@ from stompy.errors import (
     LocalProtocolError,
     SendTimeoutError,
 )
-from stompy.transport.memory import MemoryTransport
 from tests.link.conftest import SEND, Linking, asked, send, send_many
+from tests.support.memory import MemoryTransport
 from tests.support.peer import WITHIN, Linked
 from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling

@@ -15,23 +15,24 @@ _SERVER = "stompy/protocol/server.py"
 MUTATIONS: list[tuple[str, str, str, str]] = [
     (
         _STATE,
-        "    State.DISCONNECTING: {\n        Event.SERVER_FRAME",
-        "    State.DISCONNECTING: {\n        Event.CLIENT_FRAME: State.DISCONNECTING,\n        Event.SERVER_FRAME",
+        "    State.DISCONNECTING: {\n        ProtocolEvent.SERVER_FRAME",
+        "    State.DISCONNECTING: {\n        ProtocolEvent.CLIENT_FRAME: State.DISCONNECTING,\n"
+        "        ProtocolEvent.SERVER_FRAME",
         "frames after DISCONNECT",
     ),
     (
         _STATE,
-        "        Event.CONNECT: State.CONNECTING,\n",
-        "        Event.CONNECT: State.CONNECTING,\n        Event.CLIENT_FRAME: State.NEW,\n",
+        "        ProtocolEvent.CONNECT: State.CONNECTING,\n",
+        "        ProtocolEvent.CONNECT: State.CONNECTING,\n        ProtocolEvent.CLIENT_FRAME: State.NEW,\n",
         "frames before CONNECT",
     ),
     (
         _STATE,
-        "        Event.CONNECTED: State.CONNECTED,\n",
-        "        Event.CONNECTED: State.CONNECTED,\n        Event.SERVER_FRAME: State.CONNECTING,\n",
+        "        ProtocolEvent.CONNECTED: State.CONNECTED,\n",
+        "        ProtocolEvent.CONNECTED: State.CONNECTED,\n        ProtocolEvent.SERVER_FRAME: State.CONNECTING,\n",
         "MESSAGE before CONNECTED",
     ),
-    (_STATE, '"STOMP": Event.CONNECT', '"STOMP": Event.CLIENT_FRAME', "STOMP is not CONNECT"),
+    (_STATE, '"STOMP": ProtocolEvent.CONNECT', '"STOMP": ProtocolEvent.CLIENT_FRAME', "STOMP is not CONNECT"),
     (_RULES, '    "SEND": ("destination",),\n', "", "SEND without destination"),
     (_RULES, '"SUBSCRIBE": ("destination", "id")', '"SUBSCRIBE": ("destination",)', "SUBSCRIBE without id"),
     (_RULES, '"ACK": ("message-id", "subscription")', '"ACK": ("message-id",)', "1.1 ACK without subscription"),
@@ -194,7 +195,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     ),
     (
         _SERVER,
-        "        if EVENTS.get(command) is not Event.SERVER_FRAME:\n",
+        "        if EVENTS.get(command) is not ProtocolEvent.SERVER_FRAME:\n",
         "        if False:\n",
         "the broker sends client frames",
     ),

@@ -9,7 +9,7 @@ from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Version
 from stompy.protocol.state import (
     EVENTS,
     TRANSITIONS,
-    Event,
+    ProtocolEvent,
     SessionIds,
     State,
     next_state,
@@ -20,28 +20,28 @@ from tests.protocol.exchange import ALL, DRAFT, MODERN, V1_0, client_of, command
 
 # Written out a second time, so that no cell of the table changes unseen.
 PASSES = {
-    (State.NEW, Event.CONNECT): State.CONNECTING,
-    (State.NEW, Event.ERROR): State.FAILED,
-    (State.NEW, Event.END): State.CLOSED,
-    (State.CONNECTING, Event.CONNECTED): State.CONNECTED,
-    (State.CONNECTING, Event.ERROR): State.FAILED,
-    (State.CONNECTING, Event.END): State.CLOSED,
-    (State.CONNECTED, Event.CLIENT_FRAME): State.CONNECTED,
-    (State.CONNECTED, Event.SERVER_FRAME): State.CONNECTED,
-    (State.CONNECTED, Event.DISCONNECT): State.DISCONNECTING,
-    (State.CONNECTED, Event.ERROR): State.FAILED,
-    (State.CONNECTED, Event.END): State.CLOSED,
-    (State.DISCONNECTING, Event.SERVER_FRAME): State.DISCONNECTING,
-    (State.DISCONNECTING, Event.ERROR): State.FAILED,
-    (State.DISCONNECTING, Event.END): State.CLOSED,
-    (State.FAILED, Event.END): State.CLOSED,
-    (State.CLOSED, Event.END): State.CLOSED,
+    (State.NEW, ProtocolEvent.CONNECT): State.CONNECTING,
+    (State.NEW, ProtocolEvent.ERROR): State.FAILED,
+    (State.NEW, ProtocolEvent.END): State.CLOSED,
+    (State.CONNECTING, ProtocolEvent.CONNECTED): State.CONNECTED,
+    (State.CONNECTING, ProtocolEvent.ERROR): State.FAILED,
+    (State.CONNECTING, ProtocolEvent.END): State.CLOSED,
+    (State.CONNECTED, ProtocolEvent.CLIENT_FRAME): State.CONNECTED,
+    (State.CONNECTED, ProtocolEvent.SERVER_FRAME): State.CONNECTED,
+    (State.CONNECTED, ProtocolEvent.DISCONNECT): State.DISCONNECTING,
+    (State.CONNECTED, ProtocolEvent.ERROR): State.FAILED,
+    (State.CONNECTED, ProtocolEvent.END): State.CLOSED,
+    (State.DISCONNECTING, ProtocolEvent.SERVER_FRAME): State.DISCONNECTING,
+    (State.DISCONNECTING, ProtocolEvent.ERROR): State.FAILED,
+    (State.DISCONNECTING, ProtocolEvent.END): State.CLOSED,
+    (State.FAILED, ProtocolEvent.END): State.CLOSED,
+    (State.CLOSED, ProtocolEvent.END): State.CLOSED,
 }
 
 
 @pytest.mark.requirement("CON-01", "CON-23", "DIS-03", "D10-17", "SRV-11")
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)), ids=str)
-def test_only_what_the_table_lists_passes(state: State, event: Event) -> None:
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, ProtocolEvent)), ids=str)
+def test_only_what_the_table_lists_passes(state: State, event: ProtocolEvent) -> None:
     assert TRANSITIONS[state].get(event) is PASSES.get((state, event))
 
 
@@ -52,7 +52,7 @@ def test_every_command_of_the_specification_is_an_event(command: str) -> None:
 
 @pytest.mark.requirement("CON-05", "A-27")
 def test_stomp_is_the_same_event_as_connect() -> None:
-    assert EVENTS["STOMP"] is EVENTS["CONNECT"] is Event.CONNECT
+    assert EVENTS["STOMP"] is EVENTS["CONNECT"] is ProtocolEvent.CONNECT
 
 
 @pytest.mark.parametrize("state", State)

@@ -3,10 +3,10 @@
 A test that takes `candidate`, if only by way of `connect` or `raw`, runs once a kind and version; one that is marked
 `once`, once a kind. What a broker is expected to do stands in `expected/`, and `expect` compares.
 
-| variable | |
+| option or variable | |
 |---|---|
-| `STOMPY_SCENARIO_BROKERS` | the kinds to run, separated by commas; all by default |
-| `STOMPY_SCENARIO_TRANSPORT` | `tcp` (the default), `tls12`, `tls13`, `mtls`, `unix`, `ws` or `wss` |
+| `--brokers` | the kinds to run, separated by commas; all by default |
+| `--transport` | `tcp` (the default), `tls12`, `tls13`, `mtls`, `unix`, `ws` or `wss` |
 | `STOMPY_REQUIRE_BROKERS` | the kinds that must not be skipped, or `all` |
 
 `--learn FILE` writes what brokers do to a file, one JSON object a line, instead of comparing it.
@@ -15,7 +15,6 @@ A test that takes `candidate`, if only by way of `connect` or `raw`, runs once a
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -30,9 +29,10 @@ from stompy.testing.containers import missing
 from tests.scenarios.expected.facts import FACTS
 from tests.scenarios.expected.model import CLASSIC, KINDS, LIKE, VERSIONS, fits
 from tests.scenarios.expected.profiles import DIFFERS
-from tests.support.candidates import TRANSPORT, WEB, Candidate, start
+from tests.support.candidates import WEB, Candidate, start
 from tests.support.matrix import CELL, Cell
 from tests.support.needs import each
+from tests.support.options import chosen
 from tests.support.rawclient import RawClient
 
 SOON = 20.0
@@ -41,14 +41,14 @@ SOON = 20.0
 GRADES = pytest.StashKey[list[str]]()
 
 
-def listed(variable: str) -> list[str]:
-    """Return the kinds that an environment variable names."""
-    names = [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
+def chosen_kinds() -> list[str]:
+    """Return the kinds that the option names."""
+    names = [name.strip() for name in chosen.brokers.split(",") if name.strip()]
     if "all" in names:
         return list(KINDS)
     unknown = sorted(set(names) - {*KINDS, *LIKE})
     if unknown:
-        raise pytest.UsageError(f"{variable}: no such kind of broker: {', '.join(unknown)}")
+        raise pytest.UsageError(f"--brokers: no such kind of broker: {', '.join(unknown)}")
     return names
 
 
@@ -57,10 +57,10 @@ def listed(variable: str) -> list[str]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "candidate" in metafunc.fixturenames:
-        chosen = listed("STOMPY_SCENARIO_BROKERS") or [*KINDS, *LIKE]
+        kinds = chosen_kinds() or [*KINDS, *LIKE]
         metafunc.parametrize(
             "candidate",
-            each(kind for kind in (*KINDS, *LIKE) if kind in chosen and _concerned(kind, metafunc)),
+            each(kind for kind in (*KINDS, *LIKE) if kind in kinds and _concerned(kind, metafunc)),
             indirect=True,
             scope="session",
         )
@@ -80,9 +80,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _concerned(kind: str, metafunc: pytest.Metafunc) -> bool:
     """Whether a test is for some kind of broker; for the stand-ins, unless it is about the client or the load."""
     transports = metafunc.definition.get_closest_marker("transports")
-    if transports is not None and TRANSPORT not in transports.args:
+    if transports is not None and chosen.transport not in transports.args:
         return False
-    if kind in CLASSIC and TRANSPORT in WEB and metafunc.definition.get_closest_marker("binary") is not None:
+    if kind in CLASSIC and chosen.transport in WEB and metafunc.definition.get_closest_marker("binary") is not None:
         return False
     limited = metafunc.definition.get_closest_marker("kinds")
     if limited is not None:

@@ -32,10 +32,10 @@ from stompy.spark.spool.files import Files
 from stompy.testing.brokers import BrokerSettings, Certificates, EmbeddedBroker
 from stompy.testing.listener import RecordingListener
 from stompy.testing.proxy import FaultProxy
-from stompy.transport.memory import MemoryListener
 from stompy.transport.tls.options import Tls
 from stompy.worker.task import SqliteSeen
 from tests.support.forks import Held, locks_of
+from tests.support.memory import MemoryListener
 from tests.support.memory_broker import broker_over
 
 WAYS = ("sys.exit", "os._exit", "exception", "end of the block", "multiprocessing")

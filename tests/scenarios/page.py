@@ -30,7 +30,7 @@ varying part, and *no* for a header that is absent.
 
 ```sh
 python -m pytest tests/scenarios       # ends with a table: scenario by broker by version
-STOMPY_SCENARIO_BROKERS=embedded,artemis python -m pytest tests/scenarios
+python -m pytest tests/scenarios --brokers=embedded,artemis
 ```
 
 | | |

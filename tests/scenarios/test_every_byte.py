@@ -18,6 +18,7 @@ from stompy.testing.proxied import Direction, Ending
 from stompy.testing.proxy import FaultProxy
 from stompy.transport.tcp import TcpDialer
 from tests.support.conversation import NAME, Ways, converse, expected_endings, expected_messages
+from tests.support.options import chosen
 from tests.support.peer import until
 from tests.support.rawclient import WITHIN, RawClient
 from tests.support.receipts import outcome_of
@@ -160,7 +161,7 @@ def test_a_refusal_counts_from_its_last_byte_on(version: str, ending: Ending, sa
     assert outcome == "rejected"
     assert isinstance(error, stompy.BrokerError)
     border = data[:-1].rindex(b"\0") + 1
-    inside = range(border + 1, len(data) - 1, 1 if os.environ.get("STOMPY_LONG") else SPARSE)
+    inside = range(border + 1, len(data) - 1, 1 if chosen.long else SPARSE)
     for place in (*inside, len(data) - 1, len(data)):
         outcome, error, _ = refused(place)
         whole = place == len(data)

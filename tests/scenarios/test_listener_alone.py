@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 import pytest
@@ -10,9 +9,10 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.connection.message import AckMode
+from tests.support.options import chosen
 from tests.support.peer import WITHIN
 
-MESSAGES = 100_000 if os.environ.get("STOMPY_LONG") else 12_000
+MESSAGES = 100_000 if chosen.long else 12_000
 """More than the inbox holds."""
 
 

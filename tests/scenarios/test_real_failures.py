@@ -6,7 +6,6 @@ Each broker runs where it can be had; STOMPY_REQUIRE_BROKERS makes its absence a
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 import uuid
@@ -23,6 +22,7 @@ from stompy.testing.proxy import FaultProxy
 from tests.support.conversation import Ways, converse, expected_endings, expected_messages
 from tests.support.durable import KINDS, NEWEST, SURVIVES, Durable, durable_or_skip
 from tests.support.needs import each
+from tests.support.options import chosen
 from tests.support.peer import until
 from tests.support.soak import Soak
 from tests.support.soak_plan import Plan
@@ -38,7 +38,7 @@ QUIET = 1.0
 A_PAUSE = 4.0
 """Seconds that a broker stands still; longer than its clients tolerate."""
 
-LONG = bool(os.environ.get("STOMPY_LONG"))
+LONG = chosen.long
 
 MORE = 4 if LONG else 1
 """How many times as much a long run does."""
@@ -127,7 +127,7 @@ def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.C
     with FaultProxy(broker.url) as proxy:
         tally = Soak(plan, proxy, killed, paused).run()
     with capsys.disabled():
-        print(f"\nSTOMPY_SEED={plan.seed} {broker.machine.server} {tally}")
+        print(f"\n--seed={plan.seed} {broker.machine.server} {tally}")
     assert tally.confirmed == tally.consumed == plan.messages
     assert (tally.cuts, tally.restarts, tally.pauses) == (plan.cuts, plan.restarts, plan.pauses)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import gc
-import os
 import signal
 import threading
 import warnings
@@ -18,6 +17,7 @@ import pytest
 import stompy
 from stompy import locks
 from stompy.broker import Broker
+from tests.support.options import chosen as options
 from tests.support.peer import WITHIN, until
 from tests.support.seed import SEED_SETTING, chance
 from tests.support.strikes import Strike
@@ -182,7 +182,7 @@ CALLS = [send, send_receipt, confirm, flush, batch, subscribe, subscribe_handler
 
 def chosen(places: int) -> list[int]:
     """Return the places to strike: all of them in a long run, else some."""
-    if os.environ.get("STOMPY_LONG"):
+    if options.long:
         return list(range(places))
     print(SEED_SETTING)
     return sorted(chance("strikes", places).sample(range(places), min(SAMPLE, places)))

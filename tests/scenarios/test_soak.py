@@ -1,6 +1,6 @@
 """Eight producers and eight consumers while links are cut at random bytes and the broker goes down and comes back.
 
-Each run prints its seed; STOMPY_SEED runs the same schedule of faults again.
+Each run prints its seed; `--seed` runs the same schedule of faults again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def soak(plan: Plan) -> Tally:
 
 def check(plan: Plan, tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        print(f"\nSTOMPY_SEED={plan.seed} {plan.resending} {tally}")
+        print(f"\n--seed={plan.seed} {plan.resending} {tally}")
     assert tally.confirmed == tally.consumed == plan.messages
     assert (tally.cuts, tally.restarts) == (plan.cuts, plan.restarts)
     assert tally.idle < plan.cuts, "no cut came where something went through"

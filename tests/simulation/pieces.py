@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
@@ -22,7 +21,6 @@ from stompy.errors import ConnectionLostError, LimitExceededError, StompError
 from stompy.link import flow, receipts
 from stompy.link.settings import Limits
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
-from stompy.transport import memory
 from tests.simulation.world import Event, Thread, current_world
 from tests.support.receipts import outcome_of
 
@@ -160,23 +158,6 @@ def queued_while_it_stops(module: ModuleType) -> None:
     assert [bool(ran)] == accepted
 
 
-def written_and_read(module: ModuleType) -> None:
-    """A pipe of one byte hands on each byte, and its end, to a reader that is as fast or slow as it likes."""
-    ours, theirs = module.memory_pair(1)
-    got: deque[bytes] = deque()
-
-    def read() -> None:
-        while data := theirs.recv(Deadline(LONG)):
-            got.append(data)
-
-    def write() -> None:
-        ours.sendall(b"ab", LONG)
-        ours.shutdown_write()
-
-    together(read, write)
-    assert b"".join(got) == b"ab"
-
-
 def looked_at_while_others_write(module: ModuleType) -> None:
     """The writer comes out to look when its next heartbeat is due, however many others write at once meanwhile."""
     queue = module.WriteQueue(max_bytes=100, max_frames=100, touched=[])
@@ -304,20 +285,6 @@ PIECES = [
                 "            self._stopping = True",
             ),
             "accepted after the end": ("            if self._stopping:\n                return False\n", ""),
-        },
-    ),
-    Piece(
-        written_and_read,
-        memory,
-        {
-            "who reads does not wake who writes": (
-                "            del self._buffer[:RECV_SIZE]\n            self._changed.notify_all()",
-                "            del self._buffer[:RECV_SIZE]",
-            ),
-            "the end wakes nobody": (
-                "            self._write_closed = True\n            self._changed.notify_all()",
-                "            self._write_closed = True",
-            ),
         },
     ),
     Piece(

@@ -14,7 +14,7 @@ def test_the_clock_jumps_to_the_first_deadline_and_only_where_all_wait() -> None
 
     def program() -> None:
         limit = deadline.Deadline(86_400.0)
-        together(*(lambda seconds=seconds: locks.Event().wait(seconds) for seconds in (30.0, 7_200.0)))
+        together(*(lambda seconds=seconds: locks.SafeEvent().wait(seconds) for seconds in (30.0, 7_200.0)))
         seen.append(limit.remaining() or 0)
 
     with installed():
@@ -70,15 +70,15 @@ def test_each_schedule_is_tried_once_and_no_other() -> None:
 
 
 def test_an_error_of_a_thread_is_one_of_the_run_and_nothing_stays_replaced() -> None:
-    before = locks.make_lock, locks.Event
+    before = locks.make_lock, locks.SafeEvent
 
     def fail() -> None:
         raise ValueError("planted")
 
     def program() -> None:
-        Thread(lambda: locks.Event().wait(), "waits").start()
+        Thread(lambda: locks.SafeEvent().wait(), "waits").start()
         together(fail)
 
     with pytest.raises(ValueError, match="planted"), installed():
         World(lambda able, current: 0).run(program)
-    assert (locks.make_lock, locks.Event) == before
+    assert (locks.make_lock, locks.SafeEvent) == before

@@ -523,7 +523,7 @@ _REPLACED: dict[str, object] = {
     "queue": _copy(queue, SimpleQueue=SimpleQueue),
     "_monotonic": _clock,
     "Condition": Lock,
-    "Event": Event,
+    "SafeEvent": Event,
     "make_lock": lambda rank, name: Lock(name=name),
     "make_condition": lambda name, rank=None: Lock(name=name),
 }

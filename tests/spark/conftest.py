@@ -1,6 +1,6 @@
 """The data pipeline's tests: they run where pyarrow is, those with a session where pyspark is too.
 
-STOMPY_REQUIRE_SPARK names packages with commas between them, or `all`: where one of these is missing, it is a failure.
+`--require-spark` names packages with commas between them, or `all`: where one of these is missing, it is a failure.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.options import chosen
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
-REQUIRED = os.environ.get("STOMPY_REQUIRE_SPARK", "").split(",")
 
 # Modules that can be tested without pyarrow and pyspark are tested everywhere.
 _WITH_ARROW = ("spool", "receiver", "source", "crashes", "test_schema.py")
@@ -27,9 +28,6 @@ collect_ignore: list[str] = []
 
 _NEEDED = ("pyarrow", "pyspark", "grpc")
 _MISSING = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-
-if lacking := [name for name in _MISSING if {"all", name} & {*REQUIRED}]:
-    raise pytest.UsageError(f"{', '.join(lacking)} required: pip install -e . --group spark-test")
 
 if "pyarrow" in _MISSING:
     collect_ignore += _WITH_ARROW
@@ -56,6 +54,13 @@ if "pyspark" in _MISSING:
         "test_metrics.py",
         "test_session.py",
     )
+
+
+def pytest_configure() -> None:
+    """Refuse a run that lacks a package that it must have."""
+    required = {*chosen.require_spark.split(",")}
+    if lacking := [name for name in _MISSING if {"all", name} & required]:
+        raise pytest.UsageError(f"{', '.join(lacking)} required: pip install -e . --group spark-test")
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,12 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import ConfigurationError, ConnectRefusedError
-from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.broker_options import SparkBrokerOptions
 from stompy.spark.options import parse
 
 
-def options(**given: str) -> BrokerOptions:
-    return parse(BrokerOptions, {"url": "stomp://localhost:1", **given})
+def options(**given: str) -> SparkBrokerOptions:
+    return parse(SparkBrokerOptions, {"url": "stomp://localhost:1", **given})
 
 
 def test_a_passcode_in_the_address_is_refused_and_not_shown() -> None:

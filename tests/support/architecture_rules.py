@@ -93,6 +93,15 @@ REACHES: Mapping[str, int] = {
 }
 """Folder to the number of its uses of private names of other modules' objects; a smaller number is always welcome."""
 
+MOST_IN_CIRCLES, MOST_REACHES = 26, 3
+"""The sums of these two tables, at most."""
+
+MOST_REACHES_OF_TESTS = 118
+"""Uses of private names in tests/."""
+
+NAMES_OF_OTHERS = frozenset({"compat"})
+"""Folders whose classes have the names of another library."""
+
 PURE = frozenset({"frames", "protocol"})
 IMPURE = frozenset({
     "time", "threading", "socket", "ssl", "select", "queue",
@@ -364,18 +373,24 @@ def private_names_stay_private(tree: Tree) -> list[str]:
     """A folder uses private names of objects of other modules at most as often as REACHES says."""
     found: dict[str, list[str]] = {}
     for module in tree.values():
-        own = _own_names(module.tree)
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own:
-                base = node.value.func if isinstance(node.value, ast.Call) else node.value
-                if not (isinstance(base, ast.Name) and base.id in own | {"self", "cls", "super"}):
-                    found.setdefault(module.folder, []).append(module.at(node.lineno, ast.unparse(node)))
+        for node in reaches_of(module.tree):
+            found.setdefault(module.folder, []).append(module.at(node.lineno, ast.unparse(node)))
     return [
         f"{folder}: {len(reaches)} reaches into private names, at most {REACHES.get(folder, 0)} may be: "
         + "; ".join(reaches)
         for folder, reaches in found.items()
         if len(reaches) > REACHES.get(folder, 0)
     ]
+
+
+def reaches_of(tree: ast.Module) -> Iterator[ast.Attribute]:
+    """Yield each use of a private name of an object of another module."""
+    own = _own_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own:
+            base = node.value.func if isinstance(node.value, ast.Call) else node.value
+            if not (isinstance(base, ast.Name) and base.id in own | {"self", "cls", "super"}):
+                yield node
 
 
 def _is_private(name: str) -> bool:
@@ -400,6 +415,20 @@ def _own_names(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_private(node.value):
             names.add(node.value)  # in __slots__
     return names
+
+
+def public_classes_have_names_of_their_own(tree: Tree) -> list[str]:
+    """No two folders have a public class of the same name."""
+    found: dict[str, list[Module]] = {}
+    for module in tree.values():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not _is_private(node.name) and module.folder not in NAMES_OF_OTHERS:
+                found.setdefault(node.name, []).append(module)
+    return [
+        f"{name}: a class in {' and '.join(sorted(module.name for module in modules))}"
+        for name, modules in found.items()
+        if len({module.folder for module in modules}) > 1
+    ]
 
 
 def imports_are_absolute(tree: Tree) -> list[str]:
@@ -482,6 +511,7 @@ RULES: tuple[Callable[[Tree], list[str]], ...] = (
     no_import_cycles,
     circles_are_known,
     private_names_stay_private,
+    public_classes_have_names_of_their_own,
     imports_are_absolute,
     nothing_inside_imports_the_public_package,
     init_files_hold_a_docstring,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from stompy.testing.containers import ContainerBroker, start_broker
 from stompy.transport.address import parse_addresses
 from stompy.transport.base import Transport
 from stompy.transport.tls.options import Tls, TlsVersion
+from tests.support.options import chosen
 
 LOGIN, PASSCODE = "scenario", "sesame"
 ODD_LOGIN, ODD_PASSCODE = "odd", "a\\nb"
@@ -70,8 +70,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "artemis": {"configuration": _FULL_ARTEMIS},
 }
 """Further settings of a kind of broker: mostly, small limits for the queues `full.*`."""
-
-TRANSPORT = os.environ.get("STOMPY_SCENARIO_TRANSPORT", "tcp")
 
 WEB = ("ws", "wss")
 
@@ -138,7 +136,7 @@ OPENINGS = {
         kinds=frozenset({"embedded"}),
     ),
 }
-"""By the value of `STOMPY_SCENARIO_TRANSPORT`."""
+"""By the value of `--transport`."""
 
 
 @dataclass(frozen=True)
@@ -220,11 +218,11 @@ def start(kind: str, **settings: Any) -> Iterator[Candidate]:
     Raises:
         BrokerUnavailableError: there is none here.
     """
-    if TRANSPORT not in OPENINGS:
-        raise pytest.UsageError(f"STOMPY_SCENARIO_TRANSPORT must be one of {', '.join(OPENINGS)}, not {TRANSPORT!r}")
-    opening = OPENINGS[TRANSPORT]
+    if chosen.transport not in OPENINGS:
+        raise pytest.UsageError(f"--transport is one of {', '.join(OPENINGS)}, not {chosen.transport!r}")
+    opening = OPENINGS[chosen.transport]
     if opening.kinds is not None and kind not in opening.kinds:
-        raise BrokerUnavailableError(kind, (f"it does not listen on {TRANSPORT}",))
+        raise BrokerUnavailableError(kind, (f"it does not listen on {chosen.transport}",))
     with ExitStack() as stack:
         own = opening.settings(kind, stack.enter_context(TemporaryDirectory(prefix="stompy-")))
         wanted = {"users": USERS, "persistent": True, **OPTIONS.get(kind, {}), **own, **settings}

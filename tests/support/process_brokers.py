@@ -1,6 +1,6 @@
 """Brokers as local processes, for machines without Docker; implements `start_broker` for this project's tests.
 
-ActiveMQ runs from the folder that `STOMPY_ACTIVEMQ_HOME` names (`.ci/activemq` obtains one), with Java; RabbitMQ as
+ActiveMQ runs from the folder that `--activemq-home` names (`.ci/activemq` obtains one), with Java; RabbitMQ as
 Debian's package `rabbitmq-server` installs it.
 """
 
@@ -24,10 +24,8 @@ from stompy.deadline import Deadline
 from stompy.testing.brokers import BrokerSettings, BrokerUnavailableError, Certificates
 from stompy.testing.containers import NetworkBroker
 from stompy.testing.products import PRODUCTS, Product, Recipe
+from tests.support.options import chosen
 from tests.support.ports import free_port
-
-HOME_VARIABLE = "STOMPY_ACTIVEMQ_HOME"
-"""The environment variable with the folder whose lib/ has ActiveMQ's jars."""
 
 _LOGGING = """\
 rootLogger.level = INFO
@@ -108,14 +106,13 @@ class InstalledActiveMQ:
         self._version = version
 
     def missing(self) -> str | None:
-        """Return why the broker of `STOMPY_ACTIVEMQ_HOME` cannot be run."""
-        name = os.environ.get(HOME_VARIABLE)
-        if not name:
-            return f"{HOME_VARIABLE} is not set (.ci/activemq obtains an ActiveMQ and prints what to set it to)"
-        home = Path(name)
+        """Return why the broker of `--activemq-home` cannot be run."""
+        if not chosen.activemq_home:
+            return "--activemq-home is not given (.ci/activemq obtains an ActiveMQ and prints its folder)"
+        home = Path(chosen.activemq_home)
         for part in ("activemq-broker", "activemq-console", "activemq-stomp", "activemq-spring"):
             if not any(any((home / "lib" / folder).glob(f"{part}*.jar")) for folder in (".", "optional")):
-                return f"no ActiveMQ in '{home}': lib/ has no {part} jar ({HOME_VARIABLE} names the folder)"
+                return f"no ActiveMQ in '{home}': lib/ has no {part} jar (--activemq-home names the folder)"
         if shutil.which(_java()) is None:
             return f"no Java here: '{_java()}' is not a command"
         if not any((home / "lib").glob(f"activemq-broker-{self._version}*.jar")) and self._version not in home.name:
@@ -125,8 +122,8 @@ class InstalledActiveMQ:
     def launch(
         self, settings: BrokerSettings, certificates: Certificates | None, folder: Path, ports: Mapping[str, int]
     ) -> Launch:
-        """Return how to run the broker of `STOMPY_ACTIVEMQ_HOME`; it finds free ports and writes them into its log."""
-        home = Path(os.environ[HOME_VARIABLE])
+        """Return how to run the broker of `--activemq-home`; it finds free ports and writes them into its log."""
+        home = Path(chosen.activemq_home)
         recipe = PRODUCTS["activemq"].recipe(settings, certificates)
         ports = ports or dict.fromkeys(recipe.ports, 0)
         jars = ":".join(f"{home / 'lib' / part}/*" for part in ("", "optional", "extra"))

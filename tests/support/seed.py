@@ -1,19 +1,18 @@
-"""One seed for everything that is random in a run of the tests: printed at its end, and taken back from `STOMPY_SEED`.
+"""One seed for everything that is random in a run of the tests: printed at its end, and taken back from `--seed`.
 
 What a test draws depends on the seed and on the words that it gives, never on the tests that ran before it.
 """
 
 from __future__ import annotations
 
-import os
 import random
 
-VARIABLE = "STOMPY_SEED"
+from tests.support.options import chosen
 
-SEED = int(os.environ.setdefault(VARIABLE, str(random.randrange(2**32))))
-"""Of this run; set in the environment, so that its workers have the same."""
+SEED = chosen.seed
+"""Of this run and its workers."""
 
-SEED_SETTING = f"{VARIABLE}={SEED}"
+SEED_SETTING = f"--seed={SEED}"
 """What an error says to have the same run again."""
 
 

@@ -121,7 +121,7 @@ class Soak:
         return self.plan.messages // self.plan.producers
 
     def _where(self) -> str:
-        return f"STOMPY_SEED={self.plan.seed}, {self.tally}"
+        return f"--seed={self.plan.seed}, {self.tally}"
 
     # Threads
 

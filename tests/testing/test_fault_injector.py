@@ -21,9 +21,9 @@ from stompy.testing.faults import (
     Fault,
     FaultInjector,
     FaultPlan,
+    FramePiece,
     FrameSplitter,
     Insert,
-    Piece,
     Rewrite,
 )
 
@@ -32,7 +32,7 @@ SECOND = b"RECEIPT\nreceipt-id:2\n\n\0"
 MESSAGE = b"MESSAGE\nsubscription:1\ncontent-length:4\n\nab\0d\0"
 
 
-def passed(pieces: list[Piece]) -> bytes:
+def passed(pieces: list[FramePiece]) -> bytes:
     return b"".join(piece.data for piece in pieces)
 
 
@@ -84,8 +84,11 @@ def test_a_dropped_body_is_dropped_over_several_reads() -> None:
 
 
 def test_what_waits_is_behind_what_came_before() -> None:
-    assert treated(Delay("RECEIPT", nth=2)).feed(FIRST + SECOND) == [Piece(FIRST), Piece(SECOND, delay=math.inf)]
-    assert treated(Delay("RECEIPT", seconds=2)).feed(FIRST) == [Piece(FIRST, delay=2)]
+    assert treated(Delay("RECEIPT", nth=2)).feed(FIRST + SECOND) == [
+        FramePiece(FIRST),
+        FramePiece(SECOND, delay=math.inf),
+    ]
+    assert treated(Delay("RECEIPT", seconds=2)).feed(FIRST) == [FramePiece(FIRST, delay=2)]
 
 
 @pytest.mark.parametrize("keep", [*range(len(MESSAGE) + 1), None])
@@ -94,7 +97,7 @@ def test_a_cut_keeps_exactly_the_bytes_asked_for(keep: int | None) -> None:
     for reads in ([FIRST + MESSAGE], [bytes((byte,)) for byte in FIRST + MESSAGE]):
         treatment = treated(fault)
         pieces = [piece for data in reads for piece in treatment.feed(data)]
-        assert pieces == [Piece(FIRST), Piece(MESSAGE[:keep], cut=fault)]
+        assert pieces == [FramePiece(FIRST), FramePiece(MESSAGE[:keep], cut=fault)]
 
 
 def test_a_limit_of_bytes_counts_from_when_its_fault_was_added() -> None:
@@ -165,7 +168,7 @@ def test_several_faults_strike_one_frame() -> None:
     rewrite = Rewrite("RECEIPT", header="receipt-id", value="9")
     pieces = treated(wait, Insert("RECEIPT", data=b"\n"), rewrite, Double("RECEIPT")).feed(FIRST)
     changed = re.sub(b"1", b"9", FIRST)
-    assert pieces == [Piece(b"\n" + changed + changed, delay=1)]
+    assert pieces == [FramePiece(b"\n" + changed + changed, delay=1)]
 
 
 def test_a_fault_that_is_added_later_counts_from_then_on() -> None:
@@ -244,7 +247,7 @@ def test_a_frame_is_held_back_until_it_is_whole() -> None:
 def test_the_rest_of_a_stream_passes_at_its_end() -> None:
     treatment = treated()
     assert treatment.feed(b"SEND\ncontent-") == []
-    assert treatment.feed(b"") == [Piece(b"SEND\ncontent-")]
+    assert treatment.feed(b"") == [FramePiece(b"SEND\ncontent-")]
 
 
 def test_what_never_becomes_a_head_is_passed_on() -> None:

@@ -198,7 +198,7 @@ def test_a_real_broker_that_cannot_be_had_skips_with_every_reason(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-    for name in ("STOMPY_ACTIVEMQ_HOME", "STOMPY_ACTIVEMQ_IMAGE", "STOMPY_BROKERS_FROM", "STOMPY_REQUIRE_BROKERS"):
+    for name in ("STOMPY_ACTIVEMQ_IMAGE", "STOMPY_BROKERS_FROM", "STOMPY_REQUIRE_BROKERS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTEST_ADDOPTS", "-rs")
     skipped = run(pytester, ABSENT)

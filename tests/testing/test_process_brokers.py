@@ -17,7 +17,8 @@ import stompy
 from stompy.testing.brokers import BrokerSettings, BrokerUnavailableError
 from stompy.testing.products import PRODUCTS
 from tests.support import process_brokers
-from tests.support.process_brokers import HOME_VARIABLE, INSTALLED, ProcessBroker
+from tests.support.options import chosen
+from tests.support.process_brokers import INSTALLED, ProcessBroker
 from tests.testing.toys import TOY, InstalledToy
 
 TOP = Path(__file__).parents[2]
@@ -173,20 +174,21 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("java")
 def test_why_activemq_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(HOME_VARIABLE, raising=False)
-    assert "STOMPY_ACTIVEMQ_HOME is not set" in (ACTIVEMQ.missing() or "")
-    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "half", *ALL[:2])))
+    monkeypatch.setattr(chosen, "activemq_home", "")
+    assert "--activemq-home is not given" in (ACTIVEMQ.missing() or "")
+    monkeypatch.setattr(chosen, "activemq_home", str(make_home(tmp_path / "half", *ALL[:2])))
     assert "has no activemq-stomp jar" in (ACTIVEMQ.missing() or "")
-    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "old", *(jar.replace("6.3.1", "5.1") for jar in ALL))))
+    older = (jar.replace("6.3.1", "5.1") for jar in ALL)
+    monkeypatch.setattr(chosen, "activemq_home", str(make_home(tmp_path / "old", *older)))
     assert "is not a 6.x" in (ACTIVEMQ.missing() or "")
-    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "whole", *ALL)))
+    monkeypatch.setattr(chosen, "activemq_home", str(make_home(tmp_path / "whole", *ALL)))
     assert ACTIVEMQ.missing() is None
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert "no Java here" in (ACTIVEMQ.missing() or "")
 
 
 def test_activemq_looks_for_ports_first_and_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HOME_VARIABLE, str(make_home(tmp_path / "whole", *ALL)))
+    monkeypatch.setattr(chosen, "activemq_home", str(make_home(tmp_path / "whole", *ALL)))
     first = ACTIVEMQ.launch(BrokerSettings(), None, tmp_path, {})
     assert dict(first.ports) == {"stomp": 0, "stomp+nio": 0}
     assert f"xbean:file:{tmp_path}/activemq.xml" in first.command

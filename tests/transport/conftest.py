@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from stompy.deadline import Deadline
-from stompy.transport.base import Dialer, Listener, Transport
-from stompy.transport.memory import MemoryDialer, MemoryListener, memory_pair
+from stompy.transport.base import Dialer, Transport, TransportListener
 from stompy.transport.tcp import TcpDialer, TcpListener, TcpTransport
 from stompy.transport.tls.context import server_context
-from stompy.transport.tls.endpoints import TlsDialer, TlsListener
 from stompy.transport.tls.options import TlsVersion
-from stompy.transport.tls.transport import TlsTransport
+from stompy.transport.tls.transport import TlsDialer, TlsListener, TlsTransport
 from stompy.transport.unix import UnixDialer, UnixListener
 from stompy.transport.websocket.endpoints import AcceptedTransport, WebSocketDialer, WebSocketListener
+from stompy.transport.websocket.handshake import HandshakePolicy
 from tests.support.certificates import Certificates
+from tests.support.memory import MemoryDialer, MemoryListener, memory_pair
 from tests.support.ports import reserved_port
 from tests.support.stacks import gave_up
 
@@ -126,7 +126,7 @@ def tcp_pair(calling: Calling) -> Iterator[tuple[Transport, Transport]]:
     accepted.close()
 
 
-def place(carrier: str, certificates: Certificates, folder: Path) -> tuple[Listener, Dialer]:
+def place(carrier: str, certificates: Certificates, folder: Path) -> tuple[TransportListener, Dialer]:
     """Return a listener of the carrier, and who dials it."""
     if carrier == "memory":
         memory = MemoryListener()
@@ -146,15 +146,15 @@ def place(carrier: str, certificates: Certificates, folder: Path) -> tuple[Liste
     return web(*secure) if carrier == "wss" else secure
 
 
-def web(listener: TcpListener | TlsListener, dialer: TcpDialer | TlsDialer) -> tuple[Listener, Dialer]:
+def web(listener: TcpListener | TlsListener, dialer: TcpDialer | TlsDialer) -> tuple[TransportListener, Dialer]:
     """Return WebSocket over a listener and who dials it."""
     return (
-        WebSocketListener(listener, subprotocols=["v12.stomp"], admits=lambda origin: False),
+        WebSocketListener(listener, HandshakePolicy(subprotocols=["v12.stomp"], admits=lambda origin: False)),
         WebSocketDialer(dialer, host="test", subprotocols=["v12.stomp"]),
     )
 
 
-def meet(listener: Listener, dialer: Dialer) -> tuple[Transport, Transport]:
+def meet(listener: TransportListener, dialer: Dialer) -> tuple[Transport, Transport]:
     """Return a new connection: what was dialed, and what was accepted."""
     accepted: list[Transport | None] = []
 

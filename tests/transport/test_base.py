@@ -9,7 +9,7 @@ import pytest
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, SendTimeoutError, StompTimeoutError
-from stompy.transport.base import RECV_SIZE, Dialer, DirectTransport, Listener, Transport
+from stompy.transport.base import RECV_SIZE, Dialer, DirectTransport, Transport, TransportListener
 from tests.transport.conftest import ample, meet, place
 
 if TYPE_CHECKING:
@@ -324,14 +324,14 @@ def test_shutdown_in_the_middle_of_traffic_ends_everybody(pair: Pair, calling: C
 @pytest.fixture(params=["tcp", "memory", "unix", "tls 1.2", "tls 1.3", "ws", "wss"])
 def meeting(
     request: pytest.FixtureRequest, certificates: Certificates, tmp_path: Path
-) -> Iterator[tuple[Listener, Dialer]]:
+) -> Iterator[tuple[TransportListener, Dialer]]:
     """A listener of each carrier in turn, and who dials it."""
     listener, dialer = place(request.param, certificates, tmp_path)
     yield listener, dialer
     listener.close()
 
 
-Meeting = tuple[Listener, Dialer]
+Meeting = tuple[TransportListener, Dialer]
 
 
 class TestMeeting:

@@ -6,7 +6,7 @@ import pytest
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectError, ConnectionLostError, ConnectTimeoutError, SendTimeoutError
-from stompy.transport.memory import MemoryDialer, MemoryListener, memory_pair
+from tests.support.memory import MemoryDialer, MemoryListener, memory_pair
 from tests.transport.conftest import ample
 
 if TYPE_CHECKING:

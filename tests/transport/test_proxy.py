@@ -23,8 +23,8 @@ from stompy.secret import Secret
 from stompy.transport.proxy import Proxy, ProxyDialer, parse_proxy
 from stompy.transport.tcp import TcpDialer, TcpListener, TcpOptions
 from stompy.transport.tls.context import server_context
-from stompy.transport.tls.endpoints import TlsDialer, TlsListener
 from stompy.transport.tls.options import Tls
+from stompy.transport.tls.transport import TlsDialer, TlsListener
 from tests.support.certificates import Certificates
 from tests.support.ports import reserved_port
 from tests.support.proxies import LittleProxy

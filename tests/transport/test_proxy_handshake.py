@@ -7,14 +7,14 @@ import pytest
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, ProxyError, ProxyLoginRefusedError, StompTimeoutError
 from stompy.secret import Secret
-from stompy.transport.memory import memory_pair
-from stompy.transport.proxy_handshake import ProxyStream, ascii_host, http_connect, socks5_connect
+from stompy.transport.proxy import ProxyStream, ascii_host, http_connect, socks5_connect
+from tests.support.memory import memory_pair
 
 
 def test_an_answer_in_pieces_is_read_as_one_in_a_row() -> None:
     ours, theirs = memory_pair()
     stream = ProxyStream(ours, "http://p:1", "b:7", Deadline(5))
-    stream.send(b"hello")
+    stream.send(Secret(b"hello"))
     assert theirs.recv(Deadline(5)) == b"hello"
     for piece in (b"ab", b"c\r", b"\n", b"12", b"3"):
         theirs.sendall(piece, Deadline(5))

@@ -19,7 +19,7 @@ from stompy.protocol.subprotocols import subprotocols
 from stompy.transport.address import host_port, parse_addresses
 from stompy.transport.base import Dialer
 from stompy.transport.websocket.endpoints import WebSocketDialer
-from stompy.transport.websocket.options import WebSocketOptions
+from stompy.transport.websocket.handshake import WebSocketOptions
 
 _SIGNATURE = inspect.Signature(
     [

@@ -30,7 +30,7 @@ from stompy.errors import (
     is_passing,
 )
 from stompy.spark import options as kinds
-from stompy.spark.broker_options import BrokerOptions
+from stompy.spark.broker_options import SparkBrokerOptions
 from stompy.spark.options import option, parse
 from stompy.spark.sink.rows import DedupMode, Identify, Outgoing
 from stompy.world import time
@@ -52,7 +52,7 @@ Item = tuple[Outgoing, "str | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkOptions(BrokerOptions):
+class SinkOptions(SparkBrokerOptions):
     """Options of the sink; picklable, and without a secret. Durations in seconds."""
 
     # fmt: off

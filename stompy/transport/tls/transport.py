@@ -25,19 +25,27 @@ from typing import TYPE_CHECKING
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import (
     ClientCertificateRefusedError,
+    ConfigurationError,
     ConnectionLostError,
     SendTimeoutError,
     TlsError,
 )
 from stompy.forks import free_when_forked
-from stompy.transport.base import RECV_SIZE
-from stompy.transport.diagnosis import GREETING_SIZE
-from stompy.transport.tls.diagnosis import explain, openssl_message, own_certificate_refused, peer_chain
+from stompy.transport.base import RECV_SIZE, LayerListener, with_handshake
+from stompy.transport.diagnosis import (
+    GREETING_SIZE,
+    explain_tls,
+    openssl_message,
+    own_certificate_refused,
+    peer_chain,
+)
+from stompy.transport.tls.context import client_context
+from stompy.transport.tls.options import Tls
 from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.errors import Outcome
-    from stompy.transport.base import UnderlyingTransport
+    from stompy.transport.base import UnderlyingDialer, UnderlyingListener, UnderlyingTransport
 
 _LOG = logging.getLogger("stompy.transport")
 
@@ -78,9 +86,12 @@ class TlsTransport:
         self._underlying = underlying
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(
+        self.tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_name
         )
+        """The SSL object, for `version()`, `cipher()` and `getpeercert()`."""
+        self.peer = underlying.peer
+        """The name of the peer."""
         self._server_side = server_side
         self._lock = threading.Lock()
         free_when_forked(self._lock)
@@ -96,16 +107,6 @@ class TlsTransport:
         self._write_ended = False
         self._shut = False
 
-    @property
-    def peer(self) -> str:
-        """The name of the peer."""
-        return self._underlying.peer
-
-    @property
-    def tls(self) -> ssl.SSLObject:
-        """The SSL object, for `version()`, `cipher()` and `getpeercert()`."""
-        return self._tls
-
     # The handshake
 
     def do_handshake(self, deadline: Deadline) -> None:
@@ -119,7 +120,7 @@ class TlsTransport:
         while not self._handshake_done:
             with self._lock:
                 try:
-                    self._tls.do_handshake()
+                    self.tls.do_handshake()
                     self._handshake_done = True
                 except ssl.SSLWantReadError:
                     pass
@@ -138,7 +139,7 @@ class TlsTransport:
                         self._incoming.write(received)
                     else:
                         self._incoming.write_eof()
-        _LOG.debug("%s: %s, %s", self.peer, self._tls.version(), (self._tls.cipher() or ("?",))[0])
+        _LOG.debug("%s: %s, %s", self.peer, self.tls.version(), (self.tls.cipher() or ("?",))[0])
 
     # Reading
 
@@ -154,7 +155,10 @@ class TlsTransport:
         """
         if not self._handshake_done and not self._shut:
             if self._failed:
-                return self._discard(deadline)
+                # To the end, as closing with unread bytes could destroy the alert.
+                while self._underlying.recv(deadline):
+                    pass
+                return b""
             self._accept_handshake(deadline)
         while True:
             with self._lock:
@@ -172,14 +176,14 @@ class TlsTransport:
                     _LOG.debug("%s: the stream ended without a closing alert of TLS", self.peer)
 
     def _receive(self, deadline: Deadline | None) -> bytes:
+        if self._received_any or self._server_side:
+            return self._underlying.recv(deadline)
         lost: ConnectionLostError | None = None
         try:
             received = self._underlying.recv(deadline)
         except ConnectionLostError as error:
-            if self._received_any or self._server_side:
-                raise
             received, lost = b"", error
-        if received or self._shut or self._received_any or self._server_side:
+        if received or self._shut:
             return received
         # ActiveMQ's nio sends no alert when it rejects a client.
         message = (
@@ -193,18 +197,12 @@ class TlsTransport:
         try:
             self.do_handshake(deadline or Deadline(None))
         except ssl.SSLError as error:
-            _, message = explain(error, wanted="us", chain=peer_chain(self._tls), start=self.start)
+            _, message = explain_tls(error, wanted="us", chain=peer_chain(self.tls), start=self.start)
             _LOG.info("%s: the TLS handshake failed: %s", self.peer, message)
             self._underlying.shutdown_write()  # after the alert
             raise ConnectionLostError(
                 f"the TLS handshake with {self.peer} failed: {message}", outcome="not-sent"
             ) from error
-
-    def _discard(self, deadline: Deadline | None) -> bytes:
-        """Read to the end after a failed handshake, as closing with unread bytes could destroy the alert."""
-        while self._underlying.recv(deadline):
-            pass
-        return b""
 
     def _decrypted(self) -> bytes | None:
         """Return the plain text so far, `b""` at the end, `None` if more bytes are needed; with the lock held."""
@@ -216,7 +214,10 @@ class TlsTransport:
             self._plain = [data[RECV_SIZE:]] if len(data) > RECV_SIZE else []
             return data[:RECV_SIZE]
         if self._error is not None:
-            raise self._mapped(self._error)
+            refused = None if self._received_any or self._server_side else own_certificate_refused(self._error)
+            if refused is not None:
+                raise ClientCertificateRefusedError(refused, address=self.peer) from self._error
+            raise self._broken(self._error, "unknown") from self._error
         return b"" if self._ended else None
 
     def _decrypt(self, limit: int) -> None:
@@ -224,7 +225,7 @@ class TlsTransport:
         size = 0
         while size < limit and not self._ended and self._error is None:
             try:
-                part = self._tls.read(_RECORD)
+                part = self.tls.read(_RECORD)
             except ssl.SSLWantReadError:
                 return
             except ssl.SSLZeroReturnError:
@@ -236,18 +237,12 @@ class TlsTransport:
             if part:
                 self._plain.append(part)
                 size += len(part)
-                if not (self._incoming.pending or self._tls.pending()):
+                if not (self._incoming.pending or self.tls.pending()):
                     return  # faster than the exception of another read
 
-    def _mapped(self, error: ssl.SSLError) -> ConnectionLostError | ClientCertificateRefusedError:
-        refused = None if self._received_any or self._server_side else own_certificate_refused(error)
-        mapped = (
-            ConnectionLostError(f"connection to {self.peer} lost: TLS failed ({openssl_message(error)})")
-            if refused is None
-            else ClientCertificateRefusedError(refused, address=self.peer)
-        )
-        mapped.__cause__ = error
-        return mapped
+    def _broken(self, error: ssl.SSLError, outcome: Outcome) -> ConnectionLostError:
+        message = f"connection to {self.peer} lost: TLS failed ({openssl_message(error)})"
+        return ConnectionLostError(message, outcome=outcome)
 
     # Writing
 
@@ -302,11 +297,9 @@ class TlsTransport:
             self._check_open(outcome)
             try:
                 while part:
-                    part = part[self._tls.write(part) :]
+                    part = part[self.tls.write(part) :]
             except ssl.SSLError as error:
-                raise ConnectionLostError(
-                    f"connection to {self.peer} lost: TLS failed ({openssl_message(error)})", outcome=outcome
-                ) from error
+                raise self._broken(error, outcome) from error
             self._unsent = memoryview(self._outgoing.read())
 
     def _flush(self, deadline: Deadline, *, late: Outcome, lost: Outcome) -> None:
@@ -338,7 +331,7 @@ class TlsTransport:
         self._underlying.shutdown()
 
     def shutdown_write(self) -> None:
-        """End the outgoing direction: the peer reads what was written, then the end."""
+        """End the outgoing direction: the peer reads all that was written, then the end."""
         with self._lock:
             if self._handshake_done and not self._shut:
                 self._decrypt(2 * RECV_SIZE)  # OpenSSL would reject bytes after our closing alert
@@ -352,7 +345,7 @@ class TlsTransport:
         if not self._handshake_done or self._writing or self._unsent or self._write_ended:
             return b""
         with contextlib.suppress(ssl.SSLError):  # it asks for the alert of the peer, which may never come
-            self._tls.unwrap()
+            self.tls.unwrap()
         return self._outgoing.read()
 
     def _try_send(self, data: bytes) -> None:
@@ -367,4 +360,79 @@ class TlsTransport:
 
     def __repr__(self) -> str:
         state = "shut down" if self._shut else "open" if self._handshake_done else "in the handshake"
-        return f"<TlsTransport {self._tls.version() or 'TLS'} over {self._underlying!r}, {state}>"
+        return f"<TlsTransport {self.tls.version() or 'TLS'} over {self._underlying!r}, {state}>"
+
+
+class TlsDialer:
+    """Connects with TLS.
+
+    Args:
+        dialer: makes the connections below TLS.
+        tls: the settings; an `ssl.SSLContext` is used unchanged, except that renegotiation is switched off.
+    """
+
+    def __init__(self, dialer: UnderlyingDialer, tls: Tls | ssl.SSLContext) -> None:
+        self._dialer = dialer
+        self._tls = tls
+        self.address = dialer.address
+        """The host and the port."""
+        self.host = dialer.host
+        """The host as given."""
+
+    def dial(self, deadline: Deadline) -> TlsTransport:
+        """Return a new session.
+
+        Raises:
+            ConfigurationError: a file of the settings cannot be used; nothing was sent.
+            ConnectError: the address cannot be reached; `TlsError` if the TLS handshake failed.
+            ConnectTimeoutError: the deadline passed first.
+        """
+        context = client_context(self._tls)
+        if not context.check_hostname:
+            what = "host name" if context.verify_mode else "certificate"
+            _LOG.warning(
+                "%s: TLS does not check the broker's %s; an attacker in the network can impersonate it",
+                self.address,
+                what,
+            )
+        underlying = self._dialer.dial(deadline)
+        return with_handshake(
+            underlying,
+            lambda: self._handshake(underlying, context, deadline),
+            address=self.address,
+            late="the peer did not finish the TLS handshake in time; does it speak TLS on this port?",
+            lost=lambda error: TlsError(f"in the TLS handshake: {error}", reason="closed", address=self.address),
+        )
+
+    def _handshake(self, underlying: UnderlyingTransport, context: ssl.SSLContext, deadline: Deadline) -> TlsTransport:
+        own = self._tls.server_name if isinstance(self._tls, Tls) else None
+        # Certificates and SNI have neither the trailing dot of a name nor the zone of an IPv6 address.
+        name = own or self.host.partition("%")[0].removesuffix(".")
+        try:
+            transport = TlsTransport(underlying, context, server_name=name)
+        except ValueError as error:
+            raise ConfigurationError(f"not a valid name of a TLS server: {name!r}") from error
+        try:
+            transport.do_handshake(deadline)
+        except ssl.SSLError as error:
+            refused = own_certificate_refused(error)
+            if refused is not None:
+                raise ClientCertificateRefusedError(refused, address=self.address) from error
+            reason, message = explain_tls(error, wanted=name, chain=peer_chain(transport.tls), start=transport.start)
+            raise TlsError(message, reason=reason, address=self.address) from error
+        return transport
+
+    def __repr__(self) -> str:
+        return f"<TlsDialer {self.address}>"
+
+
+class TlsListener(LayerListener[TlsTransport]):
+    """Accepts TLS connections; the first calls of `recv` on each do its handshake.
+
+    Args:
+        listener: accepts the connections below TLS; the `TlsListener` then owns it.
+        context: the result of `stompy.transport.tls.context.server_context`.
+    """
+
+    def __init__(self, listener: UnderlyingListener, context: ssl.SSLContext) -> None:
+        super().__init__(listener, lambda underlying: TlsTransport(underlying, context, server_side=True))

@@ -3,32 +3,24 @@
 | thread | may call | blocks on |
 |---|---|---|
 | the reader of an accepted connection | `recv`, whose first calls do the handshake | the underlying transport |
-| its writer | `sendall` | until the peer's first bytes have shown what it speaks; then as the transport chosen |
+| its writer | `sendall` | until the peer's first bytes have shown its protocol; then as the transport chosen |
 | any | `shutdown` | nothing |
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stompy.deadline import Budget, Deadline, deadline_of
-from stompy.errors import (
-    ConnectError,
-    ConnectionLostError,
-    ConnectTimeoutError,
-    SendTimeoutError,
-    StompTimeoutError,
-    TlsError,
-    WebSocketRefusedError,
-)
+from stompy.errors import ConnectError, ConnectionLostError, TlsError
 from stompy.secret import Secret, without_traceback
+from stompy.transport.base import LayerListener, with_handshake
 from stompy.transport.diagnosis import detect_protocol
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.websocket import handshake
-from stompy.transport.websocket.handshake import HandshakeFailed, HandshakeRefused
-from stompy.transport.websocket.options import WebSocketOptions
+from stompy.transport.websocket.handshake import HandshakePolicy, HandshakeRefused, WebSocketOptions
 from stompy.transport.websocket.transport import WebSocketTransport
 from stompy.world import os, threading
 
@@ -46,9 +38,6 @@ _DECIDED_WITHIN = 1.0
 
 _RESPONSE_WITHIN = 5.0
 """Seconds in which a client must take a response that is no upgrade."""
-
-_MAYBE_LATER = (408, 425, 429)
-"""HTTP statuses of 400 to 499 after which the same request may succeed later."""
 
 
 class WebSocketDialer:
@@ -76,16 +65,10 @@ class WebSocketDialer:
         self._target = Secret(target)
         self._subprotocols = subprotocols
         self._options = options or WebSocketOptions()
-
-    @property
-    def address(self) -> str:
+        self.address = dialer.address
         """The host and the port."""
-        return self._dialer.address
-
-    @property
-    def host(self) -> str:
+        self.host = dialer.host
         """The host as given."""
-        return self._dialer.host
 
     def dial(self, deadline: Deadline) -> WebSocketTransport:
         """Return a new WebSocket.
@@ -97,18 +80,13 @@ class WebSocketDialer:
         """
         headers = self._options.headers_now(self.address)
         underlying = self._dialer.dial(deadline)
-        try:
-            return self._handshake(underlying, headers, deadline)
-        except (StompTimeoutError, SendTimeoutError) as error:
-            underlying.close()
-            message = "the peer did not answer the WebSocket handshake in time; does it speak HTTP on this port?"
-            raise ConnectTimeoutError(message, address=self.address) from error
-        except ConnectionLostError as error:
-            underlying.close()
-            raise ConnectError(f"in the WebSocket handshake: {error}", address=self.address) from error
-        except BaseException:
-            underlying.close()
-            raise
+        return with_handshake(
+            underlying,
+            lambda: self._handshake(underlying, headers, deadline),
+            address=self.address,
+            late="the peer did not answer the WebSocket handshake in time; does it speak HTTP on this port?",
+            lost=lambda error: ConnectError(f"in the WebSocket handshake: {error}", address=self.address),
+        )
 
     def _handshake(
         self, underlying: UnderlyingTransport, headers: Secret[Mapping[str, str]], deadline: Deadline
@@ -116,11 +94,7 @@ class WebSocketDialer:
         key = os.urandom(16)
         without_traceback(lambda: underlying.sendall(self._request(key, headers), deadline))
         head, received = self._response(underlying, deadline)
-        try:
-            subprotocol = handshake.check_response(head, key, self._subprotocols, received)
-        except HandshakeFailed as error:
-            refused = error.status is not None and 300 <= error.status < 500 and error.status not in _MAYBE_LATER
-            raise (WebSocketRefusedError if refused else ConnectError)(str(error), address=self.address) from None
+        subprotocol = handshake.check_response(head, key, self._subprotocols, received, address=self.address)
         return WebSocketTransport(
             underlying, client=True, subprotocol=subprotocol, text=self._options.text, received=received
         )
@@ -131,7 +105,7 @@ class WebSocketDialer:
         )
 
     def _response(self, underlying: UnderlyingTransport, deadline: Deadline) -> tuple[bytes, bytes]:
-        """Return the head of the response, and what arrived after it."""
+        """Return the head of the response, and the bytes after it."""
         received = b""
         while (end := received.find(handshake.END)) < 0:
             if len(received) > handshake.MAX_HEAD:
@@ -158,95 +132,37 @@ class WebSocketDialer:
         return f"<WebSocketDialer {self.address}>"
 
 
-class WebSocketListener:
+class WebSocketListener(LayerListener["AcceptedTransport"]):
     """Accepts clients that speak WebSocket, and clients that do not; their first bytes decide.
 
     Args:
         listener: accepts the connections below; the `WebSocketListener` then owns it.
-        subprotocols: that a client may choose from, the preferred one first.
-        admits: whether a page of this origin may connect; clients that are no browsers have none.
-        respond: given the head of a request, returns a whole response, or `None` where it is one for a WebSocket; it
-            may raise `HandshakeRefused`.
-        streams: whether clients that do not speak HTTP are accepted.
+        policy: which clients it accepts.
     """
 
-    def __init__(
-        self,
-        listener: UnderlyingListener,
-        *,
-        subprotocols: Sequence[str],
-        admits: Callable[[str], bool],
-        respond: Callable[[bytes], bytes | None] | None = None,
-        streams: bool = True,
-    ) -> None:
-        self._listener = listener
-        self._subprotocols = subprotocols
-        self._admits = admits
-        self._respond = respond
-        self._streams = streams
-
-    @property
-    def address(self) -> tuple[str, int] | str:
-        """The address that it listens on."""
-        return self._listener.address
-
-    def accept(self) -> AcceptedTransport | None:
-        """Return the next connection; `None` after the listener was closed."""
-        underlying = self._listener.accept()
-        if underlying is None:
-            return None
-        return AcceptedTransport(
-            underlying,
-            subprotocols=self._subprotocols,
-            admits=self._admits,
-            respond=self._respond,
-            streams=self._streams,
-        )
-
-    def close(self) -> None:
-        """Stop listening; from any thread."""
-        self._listener.close()
-
-    def __repr__(self) -> str:
-        return f"<WebSocketListener over {self._listener!r}>"
+    def __init__(self, listener: UnderlyingListener, policy: HandshakePolicy) -> None:
+        super().__init__(listener, lambda underlying: AcceptedTransport(underlying, policy))
 
 
 class AcceptedTransport:
-    """A connection whose first bytes decide what it speaks; see `stompy.transport.base.Transport`.
+    """A connection whose first bytes decide its protocol; see `stompy.transport.base.Transport`.
 
     Args:
         underlying: the transport below, which this one then owns.
-        subprotocols: as for `WebSocketListener`.
-        admits: as for `WebSocketListener`.
-        respond: as for `WebSocketListener`.
-        streams: as for `WebSocketListener`.
+        policy: as for `WebSocketListener`.
     """
 
-    def __init__(
-        self,
-        underlying: UnderlyingTransport,
-        *,
-        subprotocols: Sequence[str],
-        admits: Callable[[str], bool],
-        respond: Callable[[bytes], bytes | None] | None,
-        streams: bool,
-    ) -> None:
+    def __init__(self, underlying: UnderlyingTransport, policy: HandshakePolicy) -> None:
         self._underlying = underlying
-        self._subprotocols = subprotocols
-        self._admits = admits
-        self._respond = respond
-        self._streams = streams
+        self._policy = policy
         self._start = b""
         self._chosen: UnderlyingTransport | WebSocketTransport | None = None
         self._decided = threading.Event()  # also set at the end
         self._refused = False
+        self.peer = underlying.peer
+        """The name of the peer."""
         self.subprotocol: str | None = None
         """The agreed subprotocol of a WebSocket."""
-
-    @property
-    def peer(self) -> str:
-        """The name of the peer."""
-        return self._underlying.peer
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
         """Return the next bytes; `b""` at the end of the stream or after `shutdown`.
@@ -263,7 +179,7 @@ class AcceptedTransport:
         return b"" if self._chosen is None else self._chosen.recv(deadline)
 
     def do_handshake(self, deadline: Deadline | None) -> None:
-        """Read until the first bytes have shown what the peer speaks; raises as `recv` does."""
+        """Read until the first bytes have shown the protocol of the peer; raises as `recv` does."""
         while self._chosen is None:
             data = self._underlying.recv(deadline)
             if not data:
@@ -273,7 +189,7 @@ class AcceptedTransport:
             if self._refused:
                 continue  # unread bytes could destroy the response
             self._start += data
-            if not self._streams or _START.startswith(self._start[: len(_START)]):
+            if not self._policy.streams or _START.startswith(self._start[: len(_START)]):
                 self._try_upgrade()
             else:
                 self._choose(self._underlying)
@@ -298,16 +214,16 @@ class AcceptedTransport:
                 raise HandshakeRefused(405, "only GET is known here")
             if len(head) > handshake.MAX_HEAD:
                 raise HandshakeRefused(431, f"the head of the request is longer than {handshake.MAX_HEAD} bytes")
-            response = None if self._respond is None else self._respond(head)
+            response = None if self._policy.respond is None else self._policy.respond(head)
             if response is not None:
                 self._finish(response, Deadline(_RESPONSE_WITHIN))
                 raise ConnectionLostError(f"the HTTP request of {self.peer} was answered")
             request = handshake.parse_request(head)
-            if request.origin is not None and not (request.of_this_server or self._admits(request.origin)):
+            if request.origin is not None and not (request.of_this_server or self._policy.admits(request.origin)):
                 raise HandshakeRefused(
                     403, f"the origin {request.origin!r} is not among the broker's origins (option origins, --origin)"
                 )
-            self.subprotocol = handshake.choose_subprotocol(request.subprotocols, self._subprotocols)
+            self.subprotocol = handshake.choose_subprotocol(request.subprotocols, self._policy.subprotocols)
         except HandshakeRefused as refused:
             level = logging.WARNING if refused.status == _FORBIDDEN else logging.INFO
             _LOG.log(level, "%s: refused the WebSocket handshake: %s", self.peer, refused)
@@ -329,13 +245,12 @@ class AcceptedTransport:
         self._transport_to_write(deadline).sendall(data, deadline)
 
     def _transport_to_write(self, deadline: Budget) -> UnderlyingTransport | WebSocketTransport:
-        chosen = self._chosen
-        if chosen is None:
+        if (chosen := self._chosen) is None:
             self._decided.wait(deadline_of(deadline).sooner(_DECIDED_WITHIN).remaining())
-            if self._chosen is None and (self._start or self._decided.is_set()):
+            chosen = self._chosen
+            if chosen is None and (self._start or self._decided.is_set()):
                 raise ConnectionLostError(f"the WebSocket handshake with {self.peer} is not done", outcome="not-sent")
-            chosen = self._chosen or self._underlying  # a client that waits for the first bytes is no WebSocket client
-        return chosen
+        return chosen or self._underlying  # a client that waits for the first bytes is no WebSocket client
 
     @property
     def keeps_messages(self) -> bool:
@@ -351,23 +266,27 @@ class AcceptedTransport:
             chosen.sendall(b"".join(messages), deadline)
 
     def send_now(self, messages: list[bytes]) -> list[bytes] | None:
-        """Write what can be written at once; see `stompy.transport.base.DirectTransport.send_now`."""
+        """Write without waiting; see `stompy.transport.base.DirectTransport.send_now`."""
         chosen = self._chosen
         return chosen.send_now(messages) if isinstance(chosen, (SocketTransport, WebSocketTransport)) else messages
+
+    @property
+    def _current(self) -> UnderlyingTransport | WebSocketTransport:
+        return self._chosen or self._underlying
 
     def shutdown(self) -> None:
         """End both directions and wake waiting threads; from any thread."""
         self._decided.set()
-        (self._chosen or self._underlying).shutdown()
+        self._current.shutdown()
 
     def shutdown_write(self) -> None:
         """End the outgoing direction."""
-        (self._chosen or self._underlying).shutdown_write()
+        self._current.shutdown_write()
 
     def close(self) -> None:
         """Shut down and release the resources of the operating system."""
         self._decided.set()
-        (self._chosen or self._underlying).close()
+        self._current.close()
 
     def __repr__(self) -> str:
-        return f"<AcceptedTransport over {self._chosen or self._underlying!r}>"
+        return f"<AcceptedTransport over {self._current!r}>"

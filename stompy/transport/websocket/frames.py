@@ -52,12 +52,12 @@ Piece = tuple[int, bytes, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class PeerViolation:
     """How a peer broke the protocol.
 
     Attributes:
         code: the status code to close with.
-        message: what it did.
+        message: the fault.
     """
 
     code: int
@@ -146,7 +146,7 @@ class Decoder:
     """
 
     def __init__(self, *, masks: bool, checks_text: bool = True) -> None:
-        self.error: Violation | None = None
+        self.error: PeerViolation | None = None
         self.closed = False
         self.empty = 0
         self._mask = _MASK if masks else 0
@@ -288,7 +288,7 @@ class Decoder:
         pieces.append((opcode, payload, True))
 
     def _fail(self, message: str, code: int = PROTOCOL_ERROR) -> None:
-        self.error = Violation(code, message)
+        self.error = PeerViolation(code, message)
 
 
 def _close_fault(payload: bytes) -> tuple[str, int] | None:

@@ -1,15 +1,23 @@
-"""The opening handshake of WebSocket (RFC 6455, section 4) for both sides: heads of HTTP messages in, heads out."""
+"""The opening handshake of WebSocket (RFC 6455, section 4) for both sides: heads of HTTP messages in, heads out.
+
+With it the settings of a client and of a server.
+"""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
+from stompy.arguments import check_value
+from stompy.errors import ConfigurationError, ConnectError, WebSocketRefusedError
 from stompy.printable import printable
+from stompy.secret import Secret, without_traceback
+from stompy.threads import must_propagate
 
 MAX_HEAD = 16_384
 """Bytes of the head of a request or a response."""
@@ -21,6 +29,8 @@ _MAX_LINES = 128
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _STATUS = re.compile(r"HTTP/1\.[0-9] ([0-9]{3})(?: ([^\r\n]*))?")
+_MAYBE_LATER = (408, 425, 429)
+"""HTTP statuses of 400 to 499 after which the same request may succeed later."""
 _LOOPBACK = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?", re.IGNORECASE)
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _REASONS = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 426: "Upgrade Required"}
@@ -40,18 +50,6 @@ _OWN = {
 """The headers that a client sets itself, or must not have."""
 
 
-class HandshakeFailed(Exception):
-    """A response that is not an upgrade.
-
-    Attributes:
-        status: the HTTP status, if the peer refused; `None` if it does not speak WebSocket.
-    """
-
-    def __init__(self, message: str, status: int | None = None) -> None:
-        self.status = status
-        super().__init__(message)
-
-
 class HandshakeRefused(Exception):
     """A request that is refused.
 
@@ -65,6 +63,87 @@ class HandshakeRefused(Exception):
 
 
 # The client.
+
+HttpHeaders = Mapping[str, str] | Callable[[], Mapping[str, str]]
+"""HTTP headers, or a function that returns them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSocketOptions:
+    """Settings for `ws://` and `wss://` addresses.
+
+    Attributes:
+        headers: of the HTTP request, such as `Origin`, `Cookie` or `Authorization`; or a function that is called for
+            each connect, reconnects included, in the thread that connects. Stored as a `Secret`; a pickle contains
+            them.
+        text: whether a frame that is UTF-8 is sent as a text message, the only kind that ActiveMQ Classic reads, rather
+            than a binary one.
+
+    Raises:
+        ConfigurationError: a header cannot be sent, or the handshake sets it itself.
+    """
+
+    headers: HttpHeaders | Secret[HttpHeaders] | None = field(default=None, repr=False)
+    text: bool = True
+
+    def __init__(self, *, headers: HttpHeaders | Secret[HttpHeaders] | None = None, text: bool = True) -> None:
+        # Not that of the dataclass, whose local variables a traceback would show.
+        given = headers if headers is None or isinstance(headers, Secret) else Secret(headers)
+        headers = None
+        check_value("text", text, bool)
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "headers", without_traceback(lambda: _stored(given)))
+
+    def headers_now(self, address: str) -> Secret[Mapping[str, str]]:
+        """Return the headers for one connect.
+
+        Raises:
+            ConnectError: the function raised; safe to retry. Only the type of its error is shown.
+            ConfigurationError: the function returned something else than headers.
+        """
+        return without_traceback(lambda: _current(self.headers, address))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the headers, which the process that unpickles it needs in order to connect."""
+        headers = self.headers.reveal() if isinstance(self.headers, Secret) else None
+        return partial(WebSocketOptions, headers=headers, text=self.text), ()
+
+
+def _stored(given: Secret[HttpHeaders] | None) -> Secret[HttpHeaders] | None:
+    if given is None or given.reveal() is None:
+        return None
+    if callable(given.reveal()):
+        return given
+    return Secret(dict(checked(given.reveal()).reveal()))
+
+
+def checked(headers: object) -> Secret[Mapping[str, str]]:
+    """Return headers.
+
+    Raises:
+        ConfigurationError: they cannot be sent; the error does not show a value.
+    """
+    if not isinstance(headers, Mapping):
+        raise ConfigurationError(f"the headers of a WebSocket are a mapping of text, not {type(headers).__name__}")
+    for name, value in headers.items():
+        fault = header_fault(name, value)
+        if fault is not None:
+            raise ConfigurationError(fault)
+    return Secret(headers)
+
+
+def _current(headers: object, address: str) -> Secret[Mapping[str, str]]:
+    given: Any = headers.reveal() if isinstance(headers, Secret) else {}
+    if not callable(given):
+        return Secret(given)
+    try:
+        return checked(given())
+    except BaseException as error:
+        if must_propagate(error) or isinstance(error, ConfigurationError):
+            raise
+        kind = type(error).__name__
+    # Without the error itself as cause or context: its message and traceback may show a token.
+    raise ConnectError(f"the function for the WebSocket's headers raised {kind}", address=address)
 
 
 def header_fault(name: object, value: object) -> str | None:
@@ -100,37 +179,45 @@ def request_head(
     return "\r\n".join(lines).encode("ascii") + END
 
 
-def check_response(head: bytes, key: bytes, offered: Sequence[str], rest: bytes = b"") -> str | None:
+def check_response(
+    head: bytes, key: bytes, offered: Sequence[str], rest: bytes = b"", *, address: str = ""
+) -> str | None:
     """Check a server's response; return the subprotocol that it chose, or `None` if it chose none.
 
     Args:
         head: the response up to its blank line.
         key: of the request.
         offered: the subprotocols of the request.
-        rest: what arrived after the head; if the server refused, its explanation.
+        rest: the bytes after the head; if the server refused, its explanation.
+        address: the address of the server, for the error.
 
     Raises:
-        HandshakeFailed: the server refused, or does not speak WebSocket.
+        WebSocketRefusedError: the server refused, and would refuse the same request again.
+        ConnectError: the server refused for now, or does not speak WebSocket.
     """
     line, _, lines = head.removesuffix(END).decode("latin-1").partition("\r\n")
-    found = _STATUS.fullmatch(line)
+    found, headers, chosen = _STATUS.fullmatch(line), _headers(lines), []
+    fault = None
     if found is None:
-        raise HandshakeFailed(f"the peer does not speak HTTP: {head[:40]!r}")
-    headers = _headers(lines)
-    if headers is None:
-        raise HandshakeFailed("the server answered with malformed HTTP headers")
-    status = int(found[1])
-    if status != 101:
-        raise HandshakeFailed(_refusal(status, found[2] or "", headers, rest), status)
-    if not _lists(headers, "upgrade", "websocket") or not _lists(headers, "connection", "upgrade"):
-        raise HandshakeFailed("the server switched to another protocol than WebSocket")
-    if headers.get("sec-websocket-accept") != [accept_of(base64.b64encode(key).decode())]:
-        raise HandshakeFailed("the server answered with a wrong Sec-WebSocket-Accept")
-    if "sec-websocket-extensions" in headers:
-        raise HandshakeFailed("the server chose an extension that was not offered")
-    chosen = headers.get("sec-websocket-protocol", [])
-    if len(chosen) > 1 or any(name not in offered for name in chosen):
-        raise HandshakeFailed(f"the server chose a subprotocol that was not offered: {', '.join(chosen)[:60]!r}")
+        fault = f"the peer does not speak HTTP: {head[:40]!r}"
+    elif headers is None:
+        fault = "the server answered with malformed HTTP headers"
+    elif found[1] != "101":
+        final = 300 <= int(found[1]) < 500 and int(found[1]) not in _MAYBE_LATER
+        message = _refusal(int(found[1]), found[2] or "", headers, rest)
+        raise (WebSocketRefusedError if final else ConnectError)(message, address=address)
+    elif not _asks_for_websocket(headers):
+        fault = "the server switched to another protocol than WebSocket"
+    elif headers.get("sec-websocket-accept") != [accept_of(base64.b64encode(key).decode())]:
+        fault = "the server answered with a wrong Sec-WebSocket-Accept"
+    elif "sec-websocket-extensions" in headers:
+        fault = "the server chose an extension that was not offered"
+    else:
+        chosen = headers.get("sec-websocket-protocol", [])
+        if len(chosen) > 1 or any(name not in offered for name in chosen):
+            fault = f"the server chose a subprotocol that was not offered: {', '.join(chosen)[:60]!r}"
+    if fault is not None:
+        raise ConnectError(fault, address=address)
     return chosen[0] if chosen else None
 
 
@@ -144,6 +231,24 @@ def _refusal(status: int, reason: str, headers: dict[str, list[str]], rest: byte
 
 
 # The server.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandshakePolicy:
+    """Which clients a listener accepts.
+
+    Attributes:
+        subprotocols: that a client may choose from, the preferred one first.
+        admits: whether a page of this origin may connect; clients that are no browsers have none.
+        respond: given the head of a request, returns a whole response, or `None` where it is one for a WebSocket; it
+            may raise `HandshakeRefused`.
+        streams: whether clients that do not speak HTTP are accepted.
+    """
+
+    subprotocols: Sequence[str]
+    admits: Callable[[str], bool]
+    respond: Callable[[bytes], bytes | None] | None = None
+    streams: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +314,7 @@ def parse_request(head: bytes) -> Request:
         HandshakeRefused: it does not ask for a WebSocket, or is malformed.
     """
     target, headers = parse_head(head)
-    if not _lists(headers, "upgrade", "websocket") or not _lists(headers, "connection", "upgrade"):
+    if not _asks_for_websocket(headers):
         raise HandshakeRefused(426, "this is a STOMP broker: connect by WebSocket")
     if headers.get("sec-websocket-version") != ["13"]:
         raise HandshakeRefused(426, "only version 13 of WebSocket is known here")
@@ -262,7 +367,7 @@ def accept_of(key: str) -> str:
 def _is_key(text: str) -> bool:
     try:
         return len(base64.b64decode(text, validate=True)) == 16
-    except (binascii.Error, ValueError):
+    except ValueError:
         return False
 
 
@@ -278,5 +383,8 @@ def _headers(lines: str) -> dict[str, list[str]] | None:
     return headers
 
 
-def _lists(headers: dict[str, list[str]], name: str, token: str) -> bool:
-    return any(part.strip().lower() == token for value in headers.get(name, []) for part in value.split(","))
+def _asks_for_websocket(headers: dict[str, list[str]]) -> bool:
+    return all(
+        any(part.strip().lower() == token for value in headers.get(name, []) for part in value.split(","))
+        for name, token in (("upgrade", "websocket"), ("connection", "upgrade"))
+    )

@@ -33,7 +33,7 @@ from stompy.transport.websocket.frames import (
     PONG,
     TEXT,
     Decoder,
-    Violation,
+    PeerViolation,
     close_payload,
     describe_close,
     encode,
@@ -71,16 +71,18 @@ class WebSocketTransport:
     Each `sendall` is one message, as some peers expect one STOMP frame in each; a long one leaves in several frames of
     WebSocket. Messages of the peer may be divided in any way. The end of the underlying stream is the end of this one,
     even without a Close frame. A Close frame of the peer ends one direction: it is answered when the other one is shut
-    down, so that what is written before arrives.
+    down, so that bytes written before arrive.
 
     Args:
         underlying: the transport below, which this one then owns.
         client: whether this is the client.
-        subprotocol: the one that was agreed on, or `None`.
+        subprotocol: the agreed subprotocol, or `None`.
         text: whether to send text messages rather than binary ones, where the bytes are UTF-8. A server adapts to its
             client.
         received: bytes that arrived with the handshake.
     """
+
+    keeps_messages = True
 
     def __init__(
         self,
@@ -110,15 +112,12 @@ class WebSocketTransport:
         self._end: ConnectionLostError | None = None
         self._raised = False
         self._shut = False
+        self.peer = underlying.peer
+        """The name of the peer."""
         self.subprotocol = subprotocol
         """The agreed subprotocol."""
         self.peer_closes = client
         """Whether the peer closes the connection when it has our Close frame, which is to be waited for."""
-
-    @property
-    def peer(self) -> str:
-        """The name of the peer."""
-        return self._underlying.peer
 
     # Reading
 
@@ -179,7 +178,7 @@ class WebSocketTransport:
         self._counted_at, decoder.empty = now, 0
         if self._spare < 0:
             message = f"sent a flood of frames without content (more than {_EMPTY_RATE} a second)"
-            decoder.error = Violation(POLICY_VIOLATION, message)
+            decoder.error = PeerViolation(POLICY_VIOLATION, message)
 
     def _closed(self, code: int, reason: str) -> None:
         self._closing = b"" if code == NO_STATUS else close_payload(code)
@@ -191,7 +190,7 @@ class WebSocketTransport:
     # Writing
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
-        """Write `data` as one message; without data, only the rest of what was written before.
+        """Write `data` as one message; without data, only the rest of an earlier message.
 
         Raises:
             SendTimeoutError: the deadline passed first.
@@ -211,7 +210,7 @@ class WebSocketTransport:
                 self._send_control()
 
     def send_now(self, messages: list[bytes]) -> list[bytes] | None:
-        """Write what can be written at once; see `stompy.transport.base.DirectTransport.send_now`."""
+        """Write without waiting; see `stompy.transport.base.DirectTransport.send_now`."""
         if sum(map(len, messages)) > MAX_FRAME:
             return messages  # not to keep much here: its parts have a time limit each
         try:
@@ -219,11 +218,6 @@ class WebSocketTransport:
         except ConnectionLostError as error:
             return messages if error.outcome == "not-sent" else [b""]
         return None
-
-    @property
-    def keeps_messages(self) -> bool:
-        """That messages are kept apart."""
-        return True
 
     def _parts(self, messages: Sequence[bytes]) -> Iterator[bytes]:
         """Yield the frames of messages, joined to parts of about `_PART` bytes."""
@@ -343,7 +337,7 @@ class WebSocketTransport:
         return not self._interrupted or self._send_control()
 
     def shutdown_write(self) -> None:
-        """End the outgoing direction by a Close frame: the peer reads what was written, then the end."""
+        """End the outgoing direction by a Close frame: the peer reads all that was written, then the end."""
         self._answer(CLOSE, self._closing)
         if not self._send_control():
             self._underlying.shutdown_write()

@@ -13,8 +13,8 @@ import pyspark
 import pytest
 
 from stompy.broker import Broker
-from tests.spark.conftest import REQUIRED
 from tests.spark.receiver.helpers import eventually, fill
+from tests.support.options import chosen
 from tests.support.printed import blocks
 
 COUNT, KILLS, WITHIN = 400, 2, 300.0
@@ -32,7 +32,8 @@ print(json.dumps(sorted(int(row.body) for row in table.collect())))
 
 pytestmark = [
     pytest.mark.skipif(
-        "iceberg" not in REQUIRED and not (pyspark.__version__.startswith("4.1.") and JAR.exists()),
+        "iceberg" not in chosen.require_spark.split(",")
+        and not (pyspark.__version__.startswith("4.1.") and JAR.exists()),
         reason="for Spark 4.1, with the jar that .ci/iceberg downloads",
     ),
     pytest.mark.timeout(1200),

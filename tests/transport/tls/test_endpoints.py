@@ -22,11 +22,10 @@ from stompy.errors import (
     InsecureTlsWarning,
     TlsError,
 )
-from stompy.transport.tcp import TcpDialer, TcpListener, TcpOptions
+from stompy.transport.tcp import TcpDialer, TcpListener, TcpOptions, TcpTransport
 from stompy.transport.tls.context import server_context
-from stompy.transport.tls.endpoints import TlsDialer, TlsListener
 from stompy.transport.tls.options import Tls, TlsVersion
-from stompy.transport.tls.transport import TlsTransport
+from stompy.transport.tls.transport import TlsDialer, TlsListener, TlsTransport
 from tests.support.certificates import Certificates
 from tests.transport.conftest import Call, Calling, ample
 
@@ -169,16 +168,16 @@ def test_an_authority_without_a_list_is_reported(serving: Serving, certificates:
     assert error.reason == "no-revocation-list"
 
 
-class Renamed(TcpDialer):
+class Renamed:
     """Dials the loopback under another name."""
 
     def __init__(self, port: int, name: str) -> None:
-        super().__init__("127.0.0.1", port, options=TcpOptions(source=OURS))
-        self._name = name
+        self._dialer = TcpDialer("127.0.0.1", port, options=TcpOptions(source=OURS))
+        self.address = self._dialer.address
+        self.host = name
 
-    @property
-    def host(self) -> str:
-        return self._name
+    def dial(self, deadline: Deadline) -> TcpTransport:
+        return self._dialer.dial(deadline)
 
 
 class TestNames:

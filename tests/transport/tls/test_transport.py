@@ -20,9 +20,8 @@ from stompy.transport.base import RECV_SIZE, Transport
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.tcp import TcpListener
 from stompy.transport.tls.context import client_context, server_context
-from stompy.transport.tls.endpoints import TlsListener
 from stompy.transport.tls.options import TlsVersion
-from stompy.transport.tls.transport import TlsTransport
+from stompy.transport.tls.transport import TlsListener, TlsTransport
 from tests.support.certificates import Certificates
 from tests.support.seed import chance
 from tests.transport.conftest import Calling, ample
@@ -162,7 +161,7 @@ class TestTheEnd:
 
     def test_a_stream_cut_within_a_record_yields_what_was_whole(self, ends: Ends) -> None:
         ends.client.sendall(b"whole", ample())
-        ends.client._tls.write(b"cut")
+        ends.client.tls.write(b"cut")
         ends.sockets[0].send(ends.client._outgoing.read()[:9])
         ends.sockets[0].shutdown(socket.SHUT_WR)
         assert ends.server.recv(ample()) == b"whole"
@@ -276,7 +275,7 @@ class TestWriting:
 
     def test_what_tls_says_by_itself_goes_out_with_the_next_write(self, ends: Ends) -> None:
         # An answer to the peer's KeyUpdate, say; the reader must not write it.
-        ends.client._tls.write(b"first ")
+        ends.client.tls.write(b"first ")
         ends.client.sendall(b"second", ample())
         assert ends.server.recv(ample()) == b"first second"
 

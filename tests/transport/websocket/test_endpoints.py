@@ -35,8 +35,7 @@ from stompy.transport.websocket.frames import (
     encode,
     parse_close,
 )
-from stompy.transport.websocket.handshake import END, MAX_HEAD, request_head
-from stompy.transport.websocket.options import WebSocketOptions
+from stompy.transport.websocket.handshake import END, MAX_HEAD, HandshakePolicy, WebSocketOptions, request_head
 from stompy.transport.websocket.transport import WebSocketTransport
 from tests.transport.conftest import Calling, ample
 
@@ -151,9 +150,8 @@ def test_headers_that_cannot_be_sent(headers: Any) -> None:
 
 @pytest.fixture
 def listener() -> Iterator[WebSocketListener]:
-    listening = WebSocketListener(
-        TcpListener(), subprotocols=["v12.stomp", "v11.stomp"], admits=lambda origin: origin == "http://good"
-    )
+    policy = HandshakePolicy(subprotocols=["v12.stomp", "v11.stomp"], admits=lambda origin: origin == "http://good")
+    listening = WebSocketListener(TcpListener(), policy)
     yield listening
     listening.close()
 

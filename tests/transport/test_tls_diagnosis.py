@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stompy.transport.tls.diagnosis import alert_of, explain, openssl_message, own_certificate_refused, peer_chain
+from stompy.transport.diagnosis import alert_of, explain_tls, openssl_message, own_certificate_refused, peer_chain
 
 
 def fault(reason: str | None, kind: type[ssl.SSLError] = ssl.SSLError) -> ssl.SSLError:
@@ -53,7 +53,7 @@ def test_what_is_not_about_our_certificate_is_not_taken_for_it(reason: str | Non
     ids=lambda value: value.reason if isinstance(value, ssl.SSLError) else None,
 )
 def test_a_handshake_that_failed_is_explained(error: ssl.SSLError, reason: str, message: str) -> None:
-    found, text = explain(error, wanted="b.example", chain=[])
+    found, text = explain_tls(error, wanted="b.example", chain=[])
     assert found == reason
     assert message in text
 
@@ -86,18 +86,18 @@ def test_a_handshake_that_failed_is_explained(error: ssl.SSLError, reason: str, 
 def test_a_certificate_that_is_not_taken_is_explained(
     code: int, chain: list[dict[str, Any]], reason: str, message: str
 ) -> None:
-    found, text = explain(refused(code), wanted="b.example", chain=chain)
+    found, text = explain_tls(refused(code), wanted="b.example", chain=chain)
     assert found == reason
     assert message in text
 
 
 def test_a_whole_chain_is_not_blamed_on_an_intermediate() -> None:
-    assert "intermediate" not in explain(refused(20), wanted="b", chain=[certificate(), certificate("Root")])[1]
+    assert "intermediate" not in explain_tls(refused(20), wanted="b", chain=[certificate(), certificate("Root")])[1]
 
 
 def test_an_issuer_is_named_by_its_organisation_where_it_has_no_other_name() -> None:
     chain = [{"issuer": ((("organizationName", "The Firm"),),)}]
-    assert "'The Firm'" in explain(refused(20), wanted="b", chain=chain)[1]
+    assert "'The Firm'" in explain_tls(refused(20), wanted="b", chain=chain)[1]
 
 
 def test_the_message_of_openssl_comes_without_its_numbers() -> None:
