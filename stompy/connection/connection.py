@@ -361,12 +361,13 @@ class Connection:
             acks_all=ack == "client" and link.dialect.ack_reaches == "connection",
             on_exception=on_exception,
         )
+        held = Subscription(subscription)  # before, as a signal may end any call that follows
         try:
             self._subscriptions.add(subscription, timeout=timeout)
         except BaseException:
             self._subscriptions.withdraw(subscription)  # also ends its thread
             raise
-        return Subscription(subscription)
+        return held
 
     def browse(
         self,

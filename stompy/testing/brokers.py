@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 import weakref
 from abc import ABC, abstractmethod
@@ -23,7 +24,7 @@ from stompy.arguments import check_options
 from stompy.broker.broker import Broker
 from stompy.broker.settings import BrokerLimits
 from stompy.deadline import Budget, Deadline
-from stompy.errors import ConfigurationError
+from stompy.errors import ConcurrencyError, ConfigurationError
 from stompy.forks import Owner
 from stompy.locks import make_condition
 from stompy.transport.tls.options import Tls
@@ -369,8 +370,9 @@ class EmbeddedBroker(RunningBroker):
 
     def kill(self) -> None:
         """See `RunningBroker`; bytes that were not yet written to a connection are lost."""
-        for connection in self.broker.connections():
-            self.broker.kill(connection)
+        with contextlib.suppress(ConcurrencyError):  # a forked child has none of them
+            for connection in self.broker.connections():
+                self.broker.kill(connection)
         self.shut_down()
 
     def pause(self) -> None:
