@@ -5,7 +5,7 @@ from __future__ import annotations
 __version__ = "0.1.0"
 __distribution__ = "stompy-client"  # first, see `stompy.installed`
 
-import stompy.installed  # noqa: F401 - it looks for another package of this name
+from stompy.installed import check_alone  # noqa: F401 - has looked for another package of this name
 
 TYPE_CHECKING = False  # `typing` costs more than all the rest
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ from __future__ import annotations
 import copyreg
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import stompy.installed  # noqa: F401 - it looks for another package of this name
+from stompy.installed import check_alone  # noqa: F401 - has looked for another package of this name
 from stompy.printable import printable
 
 if TYPE_CHECKING:
