@@ -27,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo flights test test-tools test-brokers test-transports test-gevent test-browser test-pythons test-load \
+.PHONY: help demo flights test simulate test-tools test-brokers test-transports test-gevent test-browser test-pythons test-load \
 	test-spark test-spark-oldest test-spark-release test-spark-brokers test-autobahn test-long test-long-client test-long-worker test-long-spark fuzz mutation \
 	check-long images bench bench-instructions bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
@@ -60,6 +60,11 @@ test: $(VENV)/.installed-test $(VENV)/.installed-stomp.py-8.2.0 ## the tests (AR
 # Of what builds images, runs the gate and the like: for who changes those.
 test-tools: $(VENV)/.installed-test ## the tests of tools/
 	$(PYTEST) -n 2 tests/tools $(ARGS)
+
+# SEEDS=1000000 for more; `.venv/bin/python -m tests.simulation.run --seed 4711` for one, with its trace.
+SEEDS ?= 4000
+simulate: $(VENV)/.installed-test ## programs, network and broker in a simulated world, whose cases a seed chooses
+	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS)
 
 # One at a time, as they measure memory and volume.
 test-load: $(VENV)/.installed-test ## tests of volume and memory

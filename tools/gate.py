@@ -82,6 +82,7 @@ GATE: tuple[Stage, ...] = (
     Stage("check-long"),
     Stage("test-spark-brokers", after=("images",), tests=True, settings=IMAGES),
     Stage("test-transports", after=("images",), tests=True, settings=IMAGES),
+    Stage("simulate"),
     Stage("test-gevent", tests=True),
     Stage("test-browser", tests=True),
     Stage("test-spark-oldest", tests=True),
