@@ -14,7 +14,11 @@ def run() -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from stompy.cli.main import main
 
-    return main()
+    code = main()
+    if code > 128:  # by a signal, which may come again while the interpreter ends
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+    return code
 
 
 if __name__ == "__main__":
