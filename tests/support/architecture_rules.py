@@ -93,7 +93,7 @@ REACHES: Mapping[str, int] = {
 }
 """Folder to the number of its uses of private names of other modules' objects; a smaller number is always welcome."""
 
-MOST_IN_CIRCLES, MOST_REACHES = 26, 3
+MOST_IN_CIRCLES, MOST_REACHES = 15, 3
 """The sums of these two tables, at most."""
 
 MOST_REACHES_OF_TESTS = 118
