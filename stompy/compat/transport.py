@@ -687,7 +687,7 @@ class HostDialer:
         if self._ssl_params is None:
             return self._tcp.dial(deadline)
         # Imported late, as `ssl` is slow to import.
-        from stompy.transport.tls.endpoints import TlsDialer
+        from stompy.transport.tls.transport import TlsDialer
 
         transport = TlsDialer(self._tcp, _context(self._ssl_params)).dial(deadline)
         validator = self._ssl_params["cert_validator"]
