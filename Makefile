@@ -77,7 +77,7 @@ images: ## images of real brokers, built on this machine
 # With docker: the official images where they can be pulled, else those of `make images`. None may be missing.
 test-brokers: $(VENV)/.installed-test ## the scenarios against real brokers in containers, and against the embedded one in their place
 	home=$$(.ci/activemq) && $(REQUIRED),embedded $(PYTEST) -m broker --activemq-home=$$home $(BY_BROKER) $(ARGS)
-	STOMPY_REQUIRE_BROKERS=activemq,artemis,rabbitmq4 $(PYTEST) examples
+	env $$($(BIN)/python -m tests.support.local_brokers) STOMPY_REQUIRE_BROKERS=activemq,artemis,rabbitmq4 $(PYTEST) examples
 
 # On the embedded broker all scenarios over each transport; on the real ones those of connecting, messages and outages, and by
 # WebSocket those of acknowledging, receipts and transactions too.

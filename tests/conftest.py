@@ -17,7 +17,6 @@ import pytest
 import stompy.locks
 from stompy.testing.containers import SOURCES
 from tests.support.leaks import Watch, watching
-from tests.support.local_brokers import LocalBroker
 from tests.support.matrix import ScenarioTable
 from tests.support.needs import LeavingOut
 from tests.support.options import add_options, chosen, take_options
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.support.certificates import Certificates
 
-SOURCES |= {"local": LocalBroker, "process": process_broker}
+SOURCES["process"] = process_broker  # beside those of `local_brokers`
 stompy.locks.checked = True  # every lock made in a test asserts its rank
 
 WATCH = pytest.StashKey[Watch]()

@@ -18,7 +18,7 @@ from typing import Any
 
 import stompy.testing.containers
 from stompy.testing.brokers import BrokerSettings, BrokerUnavailableError
-from stompy.testing.containers import FROM_VARIABLE, PULL_LIMIT_VARIABLE, ContainerBroker, chosen_sources
+from stompy.testing.containers import FROM_VARIABLE, PULL_LIMIT_VARIABLE, SOURCES, ContainerBroker, chosen_sources
 from stompy.testing.products import Product
 
 _LOG = logging.getLogger(__name__)
@@ -64,6 +64,9 @@ class LocalBroker(ContainerBroker):
             except docker.errors.DockerException as error:
                 return f"no image {self.image} (tools/broker_images.py builds it): {error}"
         return None
+
+
+SOURCES["local"] = LocalBroker
 
 
 def for_programs() -> dict[str, str]:
@@ -153,3 +156,7 @@ def _started(pid: int) -> str:
         # The second field is the program's name in parentheses, and may hold anything.
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
     return ""
+
+
+if __name__ == "__main__" and os.environ.get(FROM_VARIABLE) == "local":
+    print(*(f"{name}={value}" for name, value in for_programs().items()))
