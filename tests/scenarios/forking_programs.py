@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -403,7 +404,8 @@ def terminate() -> None:
 
 def _wait_for_a_signal(runs: Any) -> None:
     runs.set()
-    signal.pause()
+    while True:  # not `signal.pause`: a signal that comes right before it would not end it
+        time.sleep(0.05)
 
 
 def orphan() -> None:
