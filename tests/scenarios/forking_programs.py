@@ -391,11 +391,8 @@ def terminate() -> None:
             process = context.Process(target=_wait_for_a_signal, args=(runs,))
             process.start()
             runs.wait(10)  # Python drops a signal that arrives before a child runs Python code
-            # Of twenty on a busy machine, one or two have no effect, for a reason that was not found; the next one has.
-            for _ in range(4):
-                if process.exitcode is None:
-                    process.terminate()
-                    process.join(5)
+            process.terminate()
+            process.join(10)
             codes.append(process.exitcode)
             process.kill()
 

@@ -185,12 +185,12 @@ class Plan:
 
 @dataclass
 class Sent:
-    """A message, and what its program was told: `sending`, until a call returned or raised."""
+    """A message, and its outcome for its program: `sending`, until a call returned or raised."""
 
     body: str
     queue: str
     sender: str
-    told: str = "sending"
+    outcome: str = "sending"
     block: str | None = None
     resends: bool = False
 
@@ -295,9 +295,9 @@ class Programs:
             try:
                 with self._seen.call(f"result of {sent.body}", 30.0):
                     receipt.result(timeout=30.0)
-                sent.told = "confirmed"
+                sent.outcome = "confirmed"
             except StompError as error:
-                sent.told = outcome_of(error)
+                sent.outcome = outcome_of(error)
 
     def _new(self, producer: Producer, sender: str, body: str, block: str | None = None) -> Sent:
         resends = producer.resends and block is None
@@ -320,46 +320,50 @@ class Programs:
             sent = self._new(producer, sender, body)
             confirm = op == "confirm"
             with (
-                self._told(sent, "confirmed" if confirm else "written"),
+                self._with_outcome(sent, "confirmed" if confirm else "written"),
                 self._seen.call(f"{op} {body}", 8.0 if confirm else 4.0),
             ):
                 conn.send(queue, body, confirm=confirm, persistent=True)
         elif op == "async":
             sent = self._new(producer, sender, body)
-            with self._told(sent, "sending"), self._seen.call(f"send_async {body}", 4.0):
+            with self._with_outcome(sent, "sending"), self._seen.call(f"send_async {body}", 4.0):
                 receipts.append((sent, conn.send_async(queue, body, persistent=True)))
         elif op == "batch":
             block = [self._new(producer, sender, f"{body}.{index}") for index in range(3)]
-            with self._told_all(block, "written"), self._seen.call(f"batch {body}", 8.0), conn.batch():
+            with self._with_outcomes(block, "written"), self._seen.call(f"batch {body}", 8.0), conn.batch():
                 for sent in block:
                     conn.send(queue, sent.body, persistent=True)
         else:
             block = [self._new(producer, sender, f"{body}.{index}", body) for index in range(3)]
-            with self._told_all(block, "confirmed"), self._seen.call(f"{op} {body}", 24.0), conn.transaction() as tx:
+            with (
+                self._with_outcomes(block, "confirmed"),
+                self._seen.call(f"{op} {body}", 24.0),
+                conn.transaction() as tx,
+            ):
                 for sent in block:
                     tx.send(queue, sent.body, persistent=True)
                 if op == "abort":
                     raise HandlerError
 
     @contextmanager
-    def _told(self, sent: Sent, success: str) -> Iterator[None]:
-        with self._told_all([sent], success):
+    def _with_outcome(self, sent: Sent, success: str) -> Iterator[None]:
+        with self._with_outcomes([sent], success):
             yield
 
     @contextmanager
-    def _told_all(self, block: list[Sent], success: str) -> Iterator[None]:
+    def _with_outcomes(self, block: list[Sent], success: str) -> Iterator[None]:
         try:
             yield
         except StompError as error:
             for sent in block:
-                sent.told = outcome_of(error)
+                sent.outcome = outcome_of(error)
             raise
         except HandlerError:
             for sent in block:
-                sent.told = "not-sent"
+                sent.outcome = "not-sent"
             raise
         for sent in block:
-            sent.told = success
+            sent.outcome = success
 
     # Consumers
 
@@ -428,16 +432,16 @@ class Programs:
                         tx.ack(message)
                         tx.send(FORWARDED, body, persistent=True)
                 except StompError as error:
-                    sent.told = outcome_of(error)
+                    sent.outcome = outcome_of(error)
                     raise
                 else:
-                    sent.told = "confirmed"
+                    sent.outcome = "confirmed"
                 finally:
                     # A message that comes again is forwarded again: what the first block was told counts, if it counts.
-                    if known is None or known.told in ("not-sent", "sending"):
+                    if known is None or known.outcome in ("not-sent", "sending"):
                         self._seen.sent[body] = sent
-                    elif "confirmed" in (known.told, sent.told):
-                        known.told = "confirmed"
+                    elif "confirmed" in (known.outcome, sent.outcome):
+                        known.outcome = "confirmed"
             self._note_handled(name, consumer, message, current_world().now)
             return
         self._handle(name, consumer, message)
@@ -573,12 +577,12 @@ def judge(seen: Seen) -> list[str]:
     for body, sent in seen.sent.items():
         copies = handled.get(body, [])
         arrived = bool(copies) or seen.left[body] > 0 or body in forwards
-        if sent.told == "confirmed" and not arrived and sent.queue not in lossy:
+        if sent.outcome == "confirmed" and not arrived and sent.queue not in lossy:
             breaches.append(f"{body} was confirmed, and is lost (promises 1, 11)")
-        if sent.told == "written" and plan.faultless and not arrived and sent.queue not in lossy:
+        if sent.outcome == "written" and plan.faultless and not arrived and sent.queue not in lossy:
             breaches.append(f"{body} was written, nothing broke, and it is lost")
-        if sent.told in ("not-sent", "rejected") and arrived:
-            breaches.append(f"{body} was {sent.told}, and has arrived (promise 2)")
+        if sent.outcome in ("not-sent", "rejected") and arrived:
+            breaches.append(f"{body} was {sent.outcome}, and has arrived (promise 2)")
         forwarded = ">" in body
         unflagged = sum(not copy.redelivered for copy in copies)
         # Artemis flags the first only of the messages that a lost session gives back.

@@ -193,9 +193,11 @@ class World:
         self.abandon()
         stompy.forks._forks += 1  # what is left does nothing more, as in a forked child
         self.finished = True
-        for reference in stompy.forks._objects - before:
+        left = stompy.forks._objects - before
+        for reference in left:
             if (thing := reference()) is not None:
                 thing.after_fork()
+        stompy.forks._objects.difference_update(left)  # a real fork has nothing to do with them
         self.kept.clear()
         _worlds.pop()
         if self.errors:
