@@ -11,7 +11,7 @@ import logging
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -476,12 +476,8 @@ class Connection:
                 subscription.acknowledge_held()
         self.close(drain=kind is None)
 
-    if not TYPE_CHECKING:  # as type checkers would accept every name
-
-        def __getattr__(self, name: str) -> object:
-            hint = _SAID_OTHERWISE.get(name)
-            end = "" if hint is None else f"; {hint}"
-            raise AttributeError(f"a Connection has no {name!r}" + end)
+    def __dir__(self) -> Iterable[str]:
+        return [name for name in super().__dir__() if name not in _SAID_OTHERWISE]
 
     def __del__(self) -> None:
         closing: Closing | None = getattr(self, "_closing", None)
@@ -505,6 +501,20 @@ class Connection:
             return "<Connection not open>"
         state = "connected" if self.connected else "closed" if self._closing.closed else "lost"
         return f"<Connection {link.address} STOMP {self.version} {state}>"
+
+
+class _SaidOtherwise:
+    """An attribute that is not there, and says so: `__getattr__` would make each call of a method slower."""
+
+    def __init__(self, error: str) -> None:
+        self._error = error
+
+    def __get__(self, connection: object, owner: type) -> object:
+        raise AttributeError(self._error)
+
+
+for _name, _hint in _SAID_OTHERWISE.items():
+    setattr(Connection, _name, _SaidOtherwise(f"a Connection has no {_name!r}; {_hint}"))
 
 
 _DISCONNECT_SHARE = 0.8

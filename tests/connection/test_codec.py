@@ -33,7 +33,7 @@ def test_bytes_stay_as_they_are_and_get_no_type(body: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "data"),
-    [({"n": 1}, b'{"n": 1}'), ([1, "é"], '[1, "é"]'.encode()), (5, b"5"), (True, b"true")],
+    [({"n": 1}, b'{"n":1}'), ([1, "é"], '[1,"é"]'.encode()), (5, b"5"), (True, b"true")],
 )
 def test_anything_else_is_json(value: object, data: bytes) -> None:
     assert encode_body(value, None) == (data, "application/json")
