@@ -91,17 +91,18 @@ class FrameBuffer:
             data = b"".join(data)
         if not link.alive:
             link.check_open()
-        try:
-            if receipt is not None:
+        if receipt is None:
+            self._data.append(data)
+        else:
+            try:
                 link.receipts.register(receipt)
                 write_before_wait(receipt, self._flush_in_own_thread)
                 self._receipts.append(receipt)
-            self._data.append(data)
-        except BaseException:
-            if receipt is not None:
+                self._data.append(data)
+            except BaseException:
                 link.receipts.forget(receipt)
                 self._receipts = [each for each in self._receipts if each is not receipt]
-            raise
+                raise
         self._size += len(data)
         if self._size >= _FLUSH_AT:
             try:

@@ -72,11 +72,10 @@ class Headers(Mapping[str, str]):
         text, start_of_line = self._text, _STARTS.get(name) or _start_of_line(name)
         if text is None or start_of_line is None or self._first is not None:
             return self._mapping().get(name, default)
-        start = text.find(start_of_line)
-        if start < 0:
+        _, found, rest = text.partition(start_of_line)  # which costs less than `find` and a slice
+        if not found:
             return default
-        start += len(start_of_line)
-        value = text[start : text.index("\n", start)]
+        value = rest.partition("\n")[0]
         if self._grammar.trim:
             value = value.strip(" ")
         if "\\" in value and self._escaped:

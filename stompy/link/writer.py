@@ -37,8 +37,11 @@ if TYPE_CHECKING:
     from stompy.link.link import Link
 
 _monotonic = time.monotonic  # called for each message
+_DEBUG = logging.DEBUG
 
 _LOG = logging.getLogger("stompy.link")
+_LEVELS: dict[int, bool] = getattr(_LOG, "_cache", {})
+"""Of levels that were asked for, whether they are enabled: the logger's own record, as asking it is slow."""
 
 _UNLIMITED = FrameLimits(
     max_headers=sys.maxsize,
@@ -103,7 +106,7 @@ class Writer:
         # thread would get it, and put its frame into the middle of the other one.
         if lock._is_owned():
             raise ConcurrencyError("a signal handler cannot send while it interrupts a send of the same connection")
-        if _LOG.isEnabledFor(logging.DEBUG) and not callable(data):
+        if _LEVELS.get(_DEBUG, True) and _LOG.isEnabledFor(_DEBUG) and not callable(data):
             raw = data if isinstance(data, bytes) else b"".join(data)
             for frame in Parser(link.protocol.grammar, _UNLIMITED).feed(raw):
                 _LOG.debug("> %r", frame)

@@ -52,8 +52,8 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_FRAME, "first.setdefault(name, value)", "first[name] = value", "the last repeated header wins"),
     (
         _FRAME,
-        "start = text.find(start_of_line)",
-        "start = text.rfind(start_of_line)",
+        "text.partition(start_of_line)",
+        "text.rpartition(start_of_line)",
         "peek finds the last repeated header",
     ),
     (
