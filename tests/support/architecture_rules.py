@@ -118,7 +118,6 @@ WORLD = frozenset({
 OUTSIDE_OF_THE_WORLD = {
     "stompy.world": "it is the seam",
     "stompy.link.receipts": "users may wait for a receipt as for a future of the standard library",
-    "stompy.testing.proxy_loop": "the proxy stands between real sockets, and its callers wait for futures",
 }
 """The modules that import them directly, and why."""
 
