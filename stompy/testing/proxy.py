@@ -22,10 +22,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from stompy.arguments import check_arguments
+from stompy.closable import Closable
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, NotConnectedError, StompTimeoutError
 from stompy.forks import ChildEnds, when_forked
@@ -92,7 +92,7 @@ class _Upcoming(FaultControls):
             self.change(directions, changes)
 
 
-class FaultProxy(FaultControls):
+class FaultProxy(FaultControls, Closable):
     """Forwards TCP connections to a broker, and injects faults.
 
     It holds at most 64 KiB of each direction; a stalled or slow one is not read, so that the sender's TCP window fills.
@@ -189,11 +189,6 @@ class FaultProxy(FaultControls):
 
     def __enter__(self) -> FaultProxy:
         return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     # State
 
