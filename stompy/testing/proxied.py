@@ -307,7 +307,6 @@ class ProxySelector:
         for sock in (self._woken, self._waker):
             sock.setblocking(False)
         self._selector.register(self._woken, READ)
-        self._watched: dict[socket.socket, int] = {}
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
@@ -350,27 +349,23 @@ class ProxySelector:
 
     def watch(self, sock: socket.socket, events: int, link: ProxyLink | None) -> None:
         """Watch a socket for `READ`, `WRITE`, both, or nothing (0) from now on; `link` is `None` for the listener's."""
-        before = self._watched.get(sock, 0)
-        if events and not before:
-            self._selector.register(sock, events, link)
-        elif events and events != before:
-            self._selector.modify(sock, events, link)
-        elif before and not events:
+        key = self._selector.get_map().get(sock)
+        if key is None:
+            if events:
+                self._selector.register(sock, events, link)
+        elif not events:
             self._selector.unregister(sock)
-        self._watched[sock] = events
+        elif events != key.events:
+            self._selector.modify(sock, events, link)
 
     def drop(self, sock: socket.socket) -> None:
         """Stop watching a socket and close it."""
-        if self._watched.pop(sock, 0):
+        if not self.closed and sock in self._selector.get_map():
             self._selector.unregister(sock)
         sock.close()
 
-    def forget(self) -> None:
-        """Leave the registrations alone, in a forked child: they belong to the parent."""
-        self._watched.clear()
-
     def close(self) -> None:
-        """Close what `wait` needs."""
+        """Close what `wait` needs, before the other sockets: a forked child must not change what its parent watches."""
         self.closed = True
         for each in (self._selector, self._woken, self._waker):
             each.close()

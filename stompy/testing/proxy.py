@@ -418,16 +418,14 @@ class FaultProxy(FaultControls, Closable):
         return link
 
     def _release(self) -> None:
-        selector = self._started()
+        self._started().close()
         for link in self.links:
             link.close()
         if self._listener is not None:
-            selector.drop(self._listener)
-        selector.close()
+            self._listener.close()
 
     def after_fork(self) -> None:
         """Close the copies of the sockets in a forked child."""
-        self._started().forget()
         self._release()
 
     def __repr__(self) -> str:
