@@ -4,9 +4,9 @@
 |---|---|---|
 | `ProxySelector.changed` | the whole state of a proxy: faults, connections, listening | no, as no socket blocks |
 
-The proxy's thread waits for sockets without the lock, and handles each event with it. Any other thread changes the
-state inside `ProxySelector.changing`, so that a change is complete when its caller goes on. `ProxyDirection`, and the
-methods of `ProxyLink` that are not for tests, are called with the lock held; counters are read without it.
+The proxy's thread alone uses the selector; it waits without the lock, and handles each event with it. Any other thread
+changes the state inside `ProxySelector.changing`, so a change is complete when its caller goes on. The lock is held
+where `ProxyDirection` and the methods of `ProxyLink` that are not for tests are called; counters are read without it.
 
 A socket with `SO_LINGER` 0 that one thread closes while another is in `recv` on it sends no reset: the system keeps it
 open until that `recv` returns. With the lock no thread is in `recv` then.
@@ -288,7 +288,7 @@ WRITE = selectors.EVENT_WRITE
 
 
 class ProxySelector:
-    """The open sockets of a proxy, and the lock over its state.
+    """What a proxy's thread waits for, and the lock over its state.
 
     Attributes:
         changed: the lock; notified after each change of the state.
@@ -337,11 +337,21 @@ class ProxySelector:
         """Return whether there were more changes than `seen`."""
         return self.changes != seen
 
+    def drop(self, sock: socket.socket) -> None:
+        """Close a socket; from any thread, with the lock held."""
+        sock.close()
+        self.wake()  # `forget_closed` is called then; some selectors keep a socket open as long as they wait for it
+
+    # On the proxy's thread, which alone uses the selector
+
     def wait(self, timeout: float | None) -> list[tuple[ProxyLink | None, socket.socket, int]]:
         """Wait for the watched sockets, without the lock; return the ready ones, each with its link and its events."""
-        ready = [
-            (key.data, cast("socket.socket", key.fileobj), events) for key, events in self._selector.select(timeout)
-        ]
+        try:
+            ready = [
+                (key.data, cast("socket.socket", key.fileobj), events) for key, events in self._selector.select(timeout)
+            ]
+        except OSError:  # how some systems report that another thread has closed a socket meanwhile
+            return []
         with contextlib.suppress(BlockingIOError):
             while self._woken.recv(4096):
                 pass
@@ -358,11 +368,12 @@ class ProxySelector:
         elif events != key.events:
             self._selector.modify(sock, events, link)
 
-    def drop(self, sock: socket.socket) -> None:
-        """Stop watching a socket and close it."""
-        if not self.closed and sock in self._selector.get_map():
-            self._selector.unregister(sock)
-        sock.close()
+    def forget_closed(self) -> None:
+        """Watch closed sockets no longer; called before others are watched, which may have their numbers."""
+        for key in list(self._selector.get_map().values()):
+            sock = cast("socket.socket", key.fileobj)
+            if sock.fileno() < 0:
+                self._selector.unregister(sock)
 
     def close(self) -> None:
         """Close what `wait` needs, before the other sockets: a forked child must not change what its parent watches."""

@@ -357,6 +357,7 @@ class FaultProxy(FaultControls, Closable):
         """Watch the sockets; return the seconds until something is due without them."""
         with selector.changed:
             selector.note()
+            selector.forget_closed()
             now = time.monotonic()
             if self._accepting and self._listener is not None:
                 selector.watch(self._listener, READ, None)
