@@ -4,9 +4,9 @@
 |---|---|---|
 | `ProxySelector.changed` | the whole state of a proxy: faults, connections, listening | no, as no socket blocks |
 
-The proxy's thread waits for sockets without the lock, and handles each event with it. Any other thread changes the
-state inside `ProxySelector.changing`, so that a change is complete when its caller goes on. `ProxyDirection`, and the
-methods of `ProxyLink` that are not for tests, are called with the lock held; counters are read without it.
+The proxy's thread alone uses the selector; it waits without the lock, and handles each event with it. Any other thread
+changes the state inside `ProxySelector.changing`, so a change is complete when its caller goes on. The lock is held
+where `ProxyDirection` and the methods of `ProxyLink` that are not for tests are called; counters are read without it.
 
 A socket with `SO_LINGER` 0 that one thread closes while another is in `recv` on it sends no reset: the system keeps it
 open until that `recv` returns. With the lock no thread is in `recv` then.
@@ -288,7 +288,7 @@ WRITE = selectors.EVENT_WRITE
 
 
 class ProxySelector:
-    """The open sockets of a proxy, and the lock over its state.
+    """What a proxy's thread waits for, and the lock over its state.
 
     Attributes:
         changed: the lock; notified after each change of the state.
@@ -307,7 +307,6 @@ class ProxySelector:
         for sock in (self._woken, self._waker):
             sock.setblocking(False)
         self._selector.register(self._woken, READ)
-        self._watched: dict[socket.socket, int] = {}
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
@@ -338,11 +337,21 @@ class ProxySelector:
         """Return whether there were more changes than `seen`."""
         return self.changes != seen
 
+    def drop(self, sock: socket.socket) -> None:
+        """Close a socket; from any thread, with the lock held."""
+        sock.close()
+        self.wake()  # `forget_closed` is called then; some selectors keep a socket open as long as they wait for it
+
+    # On the proxy's thread, which alone uses the selector
+
     def wait(self, timeout: float | None) -> list[tuple[ProxyLink | None, socket.socket, int]]:
         """Wait for the watched sockets, without the lock; return the ready ones, each with its link and its events."""
-        ready = [
-            (key.data, cast("socket.socket", key.fileobj), events) for key, events in self._selector.select(timeout)
-        ]
+        try:
+            ready = [
+                (key.data, cast("socket.socket", key.fileobj), events) for key, events in self._selector.select(timeout)
+            ]
+        except OSError:  # how some systems report that another thread has closed a socket meanwhile
+            return []
         with contextlib.suppress(BlockingIOError):
             while self._woken.recv(4096):
                 pass
@@ -350,27 +359,24 @@ class ProxySelector:
 
     def watch(self, sock: socket.socket, events: int, link: ProxyLink | None) -> None:
         """Watch a socket for `READ`, `WRITE`, both, or nothing (0) from now on; `link` is `None` for the listener's."""
-        before = self._watched.get(sock, 0)
-        if events and not before:
-            self._selector.register(sock, events, link)
-        elif events and events != before:
+        key = self._selector.get_map().get(sock)
+        if key is None:
+            if events:
+                self._selector.register(sock, events, link)
+        elif not events:
+            self._selector.unregister(sock)
+        elif events != key.events:
             self._selector.modify(sock, events, link)
-        elif before and not events:
-            self._selector.unregister(sock)
-        self._watched[sock] = events
 
-    def drop(self, sock: socket.socket) -> None:
-        """Stop watching a socket and close it."""
-        if self._watched.pop(sock, 0):
-            self._selector.unregister(sock)
-        sock.close()
-
-    def forget(self) -> None:
-        """Leave the registrations alone, in a forked child: they belong to the parent."""
-        self._watched.clear()
+    def forget_closed(self) -> None:
+        """Watch closed sockets no longer; called before others are watched, which may have their numbers."""
+        for key in list(self._selector.get_map().values()):
+            sock = cast("socket.socket", key.fileobj)
+            if sock.fileno() < 0:
+                self._selector.unregister(sock)
 
     def close(self) -> None:
-        """Close what `wait` needs."""
+        """Close what `wait` needs, before the other sockets: a forked child must not change what its parent watches."""
         self.closed = True
         for each in (self._selector, self._woken, self._waker):
             each.close()

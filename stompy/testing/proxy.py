@@ -357,6 +357,7 @@ class FaultProxy(FaultControls, Closable):
         """Watch the sockets; return the seconds until something is due without them."""
         with selector.changed:
             selector.note()
+            selector.forget_closed()
             now = time.monotonic()
             if self._accepting and self._listener is not None:
                 selector.watch(self._listener, READ, None)
@@ -418,16 +419,14 @@ class FaultProxy(FaultControls, Closable):
         return link
 
     def _release(self) -> None:
-        selector = self._started()
+        self._started().close()
         for link in self.links:
             link.close()
         if self._listener is not None:
-            selector.drop(self._listener)
-        selector.close()
+            self._listener.close()
 
     def after_fork(self) -> None:
         """Close the copies of the sockets in a forked child."""
-        self._started().forget()
         self._release()
 
     def __repr__(self) -> str:
