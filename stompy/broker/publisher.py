@@ -117,7 +117,7 @@ class BrokerPublisher:
             LimitExceededError: a queue is full, or there are too many queues.
         """
         self._counters.messages_in += 1
-        options = message.shared.options
+        options = message.options
         identity = options.dedupe_id
         if identity is not None and not committed and self.has_seen(message.target, identity):
             self._counters.duplicates += 1
@@ -188,7 +188,7 @@ class BrokerPublisher:
         self, message: StoredMessage, sender: str | None, *, forced: bool = False, committed: bool = False
     ) -> FanOut | None:
         """Put a message where it belongs; of a topic with many subscriptions, return what is to be finished."""
-        name = message.shared.target
+        name = message.target
         queue = self._topology.queues.get(name)
         self._work.left -= 1
         if queue is None:

@@ -62,7 +62,7 @@ class Item:
     queue: Queue
 
     def __init__(self, message: StoredMessage, order: int) -> None:
-        options = message.shared.options
+        options = message.options
         self.message = message
         self.order = order
         self.priority = options.priority

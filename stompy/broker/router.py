@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from stompy.broker.message import MessageHead, StoredMessage
+from stompy.broker.message import MessageHead, StoredMessage, route_to
 from stompy.broker.profile import Refusal, SubscribeRequest, refusal_frames
 from stompy.broker.publisher import REFUSED, BrokerPublisher
 from stompy.broker.queues import Snapshot
@@ -372,7 +372,7 @@ class BrokerRouter:
     def _browse(self, consumer: Consumer, target: Target) -> None:
         queue = self.topology.queues.get(target.name)
         shown = target.shown
-        end = MessageHead([("browser", "end")], consumer.grammar, body_size=0, destination=shown, target=shown)
+        end = MessageHead(route_to(shown, consumer.grammar, first=[("browser", "end")]), b"", 0)
         consumer.backlog = Snapshot(
             queue,
             () if queue is None else self.topology.collect(consumer, queue),

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal, TypeVar
+from typing import Literal
 
 from stompy.arguments import check_fields
 from stompy.backoff import check_attempts
@@ -31,14 +31,9 @@ from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, Heart
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.world import threading
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 ALLOWANCE = 64 * 1024
 
 _USUAL = 1024
-_OFFERED = 16_384
-"""Keys of which a `BoundedTable` notes that they were offered once."""
 
 
 def excess(size: int) -> int:
@@ -145,35 +140,6 @@ class SessionBudget:
 def _counted(held: int) -> int:
     """Return how much of a session's state counts for all sessions."""
     return max(0, held - ALLOWANCE)
-
-
-class BoundedTable(dict[K, V]):
-    """Remembers an entry at its second offer; all are forgotten when there are too many.
-
-    Most entries are offered once and never asked for, and keeping them would cost more than making them.
-
-    Args:
-        limit: bytes at most.
-    """
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._limit = limit
-        self._held = 0
-        self._offered: set[int] = set()  # hashes of keys
-
-    def remember(self, key: K, value: V, size: int) -> None:
-        """Add an entry that takes about so many bytes."""
-        if hash(key) not in self._offered:
-            if len(self._offered) >= _OFFERED:
-                self._offered.clear()
-            self._offered.add(hash(key))
-            return
-        if self._held + size > self._limit:
-            self.clear()
-            self._held = 0
-        self._held += size
-        self[key] = value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
