@@ -1,8 +1,8 @@
 """The effect of each command of a client. Runs on its session's reader, in a turn of the router.
 
-Most producers send thousands of messages whose headers differ in a few lines at most. So the meaning of a SEND is worked
-out once for the header lines that the broker reads (`SendPlan`), and remembered; all other lines are passed on as they
-came. Every SEND takes this way.
+Most producers send thousands of messages whose headers differ in a few lines at most. So the meaning of a SEND is
+worked out once for the header lines that the broker reads (`SendPlan`), and remembered; all other lines are passed on
+as they came. Every SEND takes this way.
 """
 
 from __future__ import annotations

@@ -277,8 +277,8 @@ class Queue:
         self._all = View(None)
         self._waiting: weakref.ref[Waiting] | None = None
         """As long as nothing was added since, and somebody looks at them."""
-        self._selecting: dict[object, View] = {}
-        """By selector what its consumers see; by itself a view that somebody watches the queue with."""
+        self._selecting: dict[Selector, View] = {}
+        """By selector what its consumers see."""
         self._consumers: dict[Consumer, View] = {}
         self._exclusive: dict[Consumer, None] = {}
         self._assigned: dict[Consumer, Ready] = {}
@@ -416,14 +416,6 @@ class Queue:
         self._bytes -= item.message.size
 
     # Consumers
-
-    def watch(self, view: View) -> None:
-        """Let a view without consumers see each message that is added, until `unwatch`."""
-        self._selecting[view] = view
-
-    def unwatch(self, view: View) -> None:
-        """Show a view no more messages."""
-        self._selecting.pop(view, None)
 
     def join(self, consumer: Consumer) -> None:
         """Let a consumer take part, after the others."""
