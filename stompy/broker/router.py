@@ -329,7 +329,7 @@ class BrokerRouter:
         if options.durable is not None:
             durable = topology.durable(session.client_id, targets[0], options, session.name)
         consumer = Consumer(
-            session,
+            session=session,
             name=key,
             identity=identity,
             destination=destination,
@@ -358,7 +358,7 @@ class BrokerRouter:
             if consumer.backlog is None:
                 consumer.backlog = topology.backlog(target.name)
                 topology.join(consumer, consumer.backlog)
-            no_local = consumer.session.name if consumer.no_local else None
+            no_local = consumer.session.name if consumer.options.no_local else None
             feed = Feed(target, consumer.backlog, selector=consumer.selector, consumer=consumer, no_local=no_local)
             consumer.feeds.append(feed)
             topology.add(feed)

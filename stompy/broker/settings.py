@@ -55,18 +55,10 @@ class MemoryBudget:
         # Messages end where their last reference goes, which may be anywhere, also inside of these methods.
         self._lock = threading.RLock()
         free_when_forked(self._lock)
-        self._held = 0
-        self._state = 0
-
-    @property
-    def held(self) -> int:
+        self.held = 0
         """Bytes of all messages there are."""
-        return self._held
-
-    @property
-    def state(self) -> int:
+        self.state = 0
         """Bytes of state."""
-        return self._state
 
     def take(self, size: int, state: int = 0, *, force: bool = False) -> None:
         """Count a new message, or state; `force` where it takes the place of another.
@@ -76,19 +68,19 @@ class MemoryBudget:
         """
         with self._lock:
             if not force:
-                if size and self._held + size > self._limit:
+                if size and self.held + size > self._limit:
                     raise LimitExceededError("the broker is full", limit_name="max_store_bytes", limit=self._limit)
-                if state and self._state + state > self._state_limit:
+                if state and self.state + state > self._state_limit:
                     what = "the broker keeps too much beside messages"
                     raise LimitExceededError(what, limit_name="max_state_bytes", limit=self._state_limit)
-            self._held += size
-            self._state += state
+            self.held += size
+            self.state += state
 
     def give_back(self, size: int, state: int = 0) -> None:
         """Count a message, or state, no more."""
         with self._lock:
-            self._held -= size
-            self._state -= state
+            self.held -= size
+            self.state -= state
 
 
 class SessionBudget:
@@ -103,13 +95,9 @@ class SessionBudget:
         self._budget = budget
         self._limit = limit
         self._lock = threading.Lock()
-        self._held = 0
-        self._frame = 0
-
-    @property
-    def held(self) -> int:
+        self.held = 0
         """Bytes of state."""
-        return self._held
+        self._frame = 0
 
     def take(self, size: int) -> None:
         """Count state; a negative number gives some back.
@@ -118,12 +106,12 @@ class SessionBudget:
             LimitExceededError: it is too much for one session, or for all of them; it was not counted.
         """
         with self._lock:
-            held = self._held + size
+            held = self.held + size
             if size > 0 and held > self._limit:
                 what = "the broker keeps too much for this client beside messages"
                 raise LimitExceededError(what, limit_name="max_session_state_bytes", limit=self._limit)
-            self._budget.take(0, _counted(held) - _counted(self._held), force=size < 0)
-            self._held = held
+            self._budget.take(0, _counted(held) - _counted(self.held), force=size < 0)
+            self.held = held
 
     def take_frame(self, size: int) -> None:
         """Count the frame that is not whole yet, in the place of its former size; raises as `take` does."""
@@ -133,7 +121,7 @@ class SessionBudget:
 
     def close(self) -> None:
         """Give everything back, as the session is over."""
-        self.take(-self._held)
+        self.take(-self.held)
         self._frame = 0
 
 

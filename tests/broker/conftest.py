@@ -133,7 +133,7 @@ def a_consumer(
     """Return a subscription that takes part in a queue."""
     options = SubscribeRequest(mode=mode, prefetch=prefetch)
     consumer = Consumer(
-        session,
+        session=session,
         name=f"#{identity}",
         identity=identity,
         destination=queue.name,
