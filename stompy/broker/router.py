@@ -1,10 +1,10 @@
 """The effects of sessions on the broker's state: subscriptions, ACKs, transactions, and the ends of sessions.
 
-| rank | lock | guards | held over I/O? |
+| rank in `stompy.locks` | lock | guards | held over I/O? |
 |---|---|---|---|
-| 0 | `BrokerRouter._entrance` | whose turn is next: held while waiting for the next one | no |
-| 1 | `BrokerRouter._lock` | destinations, sessions, protocol objects | no; nothing is logged under it either |
-| 2 | `WriteQueue._lock` | the frames for one client | no |
+| 7 | `BrokerRouter._entrance` | whose turn is next: held while waiting for the next one | no |
+| 8 | `BrokerRouter._lock` | destinations, sessions, protocol objects | no; nothing is logged under it either |
+| 9 | `WriteQueue._lock` | the frames for one client | no |
 
 Any session's reader and writer takes the router's lock, through `turn`; all other methods expect it to be held. It is
 held for a piece of work at a time (`work.py`), then given to the others in turn.
@@ -42,8 +42,8 @@ from stompy.broker.work import PIECE, Clock, Steps, Timer, Turn, Unfinished, Wor
 from stompy.broker.write_queue import WriteQueue
 from stompy.errors import RemoteProtocolError
 from stompy.forks import Owner
+from stompy.locks import Rank, make_lock
 from stompy.printable import printable
-from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.broker.profile import Declaration, Target
@@ -65,8 +65,8 @@ class BrokerRouter:
     def __init__(self, settings: Settings, *, instance: str) -> None:
         self._settings = settings
         self._instance = instance
-        self._entrance = threading.Lock()
-        self._lock = threading.Lock()
+        self._entrance = make_lock(Rank.BROKER_ENTRANCE, "entrance")
+        self._lock = make_lock(Rank.BROKER_ROUTER, "router")
         self.owner: Owner | None = None
         """The process in which the broker runs, if it does; no other may take a turn."""
         self.work = Work()

@@ -27,6 +27,7 @@ from stompy.errors import ConfigurationError, LimitExceededError
 from stompy.forks import free_when_forked
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE, FrameLimits, Leniency, Version
+from stompy.locks import Rank, make_lock
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.world import threading
@@ -52,7 +53,8 @@ class MemoryBudget:
     def __init__(self, limit: int, state_limit: int) -> None:
         self._limit = limit
         self._state_limit = state_limit
-        # Messages end where their last reference goes, which may be anywhere, also inside of these methods.
+        # Messages end where their last reference goes, which may be anywhere, also inside of these methods, or with any
+        # other lock held. So this lock has no rank; nothing is called while it is held.
         self._lock = threading.RLock()
         free_when_forked(self._lock)
         self.held = 0
@@ -94,7 +96,7 @@ class SessionBudget:
     def __init__(self, budget: MemoryBudget, limit: int) -> None:
         self._budget = budget
         self._limit = limit
-        self._lock = threading.Lock()
+        self._lock = make_lock(Rank.BROKER_LEAF, "session budget")
         self.held = 0
         """Bytes of state."""
         self._frame = 0

@@ -22,6 +22,7 @@ from typing import Literal
 from stompy.arguments import check_arguments
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, LimitExceededError
+from stompy.locks import Rank, make_lock
 from stompy.secret import Secret, as_secret, check_text
 from stompy.world import secrets, threading
 
@@ -55,7 +56,7 @@ class Admission:
         self._max_sessions = max_sessions
         self._max_handshakes = max_handshakes
         self._budget = max_handshakes_per_address or (max_handshakes + 1) // 2
-        self._lock = threading.Lock()
+        self._lock = make_lock(Rank.BROKER_LEAF, "admission")
         self._connected: set[ClientSlot] = set()
         self._waiting: set[ClientSlot] = set()
         self._refused: set[ClientSlot] = set()
