@@ -263,8 +263,8 @@ _Head = tuple[bytes, Callable[[Any], bytes], bool, frozenset[str]]
 
 _Values = Mapping[str, object]
 
-_Recent = tuple[_Values, _Head, _Values, bytes]
-"""What was sent last: the options, the head for them, the caller's headers, and the lines with these."""
+_Recent = tuple[type, _Values, _Head, _Values, bytes]
+"""What was sent last: the class of the body, the options, their head, the caller's headers, the lines with these."""
 
 _Key = TypeVar("_Key")
 _Made = TypeVar("_Made")
@@ -294,8 +294,8 @@ class SendEncoder:
     def __init__(self, link: Link, *, content_length: bool = True) -> None:
         self.link = link
         self._content_length = content_length
-        self._recent: dict[tuple[str, type], _Recent] = {}
-        """By destination and class of body."""
+        self._recent: dict[str, _Recent] = {}
+        """By destination."""
         # With the class of each value, as `1 == True == 1.0`.
         self._heads: dict[tuple[object, ...], _Head] = {}
         self._names: dict[str, bytes] = {}
@@ -328,8 +328,8 @@ class SendEncoder:
         kind = type(body)
         # Values are known if they are the very objects: equal ones may be other text, such as `1 == True == 1.0`.
         try:
-            given, made, by_hand, whole = self._recent[destination, kind]
-            known = type(destination) is str
+            last, given, made, by_hand, whole = self._recent[destination]
+            known = last is kind and type(destination) is str
             if options or given:
                 known = known and len(options) == len(given)
                 for name, value in options.items():
@@ -345,7 +345,7 @@ class SendEncoder:
             try:
                 known = len(headers) == len(by_hand)
                 for name, value in headers.items():
-                    if by_hand.get(name, by_hand) is not value:
+                    if name not in by_hand or by_hand[name] is not value:
                         known = False
                         break
                 if known:
@@ -353,7 +353,7 @@ class SendEncoder:
                 else:
                     head = self._with_headers(head, taken, destination, kind, headers, options)
                     if type(destination) is str and len(head) <= _MAX_BYTES:
-                        self._recent[destination, kind] = options, made, dict(headers), head
+                        self._recent[destination] = kind, options, made, dict(headers), head
             except (AttributeError, TypeError):
                 check_headers(headers)
                 raise
@@ -378,7 +378,7 @@ class SendEncoder:
         except (KeyError, TypeError):
             made = self._make_head(key, destination, kind, options)
         if type(destination) is str:
-            _keep(self._recent, (destination, kind), (options, made, {}, b""), size=len(made[0]))
+            _keep(self._recent, destination, (kind, options, made, {}, b""), size=len(made[0]))
         return made
 
     def _make_head(self, key: tuple[object, ...], destination: str, kind: type, options: SendOptions) -> _Head:
