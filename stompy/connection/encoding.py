@@ -31,21 +31,12 @@ _NO_CHARSETS = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined",
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _json_pieces() -> Callable[[object, int], Iterable[str]]:
-    """Return what encodes a value of JSON as pieces of text; where there is one in C, that, made once for all bodies.
-
-    It looks for no circles, as it would have to note each container for that: one ends by a `RecursionError`.
-    """
-    made_in_c = getattr(json.encoder, "c_make_encoder", None)
-    if made_in_c is None:  # such as with PyPy
-        return lambda body, _: _JSON.encode(body)
-    pieces: Callable[[object, int], Iterable[str]] = made_in_c(
-        None, _JSON.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
-    )
-    return pieces
-
-
-_pieces = _json_pieces()
+# What `_JSON` makes for each body. It does not look for circles, for which it would have to note each container: one
+# ends by a `RecursionError`. Other Pythons, such as PyPy, have none in C.
+_make_pieces: Any = getattr(json.encoder, "c_make_encoder", lambda *_: lambda body, _: _JSON.encode(body))
+_pieces: Callable[[object, int], Iterable[str]] = _make_pieces(
+    None, _JSON.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
+)
 
 OWN_HEADERS = {
     "destination": "the argument destination",
@@ -358,7 +349,7 @@ class SendEncoder:
                 check_headers(headers)
                 raise
         try:
-            data = body if kind is bytes else encode(body)
+            data: bytes = body if kind is bytes else encode(body)  # type: ignore[assignment]
         except UnicodeError:
             data, _ = encode_body(body, options.get("content_type"))  # raises the proper error
         if data and content_length and len(data) < LARGE_BODY:

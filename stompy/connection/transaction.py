@@ -244,10 +244,8 @@ class Transaction:
         return receipts
 
     def _frame_of_second(self, command: str, receipt: Receipt | None = None) -> bytes:
-        pairs = [("transaction", f"{self.id}-2")]
-        if receipt is not None:
-            pairs.append(("receipt", receipt.id))
-        return encode(command, pairs, grammar=self._link.protocol.grammar)
+        own = [] if receipt is None else [("receipt", receipt.id)]
+        return encode(command, [("transaction", f"{self.id}-2"), *own], grammar=self._link.protocol.grammar)
 
     def _drop_second(self) -> None:
         """Abort the transaction of the acknowledgements; raises as `Writer.write` does."""
