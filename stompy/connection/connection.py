@@ -148,7 +148,30 @@ class Connection:
 
     def stats(self) -> ConnectionStats:
         """Return counters and gauges of the connection."""
-        return measure(self._links, self._subscriptions, self._router, self._replies, self._unconfirmed)
+        self._links.check_process()
+        waiting, total = self._links.counted()
+        link, flows = waiting[-1], [each.flow for each in waiting]
+        pending = dict.fromkeys(self._unconfirmed.receipts())
+        return ConnectionStats(
+            frames_sent=total["frames_sent"],
+            bytes_sent=total["bytes_sent"],
+            frames_received=total["frames_received"],
+            bytes_received=total["bytes_received"],
+            receipts_pending=len({**pending, **dict.fromkeys(link.receipts.outstanding())}),
+            unconfirmed=len(pending),
+            unconfirmed_bytes=self._unconfirmed.size,
+            queued_messages=sum(flow.waiting_messages for flow in flows),
+            queued_bytes=sum(flow.waiting_bytes for flow in flows),
+            subscriptions=len(self._subscriptions.all()),
+            unrouted=self._router.unrouted,
+            late_replies=self._replies.late,
+            links=self._links.reconnects + 1,
+            reconnects=self._links.reconnects,
+            reading_paused=link.flow.paused,
+            times_paused=total["times_paused"],
+            silent_for=max(0.0, time.monotonic() - link.timer.last_heard),
+            outage=self._links.outage,
+        )
 
     # Sending.
 
@@ -563,7 +586,8 @@ class Closing:
         # `on_closed` is the last callback: what arrived before a loss is handled before the loss is raised.
         if not (self._links.wait_final(deadline) and self._callbacks.join_until(deadline)):
             return False
-        self._links.raise_end()
+        if self._links.end_reason is not None:
+            raise self._links.end_reason.with_traceback(None)
         return True
 
     def close(self, *, timeout: float | Default | None, drain: bool) -> None:
@@ -700,37 +724,3 @@ class ConnectionStats:
     times_paused: int
     silent_for: float
     outage: str | None
-
-
-def measure(
-    links: LinkManager,
-    subscriptions: SubscriptionTable,
-    router: Router,
-    replies: RequestReply,
-    unconfirmed: ResendBuffer,
-) -> ConnectionStats:
-    """Return the statistics of a connection."""
-    links.check_process()
-    waiting, total = links.counted()
-    link, flows = waiting[-1], [each.flow for each in waiting]
-    pending = dict.fromkeys(unconfirmed.receipts())
-    return ConnectionStats(
-        frames_sent=total["frames_sent"],
-        bytes_sent=total["bytes_sent"],
-        frames_received=total["frames_received"],
-        bytes_received=total["bytes_received"],
-        receipts_pending=len({**pending, **dict.fromkeys(link.receipts.outstanding())}),
-        unconfirmed=len(pending),
-        unconfirmed_bytes=unconfirmed.size,
-        queued_messages=sum(flow.waiting_messages for flow in flows),
-        queued_bytes=sum(flow.waiting_bytes for flow in flows),
-        subscriptions=len(subscriptions.all()),
-        unrouted=router.unrouted,
-        late_replies=replies.late,
-        links=links.reconnects + 1,
-        reconnects=links.reconnects,
-        reading_paused=link.flow.paused,
-        times_paused=total["times_paused"],
-        silent_for=max(0.0, time.monotonic() - link.timer.last_heard),
-        outage=links.outage,
-    )

@@ -31,21 +31,12 @@ _NO_CHARSETS = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined",
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _json_pieces() -> Callable[[object, int], Iterable[str]]:
-    """Return what encodes a value of JSON as pieces of text; where there is one in C, that, made once for all bodies.
-
-    It looks for no circles, as it would have to note each container for that: one ends by a `RecursionError`.
-    """
-    made_in_c = getattr(json.encoder, "c_make_encoder", None)
-    if made_in_c is None:  # such as with PyPy
-        return lambda body, _: _JSON.encode(body)
-    pieces: Callable[[object, int], Iterable[str]] = made_in_c(
-        None, _JSON.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
-    )
-    return pieces
-
-
-_pieces = _json_pieces()
+# What `_JSON` makes for each body. It does not look for circles, for which it would have to note each container: one
+# ends by a `RecursionError`. Other Pythons, such as PyPy, have none in C.
+_make_pieces: Any = getattr(json.encoder, "c_make_encoder", lambda *_: lambda body, _: _JSON.encode(body))
+_pieces: Callable[[object, int], Iterable[str]] = _make_pieces(
+    None, _JSON.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
+)
 
 OWN_HEADERS = {
     "destination": "the argument destination",
@@ -263,8 +254,8 @@ _Head = tuple[bytes, Callable[[Any], bytes], bool, frozenset[str]]
 
 _Values = Mapping[str, object]
 
-_Recent = tuple[_Values, _Head, _Values, bytes]
-"""What was sent last: the options, the head for them, the caller's headers, and the lines with these."""
+_Recent = tuple[type, _Values, _Head, _Values, bytes]
+"""What was sent last: the class of the body, the options, their head, the caller's headers, the lines with these."""
 
 _Key = TypeVar("_Key")
 _Made = TypeVar("_Made")
@@ -294,8 +285,8 @@ class SendEncoder:
     def __init__(self, link: Link, *, content_length: bool = True) -> None:
         self.link = link
         self._content_length = content_length
-        self._recent: dict[tuple[str, type], _Recent] = {}
-        """By destination and class of body."""
+        self._recent: dict[str, _Recent] = {}
+        """By destination."""
         # With the class of each value, as `1 == True == 1.0`.
         self._heads: dict[tuple[object, ...], _Head] = {}
         self._names: dict[str, bytes] = {}
@@ -328,8 +319,8 @@ class SendEncoder:
         kind = type(body)
         # Values are known if they are the very objects: equal ones may be other text, such as `1 == True == 1.0`.
         try:
-            given, made, by_hand, whole = self._recent[destination, kind]
-            known = type(destination) is str
+            last, given, made, by_hand, whole = self._recent[destination]
+            known = last is kind and type(destination) is str
             if options or given:
                 known = known and len(options) == len(given)
                 for name, value in options.items():
@@ -345,7 +336,7 @@ class SendEncoder:
             try:
                 known = len(headers) == len(by_hand)
                 for name, value in headers.items():
-                    if by_hand.get(name, by_hand) is not value:
+                    if name not in by_hand or by_hand[name] is not value:
                         known = False
                         break
                 if known:
@@ -353,12 +344,12 @@ class SendEncoder:
                 else:
                     head = self._with_headers(head, taken, destination, kind, headers, options)
                     if type(destination) is str and len(head) <= _MAX_BYTES:
-                        self._recent[destination, kind] = options, made, dict(headers), head
+                        self._recent[destination] = kind, options, made, dict(headers), head
             except (AttributeError, TypeError):
                 check_headers(headers)
                 raise
         try:
-            data = body if kind is bytes else encode(body)
+            data: bytes = body if kind is bytes else encode(body)  # type: ignore[assignment]
         except UnicodeError:
             data, _ = encode_body(body, options.get("content_type"))  # raises the proper error
         if data and content_length and len(data) < LARGE_BODY:
@@ -378,7 +369,7 @@ class SendEncoder:
         except (KeyError, TypeError):
             made = self._make_head(key, destination, kind, options)
         if type(destination) is str:
-            _keep(self._recent, (destination, kind), (options, made, {}, b""), size=len(made[0]))
+            _keep(self._recent, destination, (kind, options, made, {}, b""), size=len(made[0]))
         return made
 
     def _make_head(self, key: tuple[object, ...], destination: str, kind: type, options: SendOptions) -> _Head:

@@ -134,8 +134,8 @@ class Delivery:
     """
 
     __slots__ = (
-        "_command", "_covered", "_delivered", "_shared", "_writing",
-        "ack_mode", "acker", "cumulative", "failed", "link", "source",
+        "_command", "_covered", "_shared", "_writing",
+        "ack_mode", "acker", "cumulative", "delivered", "failed", "link", "source",
     )  # fmt: skip
 
     def __init__(self, link: Link, acker: Acker, source: ActiveSubscription | None) -> None:
@@ -144,17 +144,13 @@ class Delivery:
         self.source = source
         self.ack_mode = "auto" if source is None else source.ack
         self.cumulative = self.ack_mode == "client"
-        self._delivered = 0
+        self.delivered = 0
+        """Number of the last message, if cumulative."""
         self._covered = 0
         self._command: str | None = None
         self.failed: list[Message] = []
         self._shared: deque[bytes] = deque()
         self._writing = threading.Lock()
-
-    def number(self) -> int:
-        """Return the number of the next message; on the reader."""
-        self._delivered += 1
-        return self._delivered
 
     def check_subscribed(self) -> None:
         """Check that the broker still takes an ACK or NACK of these messages.
@@ -225,7 +221,11 @@ class Message:
         """May undo the claim."""
         self._counted = False
         """Whether flow control counts it."""
-        self._order = delivery.number() if delivery.cumulative else 0
+        if delivery.cumulative:
+            delivery.delivered += 1  # on the reader
+            self._order = delivery.delivered
+        else:
+            self._order = 0
 
     @property
     def frame(self) -> Frame:

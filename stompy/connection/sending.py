@@ -191,7 +191,8 @@ class Sender:
         self.flush_batch(timeout=deadline.remaining())
         late: StompError | None = None
         try:
-            for receipt in self._outstanding():
+            pending = (*self._unconfirmed.receipts(), *self.links.link.receipts.outstanding())
+            for receipt in dict.fromkeys(pending):
                 await_outcome(receipt, deadline, timeout)
         except ReceiptTimeoutError as error:
             late = error
@@ -204,10 +205,6 @@ class Sender:
         except SessionError as error:
             error.outcome = "unknown"  # of what was sent without a receipt
             raise
-
-    def _outstanding(self) -> list[Receipt]:
-        """Return the pending receipts of the newest link and of the resend buffer."""
-        return list(dict.fromkeys([*self._unconfirmed.receipts(), *self.links.link.receipts.outstanding()]))
 
     def _send_resendable(
         self,

@@ -241,11 +241,12 @@ class Writer:
             self.bytes += len(part)
 
     def _send_frames(self, frames: list[bytes], budget: Budget) -> None:
+        data = b"".join(frames)
         if self._send_messages is None:
-            self._transport.sendall(b"".join(frames), budget)
+            self._transport.sendall(data, budget)
         else:
             self._send_messages(frames, deadline_of(budget))  # of all of them
-        self.bytes += sum(map(len, frames))
+        self.bytes += len(data)
 
     def _await_lock(self, deadline: Deadline) -> Deadline:
         remaining = deadline.remaining()

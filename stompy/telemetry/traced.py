@@ -80,9 +80,9 @@ class _TracedAcker(Acker):
         super().__init__()
         self._recorder = recorder
 
-    def acknowledge(self, message: Message, command: str, **options: Any) -> Receipt | None:
+    def acknowledge(self, message: Message, command: str, *arguments: Any, **options: Any) -> Receipt | None:
         with self._recorder.of_message(ACK if command == "ACK" else NACK, message):
-            return super().acknowledge(message, command, **options)
+            return super().acknowledge(message, command, *arguments, **options)
 
 
 class _TracedSubscription(ActiveSubscription):

@@ -40,6 +40,15 @@ def test_anything_else_is_json(value: object, data: bytes) -> None:
     assert encode_body(value, "application/geo+json") == (data, "application/geo+json")
 
 
+def test_json_that_contains_itself_is_refused() -> None:
+    circle: list[object] = []
+    circle.append(circle)
+    for _ in range(2):
+        with pytest.raises(LocalProtocolError, match="a body of list cannot be encoded as JSON"):
+            encode_body(circle, None)
+    assert encode_body([circle[:0]], None) == (b"[[]]", "application/json")
+
+
 def test_text_with_a_json_type_is_json_already() -> None:
     assert encode_body('{"n":1}', "application/json") == (b'{"n":1}', "application/json")
 
