@@ -5,20 +5,21 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-TYPE_CHECKING = False  # importing `typing` costs more than all the rest
+# Importing `typing` costs more than all the rest. Of `False`, editors on Jedi would not read what it guards.
+TYPE_CHECKING = bool()  # noqa: UP018
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 
-def late(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def late(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a package.
 
     Args:
         package: its name.
-        modules: module to the public names that it has.
+        modules: module to the public names that it has, separated by spaces.
     """
     namespace = vars(sys.modules[package])
-    module_of = {name: module for module, names in modules.items() for name in names}
+    module_of = {name: module for module, names in modules.items() for name in names.split()}
 
     def find(name: str) -> object:
         if name not in module_of:
