@@ -49,6 +49,8 @@ from stompy.world import time
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from stompy.dialects.options import show_send_options
+
 _LOG = logging.getLogger("stompy.connection")
 
 _NUMBERS = itertools.count(1)
@@ -191,8 +193,15 @@ class Connection:
             body: `str` (sent as `text/plain;charset=utf-8`), bytes (sent unchanged), or a value to encode as JSON.
             confirm: wait until the broker has confirmed the message by a receipt.
             timeout: seconds for the write and, with `confirm`, for the receipt; by default those of the connection.
-            options: `content_type: str`, `headers: Mapping[str, object]`, `content_length: bool`, `persistent: bool`,
-                `priority: int`, `expires: float`, `delay: float`, `group: str`, `dedupe_id: str`; see `SendOptions`.
+            content_type: a MIME type; text is encoded with its charset. By default that of the body.
+            headers: additional headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`).
+            content_length: whether to add that header; by default the connection's setting.
+            persistent: whether the message survives a restart of the broker; by default the broker's choice.
+            priority: 0 to 9.
+            expires: seconds to live.
+            delay: seconds until the broker delivers it.
+            group: messages of a group go to one consumer, in order.
+            dedupe_id: the broker drops messages with an id it has seen.
 
         Raises:
             LocalProtocolError: the frame cannot be encoded; nothing was sent.
@@ -205,6 +214,8 @@ class Connection:
         if timeout is not DEFAULT:
             check_seconds(timeout)
         if confirm:
+            if TYPE_CHECKING:
+                show_send_options(**options)
             check_value("confirm", confirm, bool)
             receipt = self._sender.send(destination, body, options, True, timeout)
             self._sender.flush_batch(timeout=timeout)
@@ -227,13 +238,15 @@ class Connection:
             destination: as in `send`.
             body: as in `send`.
             timeout: seconds for the write; by default the send timeout.
-            options: see `SendOptions`.
+            options: those of `Connection.send`.
 
         Raises:
             StompError: as `send`; the receipt has the errors of later events.
         """
         if timeout is not DEFAULT:
             check_seconds(timeout)
+            if TYPE_CHECKING:
+                show_send_options(**options)
         receipt = self._sender.send(destination, body, options, True, timeout)
         assert receipt is not None
         return receipt
@@ -286,13 +299,15 @@ class Connection:
             destination: where the responder is subscribed.
             body: as in `send`.
             timeout: seconds; by default the receipt timeout. Later replies are dropped and counted.
-            options: see `SendOptions`; headers without `reply-to` and `correlation-id`.
+            options: those of `Connection.send`; headers without `reply-to` and `correlation-id`.
 
         Raises:
             ReceiveTimeoutError: no reply in time.
             ConfigurationError: as `send`, or the headers have one of these two; nothing was sent.
             ConnectionLostError: the connection was lost first.
         """
+        if TYPE_CHECKING:
+            show_send_options(**options)
         check_seconds(given(timeout, None))
         seconds = given(timeout, self._config.timeouts.receipt)
         return self._replies.request(destination, body, options, timeout=seconds)
