@@ -67,7 +67,7 @@ def test_a_safe_path_keeps_what_the_caller_puts_first(tmp_path: Path) -> None:
     (tmp_path / "first" / "helper.py").touch()
     program = tmp_path / "program.py"
     program.write_text("import helper, stomp\n")
-    command = [sys.executable, "-P", "-m", "stompy.compat", program]
+    command = [sys.executable, "-P", "-m", "stompy.compat", str(program)]
     path = os.pathsep.join([str(tmp_path / "first"), os.getcwd()])
     ran = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
