@@ -208,7 +208,8 @@ def test_headers_are_rendered_as_text(connect: Connect) -> None:
 
 def test_a_program_may_have_the_lines_printed_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     listener, lines = stomp.PrintingListener(), list[tuple[str, ...]]()
-    listener._PrintingListener__print = lambda *args: lines.append(args)  # type: ignore[attr-defined]
+    mangled = "_PrintingListener__print"
+    setattr(listener, mangled, lambda *args: lines.append(args))
     listener.on_connecting(("a", 1))
     listener.on_disconnected()
     assert [line[0] % line[1:] for line in lines] == ["on_connecting a 1", "on_disconnected"]

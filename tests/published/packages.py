@@ -63,7 +63,7 @@ PACKAGES = (
     ),
     Package("CMSMonitoring", "0.6.13", passed=(2, 2)),
     # ActiveMQ ignores headers for RabbitMQ, such as x-queue-name; the embedded broker refuses them.
-    Package("django-stomp", "6.1.0", ("django<6",), beyond="published or testing", passed=(1, 4)),
+    Package("django-stomp", "6.1.0", ("django<6",), beyond="published or move", passed=(1, 4)),
     Package(
         "gridappsd-python",
         "2026.9.0",

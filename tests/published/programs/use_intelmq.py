@@ -24,6 +24,9 @@ class Bot(StompMixin):
         self.sent: queue.Queue[Report] = queue.Queue()
         self.stomp_bot_runtime_initial_check()
 
+    def shutdown(self) -> None:
+        self._auto_reconnect = False
+
     def new_report(self) -> Report:
         return Report(
             harmonization={
@@ -49,7 +52,7 @@ def test_a_collector_and_an_output(place: SimpleNamespace, capsys: pytest.Captur
     conn.send(body="an event", destination=bot.exchange)
     report = bot.sent.get(timeout=10)
     assert report["feed.url"] == f"stomp://localhost:{place.port}/{bot.exchange}"
-    bot._auto_reconnect = False
+    bot.shutdown()
     conn.disconnect()
     assert capsys.readouterr().out == "", "the listener logs instead of printing"
 
