@@ -140,8 +140,8 @@ ARGUMENTS = (
 _NOT_OF_1_0 = ("heartbeats", "vhost", "heart_beat_receive_scale")
 
 
-def initializer(transport: type[Transport], arguments: Iterable[str]) -> Any:
-    """Return the `__init__` of a connection's class, with stomp.py's signature.
+def signature(transport: type[Transport], arguments: Iterable[str]) -> inspect.Signature:
+    """Return the signature of a connection's `__init__`.
 
     Args:
         transport: of the connection; the defaults are its own and those of `Protocol11`.
@@ -152,34 +152,44 @@ def initializer(transport: type[Transport], arguments: Iterable[str]) -> Any:
         known.update(inspect.signature(part.__init__).parameters)
     plain, rest = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_KEYWORD
     taken = [known.get(name) or inspect.Parameter(name, plain, default=None) for name in arguments]
-    signature = inspect.Signature([known["self"], *taken, inspect.Parameter("old", rest)])
+    return inspect.Signature([known["self"], *taken, inspect.Parameter("old", rest)])
 
-    def __init__(self: _Connection, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it is that of a class
-        self._initialize(transport, signature.bind(self, *args, **kwargs))
 
-    vars(__init__)["__signature__"] = signature
-    return __init__
+_SIGNATURE = signature(Transport, ARGUMENTS)
+_SIGNATURE10 = signature(Transport, [name for name in ARGUMENTS if name not in _NOT_OF_1_0])
 
 
 class StompConnection10(_Connection, Protocol10):
     """A STOMP 1.0 connection; the arguments are those of `Transport`."""
 
     _protocol = Protocol10
-    __init__ = initializer(Transport, [name for name in ARGUMENTS if name not in _NOT_OF_1_0])
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._initialize(Transport, _SIGNATURE10.bind(self, *args, **kwargs))
+
+    __init__.__signature__ = _SIGNATURE10  # type: ignore[attr-defined]
 
 
 class StompConnection11(_Connection, Protocol11):
     """A STOMP 1.1 connection; the arguments are those of `Transport` and `Protocol11`."""
 
     _protocol = Protocol11
-    __init__ = initializer(Transport, ARGUMENTS)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._initialize(Transport, _SIGNATURE.bind(self, *args, **kwargs))
+
+    __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
 
 
 class StompConnection12(_Connection, Protocol12):
     """A STOMP 1.2 connection; the arguments are those of `Transport` and `Protocol11`."""
 
     _protocol = Protocol12
-    __init__ = initializer(Transport, ARGUMENTS)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._initialize(Transport, _SIGNATURE.bind(self, *args, **kwargs))
+
+    __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
 
     @staticmethod
     def is_eol(c: bytes) -> bool:

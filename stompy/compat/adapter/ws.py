@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stompy.compat import log as log
-from stompy.compat.connect import ARGUMENTS, StompConnection12, initializer
+from stompy.compat.connect import ARGUMENTS, StompConnection12, signature
 from stompy.compat.connect import BaseConnection as BaseConnection
 from stompy.compat.exception import *  # noqa: F403 - programs import them from here
 from stompy.compat.protocol import Protocol12 as Protocol12
@@ -70,6 +70,9 @@ def _mapping(header: Mapping[str, str] | Sequence[str] | None) -> Mapping[str, s
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
+_CONNECTION_SIGNATURE = signature(WSTransport, [*ARGUMENTS, "ws", "ws_path", "header", "binary_mode"])
+
+
 class WSStompConnection(StompConnection12):
     """A STOMP 1.2 connection over WebSocket; the arguments are those of `WSTransport` and `Protocol11`.
 
@@ -77,4 +80,7 @@ class WSStompConnection(StompConnection12):
         ws: ignored.
     """
 
-    __init__ = initializer(WSTransport, [*ARGUMENTS, "ws", "ws_path", "header", "binary_mode"])
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._initialize(WSTransport, _CONNECTION_SIGNATURE.bind(self, *args, **kwargs))
+
+    __init__.__signature__ = _CONNECTION_SIGNATURE  # type: ignore[attr-defined]
