@@ -27,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo flights test simulate test-tools test-brokers test-transports test-gevent test-browser test-pythons test-load \
+.PHONY: help demo flights test simulate test-tools test-brokers test-transports test-gevent test-dropin test-browser test-pythons test-load \
 	test-spark test-spark-oldest test-spark-release test-spark-brokers test-autobahn test-long test-long-client test-long-worker test-long-spark fuzz mutation \
 	check-long images bench bench-instructions bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
@@ -48,6 +48,11 @@ $(VENV)/.installed-%: $(DEFINED_BY) | $(VENV)/.made
 # What stompy.compat stands in for, beside the newest release, which is among the requirements of the tests.
 $(VENV)/.installed-stomp.py-%: | $(VENV)/.made
 	$(PIP_INSTALL) --target $(VENV)/stomp.py-$* stomp.py==$*
+	@touch $@
+
+# Published packages, each in a folder of its own with the release of stomp.py that it asks for.
+$(VENV)/.installed-published: tests/published/packages.py | $(VENV)/.installed-test
+	$(BIN)/python -m tests.published.packages $(VENV)/published
 	@touch $@
 
 demo: $(VENV)/.installed-package ## each feature, shown on the embedded broker
@@ -99,6 +104,10 @@ test-gevent: $(VENV)/.installed-test ## scenarios in a process that gevent has p
 	$(GEVENT) --transport=tls13 $(call scenarios,connecting messages heartbeats outages)
 	$(GEVENT) --transport=ws $(call scenarios,connecting messages heartbeats outages)
 	$(PYTEST) $(call scenarios,gevent)
+
+test-dropin: $(VENV)/.installed-test $(VENV)/.installed-published ## published packages on stomp.py and then on stompy.compat, on the embedded broker and ActiveMQ
+	home=$$(.ci/activemq) && STOMPY_BROKERS_FROM=process STOMPY_REQUIRE_BROKERS=activemq \
+		$(PYTEST) -n 3 --published=$(VENV)/published --activemq-home=$$home tests/published $(ARGS)
 
 test-browser: $(VENV)/.installed-test ## the console, and the libraries of web pages, in Chromium; what editors on Pyright show
 	libraries=$$(.ci/browser) && $(PYTEST) tests/browser tests/documentation/test_editors.py --browser-libraries=$$libraries $(ARGS)

@@ -84,6 +84,7 @@ GATE: tuple[Stage, ...] = (
     Stage("test-transports", after=("images",), tests=True, settings=IMAGES),
     Stage("simulate"),
     Stage("test-gevent", tests=True),
+    Stage("test-dropin", tests=True),
     Stage("test-browser", tests=True),
     Stage("test-spark-oldest", tests=True),
     Stage("test-load", tests=True),

@@ -80,7 +80,8 @@ def run(arguments: list[str]) -> None:
     sys.argv = arguments[1:] if as_module else arguments
     if not sys.argv:
         raise SystemExit("usage: python -m stompy.compat PROGRAM.py [ARGUMENT ...]")
-    sys.path[0] = str(Path.cwd() if as_module else Path(sys.argv[0]).resolve().parent)
+    if not getattr(sys.flags, "safe_path", False):  # else Python has put no folder first that could be replaced
+        sys.path[0] = str(Path.cwd() if as_module else Path(sys.argv[0]).resolve().parent)
     install()
     os.environ["PYTHONPATH"] = os.pathsep.join([_PATH, *filter(None, [os.environ.get("PYTHONPATH")])])
     # If the program is pytest, it would warn that it cannot rewrite what is imported already.

@@ -230,52 +230,52 @@ class PrintingListener(ConnectionListener):
     def __init__(self, print_to_log: bool = False) -> None:
         self.print_to_log = print_to_log
 
-    def _print(self, event: str, *details: object) -> None:
-        line = " ".join([event, *map(str, details)])
+    def __print(self, text: str, *values: object) -> None:
+        # By this name, as programs put a function of their own in its place.
         if self.print_to_log:
-            log.info("%s", line)
+            log.info(text, *values)
         else:
-            print(line)
+            print(text % values)
 
     def on_connecting(self, host_and_port: tuple[str, int]) -> None:
         """Print."""
-        self._print("on_connecting", *host_and_port)
+        self.__print("on_connecting %s %s", *host_and_port)
 
     def on_connected(self, frame: Frame) -> None:
         """Print."""
-        self._print("on_connected", frame.headers, frame.body)
+        self.__print("on_connected %s %s", frame.headers, frame.body)
 
     def on_disconnected(self) -> None:
         """Print."""
-        self._print("on_disconnected")
+        self.__print("on_disconnected")
 
     def on_heartbeat_timeout(self) -> None:
         """Print."""
-        self._print("on_heartbeat_timeout")
+        self.__print("on_heartbeat_timeout")
 
     def on_before_message(self, frame: Frame) -> None:
         """Print."""
-        self._print("on_before_message", frame.headers, frame.body)
+        self.__print("on_before_message %s %s", frame.headers, frame.body)
 
     def on_message(self, frame: Frame) -> None:
         """Print."""
-        self._print("on_message", frame.headers, frame.body)
+        self.__print("on_message %s %s", frame.headers, frame.body)
 
     def on_receipt(self, frame: Frame) -> None:
         """Print."""
-        self._print("on_receipt", frame.headers, frame.body)
+        self.__print("on_receipt %s %s", frame.headers, frame.body)
 
     def on_error(self, frame: Frame) -> None:
         """Print."""
-        self._print("on_error", frame.headers, frame.body)
+        self.__print("on_error %s %s", frame.headers, frame.body)
 
     def on_send(self, frame: Frame) -> None:
         """Print."""
-        self._print("on_send", frame.cmd, clean_headers(frame.headers), frame.body)
+        self.__print("on_send %s %s %s", frame.cmd, clean_headers(frame.headers), frame.body)
 
     def on_heartbeat(self) -> None:
         """Print."""
-        self._print("on_heartbeat")
+        self.__print("on_heartbeat")
 
 
 class TestListener(StatsListener, WaitingListener, PrintingListener):

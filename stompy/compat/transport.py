@@ -14,6 +14,7 @@ from __future__ import annotations
 import codecs
 import inspect
 import itertools
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -58,8 +59,6 @@ from stompy.transport.tcp import TcpDialer, TcpOptions, TcpTransport
 from stompy.world import random, socket, threading
 
 if TYPE_CHECKING:
-    import ssl
-
     from stompy.transport.tls.transport import TlsTransport
 
 HostAndPort = tuple[str, int]
@@ -700,22 +699,29 @@ class HostDialer:
         return transport
 
 
-def _context(params: dict[str, Any]) -> ssl.SSLContext:
-    import ssl
-
+def _context(params: dict[str, Any]) -> Any:
     from stompy.transport.tls.context import client_context
     from stompy.transport.tls.options import Tls
 
+    ssl = sys.modules[__name__].ssl  # or what a program has put in its place
     verify, cert = params["verify"], params["cert_file"]
-    context = client_context(
-        Tls(
-            ca=(params["ca_certs"] or None) if verify else None,
-            cert=cert or None,
-            key=(params["key_file"] or None) if cert else None,
-            password=params["password"],
-            insecure_skip_verification=not verify,
-        )
+    tls = Tls(
+        ca=(params["ca_certs"] or None) if verify else None,
+        cert=cert or None,
+        key=(params["key_file"] or None) if cert else None,
+        password=params["password"],
+        insecure_skip_verification=not verify,
     )
+    context = client_context(tls, make=ssl.create_default_context)
     if params["ssl_version"] == getattr(ssl, "PROTOCOL_TLSv1_2", None):
         context.maximum_version = ssl.TLSVersion.TLSv1_2
     return context
+
+
+def __getattr__(name: str) -> Any:
+    """Return `ssl` and the constant of it that stomp.py has here; imported late, as it is slow to import."""
+    if name not in ("ssl", "DEFAULT_SSL_VERSION"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import ssl
+
+    return ssl if name == "ssl" else ssl.PROTOCOL_TLS_CLIENT

@@ -6,19 +6,21 @@ PYTHON tests/compat/names.py         of the stomp.py that this Python has
 from __future__ import annotations
 
 import json
+import pkgutil
 import warnings
 from importlib import import_module, util
 
-MODULES = (
-    "", "adapter", "adapter.multicast", "adapter.ws", "colours", "connect", "constants", "exception", "listener", "log",
-    "logging", "protocol", "transport", "utils",
-)  # fmt: skip
+
+def modules(package: str) -> list[str]:
+    """Return the names of a package's modules, the empty one for the package itself."""
+    walked = pkgutil.walk_packages(import_module(package).__path__, f"{package}.")
+    return ["", *(each.name.removeprefix(f"{package}.") for each in walked)]
 
 
-def names(package: str) -> dict[str, dict[str, list[str]]]:
+def names(package: str, parts: list[str]) -> dict[str, dict[str, list[str]]]:
     """Return by module what `dir` shows and what `import *` binds, without names that begin with two underscores."""
     found = {}
-    for name in MODULES:
+    for name in parts:
         path = f"{package}.{name}" if name else package
         if util.find_spec(path) is None:
             continue
@@ -31,4 +33,4 @@ def names(package: str) -> dict[str, dict[str, list[str]]]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    print(json.dumps(names("stomp")))
+    print(json.dumps(names("stomp", modules("stomp"))))

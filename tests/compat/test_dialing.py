@@ -135,6 +135,25 @@ def test_a_missing_file_is_named(connected: Connected, certificates: Certificate
         connected(Tls(cert=certificates.server), **{missing: "/nowhere.pem"})
 
 
+def test_a_module_in_the_place_of_ssl_makes_the_context(
+    connected: Connected, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As intelmq has it, whose `ca_certs` is then a mark that only its own module knows."""
+
+    class Patched:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(ssl, name)
+
+        def create_default_context(self, purpose: ssl.Purpose, *, cafile: str) -> ssl.SSLContext:
+            assert cafile == "/a mark/"
+            return ssl.create_default_context(purpose, cafile=certificates.ca)
+
+    assert stomp.transport.ssl is ssl
+    assert stomp.transport.DEFAULT_SSL_VERSION == ssl.PROTOCOL_TLS_CLIENT
+    monkeypatch.setattr(stomp.transport, "ssl", Patched())
+    assert exchanges(connected(Tls(cert=certificates.server), ca_certs="/a mark/"))
+
+
 def test_a_version_forbids_newer_ones(connected: Connected, certificates: Certificates) -> None:
     broker = certificates.broker_options(version="1.3")
     assert exchanges(connected(broker))

