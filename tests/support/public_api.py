@@ -79,7 +79,9 @@ def is_made_inside(value: type) -> bool:
 
 def _members(value: type) -> set[str]:
     ours = [base for base in value.__mro__ if base.__module__.startswith("stompy")]
-    names = {name for base in ours for name in (*vars(base), *getattr(base, "__annotations__", ()))}
+    # An attribute that only says what it is called here is none.
+    there = {name for base in ours for name in vars(base) if hasattr(base, name)}
+    names = there.union(*(getattr(base, "__annotations__", ()) for base in ours))
     if "__init__" in vars(value) and not is_dataclass(value):
         names |= set(_ASSIGNED.findall(inspect.getsource(vars(value)["__init__"])))
     return {name for name in names if not name.startswith("_")}
