@@ -194,7 +194,7 @@ class World:
             DeadlockError: the program waits forever.
         """
         _worlds.append(self)
-        before = set(stompy.forks._objects)
+        before, locks_before = set(stompy.forks._objects), set(stompy.forks._locks)
         outcome: list[T] = []
         main = Thread(lambda: outcome.append(program()), "main")
         self.current = main
@@ -208,7 +208,9 @@ class World:
         for reference in left:
             if (thing := reference()) is not None:
                 thing.after_fork()
-        stompy.forks._objects.difference_update(left)  # a real fork has nothing to do with them
+        # A real fork has nothing to do with them.
+        stompy.forks._objects.difference_update(left)
+        stompy.forks._locks.intersection_update(locks_before)
         self.kept.clear()
         _worlds.pop()
         if self.errors:
