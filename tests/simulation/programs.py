@@ -121,7 +121,7 @@ class Plan:
                 queue=random.choice(queues),
                 threads=tuple(
                     tuple(random.choice(ops) for _ in range(random.randint(1, 3 if small else 6)))
-                    for _ in range(random.choice((1, 1, 2)))
+                    for _ in range(random.choice((1, 2)))
                 ),
                 resends=random.random() < 0.3,
                 killed_at=kill(),
@@ -487,7 +487,7 @@ class Programs:
         raise stompy.NotConnectedError("the loop has ended")
 
     def _take_one(self, conn: stompy.Connection, sub: stompy.Subscription, name: str, consumer: Consumer) -> None:
-        message = sub.receive(timeout=1.0)
+        message = sub.receive(timeout=5.0)
         # Artemis takes no ACK as a part of a transaction.
         transacts = consumer.mode not in ("auto", "handled") and self._seen.plan.like != "artemis"
         if consumer.style == "transaction" and transacts:
