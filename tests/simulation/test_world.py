@@ -92,7 +92,7 @@ def test_a_world_leaves_nothing_that_keeps_a_forked_child_from_freeing_its_locks
     kept: list[object] = []
 
     def program() -> None:
-        lock = locks.threading.Lock()
+        lock = locks.make_condition("lock")
         forks.free_when_forked(lock)
         kept.append(lock)
 
