@@ -67,7 +67,7 @@ test-tools: $(VENV)/.installed-test ## the tests of tools/
 	$(PYTEST) -n 2 tests/tools $(ARGS)
 
 # SEEDS=1000000 for more; `.venv/bin/python -m tests.simulation.run --seed 4711` for one, with its trace.
-SEEDS ?= 4000
+SEEDS ?= 10000
 simulate: $(VENV)/.installed-test ## programs, network and broker in a simulated world, whose cases a seed chooses
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS)
 

@@ -16,6 +16,7 @@ from typing import Literal
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectError, ConnectionLostError, ConnectTimeoutError, SendTimeoutError, StompTimeoutError
+from stompy.testing.faults import RECEIVED, SENT, FaultInjector, FaultPlan, FramePiece, FrameSplitter
 from tests.simulation.world import World, current_world
 
 Break = Literal["end", "reset", "silence"]
@@ -43,10 +44,12 @@ class Weather:
 class Direction:
     """One direction of a stream: the bytes in flight, each piece with the time of its arrival."""
 
-    def __init__(self, network: Network, breaks_at: float, how: Break) -> None:
+    def __init__(self, network: Network, breaks_at: float, how: Break, injector: FaultInjector | None) -> None:
         self._network = network
+        self._injector = injector
         self._breaks_at, self._how = breaks_at, how
         self.stream: Stream
+        self.side: str
         self.in_flight: deque[tuple[float, bytes]] = deque()
         self.size = 0
         self.ended = False
@@ -68,11 +71,19 @@ class Direction:
         broken = len(part) >= self._breaks_at
         kept = part[: int(self._breaks_at)] if broken else part
         self._breaks_at -= len(part)
-        if kept:
-            delay = network.random.uniform(0, network.weather.latency)
+        if network.watched:
+            self.stream.wire.passes(self.side, kept)
+        pieces = [FramePiece(kept)] if self._injector is None else self._injector.feed(kept) if kept else []
+        for piece in pieces:
+            delay = piece.delay + network.random.uniform(0, network.weather.latency)
             arrival = max(network.world.now + delay, self.in_flight[-1][0] if self.in_flight else 0.0)
-            self.in_flight.append((arrival, kept))
-            self.size += len(kept)
+            if piece.data:
+                self.in_flight.append((arrival, piece.data))
+                self.size += len(piece.data)
+            if piece.cut is not None:
+                network.note(f"{self.stream.name}: cut at {piece.cut}")
+                self.stream.broken("end", self)
+                return len(part)
         if broken:
             network.note(f"{self.stream.name}: {self._how} after {len(kept)} of {len(part)} bytes")
             self.stream.broken(self._how, self)
@@ -99,6 +110,39 @@ class Direction:
         self.size = 0
 
 
+class Wire:
+    """What passes a stream, to see that COMMIT leaves after the broker has taken every frame before it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._splitters = {RECEIVED: FrameSplitter(), SENT: FrameSplitter()}
+        self._count = self._taken = 0
+        self._asked: dict[bytes, int] = {}
+        self._last: dict[bytes, int] = {}
+        """By transaction, the number of its last frame."""
+
+    def passes(self, side: str, data: bytes) -> None:
+        """Look at the frames that bytes complete."""
+        for command, frame in self._splitters[side].feed(data):
+            if side == SENT:
+                if command == "RECEIPT":
+                    self._taken = max(self._taken, self._asked.get(_header(b"receipt-id", frame), 0))
+                continue
+            self._count += 1
+            transaction = _header(b"transaction", frame)
+            if command == "COMMIT" and self._last.get(transaction, 0) > self._taken:
+                network, name = self._stream.network, transaction.decode()
+                network.early_commits.append(f"COMMIT of {name} left before its frames were taken (promise 8)")
+            elif transaction:
+                self._last[transaction] = self._count
+            self._asked[_header(b"receipt", frame)] = self._count
+
+
+def _header(name: bytes, frame: bytes) -> bytes:
+    _, found, rest = frame.partition(b"\n" + name + b":")
+    return rest.partition(b"\n")[0].rstrip(b"\r") if found else b""
+
+
 class Stream:
     """Two directions between two ends."""
 
@@ -106,9 +150,10 @@ class Stream:
         self.network, self.name = network, name
         self.process = network.world.current.process
         self.reset = False
-        self.directions = [Direction(network, *network.fate()) for _ in range(2)]
-        for direction in self.directions:
-            direction.stream = self
+        self.directions = [Direction(network, *network.fate(), network.injector(side)) for side in (RECEIVED, SENT)]
+        self.wire = Wire(self)
+        for direction, side in zip(self.directions, (RECEIVED, SENT), strict=True):
+            direction.stream, direction.side = self, side
         to_broker, to_client = self.directions
         self.client = SimulatedTransport(self, incoming=to_client, outgoing=to_broker)
         self.broker = SimulatedTransport(self, incoming=to_broker, outgoing=to_client)
@@ -258,13 +303,17 @@ class Network:
         world: its clock and threads.
         random: what chooses.
         weather: what may happen until `clear_up`.
+        frames: what happens to single frames until then.
     """
 
-    def __init__(self, world: World, random: Random, weather: Weather) -> None:
-        self.world, self.random, self.weather = world, random, weather
+    def __init__(self, world: World, random: Random, weather: Weather, frames: FaultPlan) -> None:
+        self.world, self.random, self.weather, self._frames = world, random, weather, frames
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.open: set[Stream] = set()
         self.log: list[str] = []
+        self.watched = False
+        """Whether someone looks at what passes."""
+        self.early_commits: list[str] = []
         self._streams = 0
 
     def note(self, what: str) -> None:
@@ -278,7 +327,12 @@ class Network:
 
     def clear_up(self) -> None:
         """Let nothing more break."""
+        self._frames.clear()
         self.weather = Weather(latency=self.weather.latency, window=self.weather.window, pieces=self.weather.pieces)
+
+    def injector(self, side: str) -> FaultInjector | None:
+        """Return what strikes the frames of one direction of the next stream."""
+        return FaultInjector(self._frames, link=self._streams, direction=side) if self._frames.faults else None
 
     def fate(self) -> tuple[float, Break]:
         """Return after which byte a direction breaks, and how; infinity means never."""

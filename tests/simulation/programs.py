@@ -12,20 +12,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Literal, TypeVar
 
 import stompy
-from stompy.broker import Broker, BrokerLimits, Like
+from stompy.broker import Broker, BrokerLimits, Like, User
 from stompy.errors import StompError
+from stompy.testing.faults import Cut, Delay, Double, Drop, FaultPlan, FrameFault
 from stompy.transport.tcp import TcpDialer, TcpListener
 from tests.simulation.network import Network, Weather
-from tests.simulation.world import Drawn, Event, Thread, World, current_world, installed
+from tests.simulation.world import Drawn, Event, Few, Thread, World, current_world, installed
 
 T = TypeVar("T")
-Op = Literal["send", "confirm", "async", "batch", "transaction", "abort", "pause"]
+Op = Literal["send", "confirm", "async", "batch", "transaction", "abort", "refused", "pause"]
 Style = Literal["handler", "receive", "iterate", "transaction"]
 OPS: tuple[Op, ...] = ("send", "confirm", "confirm", "async", "async", "batch", "transaction", "abort", "pause")
+_BLOCKS = ("transaction", "abort", "refused")
+REFUSED = "/queue/refused"
+"""Where the broker lets nobody send."""
 STYLES: tuple[Style, ...] = ("handler", "handler", "receive", "iterate", "transaction")
 MODES: tuple[stompy.AckMode, ...] = ("handled", "handled", "client-individual", "client", "auto")
 LIKE: tuple[Like | None, ...] = (None, None, None, "activemq", "activemq5", "artemis", "rabbitmq")
@@ -33,8 +38,11 @@ PORT = 61613
 URL = f"stomp://127.0.0.1:{PORT}"
 FORWARDED = "/queue/forwarded"
 STEPS = 200_000
-CALM = 120.0
+TOP = Path(stompy.__file__).parent.parent
+CALM = 90.0
 """Simulated seconds that consumers have after the last fault to handle what is left."""
+IDLE = 12.0
+"""Simulated seconds without a change after which a queue stays as it is: heartbeats, pauses and limits are shorter."""
 TIMEOUTS = stompy.Timeouts(connect=3.0, start=20.0, send=4.0, receipt=4.0, close=4.0)
 SLACK = 1.0
 
@@ -63,6 +71,8 @@ class Consumer:
     fails: float
     slow: float
     killed_at: float | None
+    inbox: int = 10_000
+    """How many messages wait for the program before its connection stops reading."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +88,18 @@ class Plan:
     rate: float
     room: int | None = None
     """How many messages a queue takes; what comes then is refused."""
+    depth: int | None = None
+    """How many preemptions there are, at steps that are drawn; `None`: at every step with the chance `rate`."""
+    lines: tuple[str, ...] = ()
+    """Modules in which the thread may change before each line."""
+    frames: tuple[FrameFault, ...] = ()
+    """What happens to single frames, until the weather clears up."""
 
     @classmethod
     def drawn(cls, seed: int) -> Plan:
         """Return the plan of a seed."""
         random = Random(seed)  # noqa: S311 - it has to repeat
-        faults = random.random() < 0.75
+        faults, small = random.random() < 0.75, random.random() < 0.5
         window = random.choice((65_536, 65_536, 300, 50))
         weather = Weather(
             breaks=random.choice((0.0, 0.2, 0.5)) if faults else 0.0,
@@ -93,7 +109,9 @@ class Plan:
             window=window,
             pieces=random.random() < 0.5,
         )
-        queues = ("/queue/a", "/queue/b")[: random.choice((1, 1, 2))]
+        queues = ("/queue/a", "/queue/b")[: 1 if small else random.choice((1, 1, 2))]
+        refuses = faults and random.random() < 0.2
+        ops = (*OPS, *(("refused",) * 3 if refuses else ()))
 
         def kill() -> float | None:
             return random.uniform(0.0, 3.0) if faults and random.random() < 0.2 else None
@@ -102,13 +120,13 @@ class Plan:
             Producer(
                 queue=random.choice(queues),
                 threads=tuple(
-                    tuple(random.choice(OPS) for _ in range(random.randint(1, 6)))
-                    for _ in range(random.choice((1, 1, 2)))
+                    tuple(random.choice(ops) for _ in range(random.randint(1, 3 if small else 6)))
+                    for _ in range(random.choice((1, 2)))
                 ),
                 resends=random.random() < 0.3,
                 killed_at=kill(),
             )
-            for _ in range(random.choice((1, 1, 2)))
+            for _ in range(1 if small else random.choice((1, 1, 2)))
         )
         consumers = tuple(
             Consumer(
@@ -116,24 +134,36 @@ class Plan:
                 mode=random.choice(MODES),
                 style=random.choice(STYLES),
                 fails=random.choice((0.0, 0.0, 0.3)),
-                slow=random.choice((0.0, 0.1, 2.0)),
+                slow=random.choice((0.0, 0.1, 1.0)),
                 killed_at=kill(),
+                inbox=random.choice((1, 2, 10_000)),
             )
             for queue in queues
-            for _ in range(random.choice((0, 1, 1, 2)))
+            for _ in range(random.choice((0, 1, 1) if small else (0, 1, 1, 2)))
         )
         restarts = tuple(random.uniform(0.0, 4.0) for _ in range(random.choice((0, 0, 1, 2)) if faults else 0))
         like, rate = random.choice(LIKE), random.choice((0.01, 0.05, 0.3))
         # Where a dead-letter queue is full too, what is refused is lost: then no handler fails.
         room = random.choice((2, 4)) if faults and not any(consumer.fails for consumer in consumers) else None
-        return cls(seed, like, weather, producers, consumers, restarts, rate, room)
+        depth = random.choice((None, None, 1, 2, 4))
+        lines = (random.choice(LINES),) if random.random() < 0.05 else ()
+        frames = tuple(_drawn_fault(random) for _ in range(random.choice((0, 0, 1, 2)) if faults else 0))
+        return cls(seed, like, weather, producers, consumers, restarts, rate, room, depth, lines, frames)
 
     @property
     def faultless(self) -> bool:
         """Whether nothing breaks."""
         programs: list[Producer | Consumer] = [*self.producers, *self.consumers]
         killed = any(program.killed_at is not None for program in programs)
-        return not (self.weather.breaks or self.weather.refusals or self.restarts or killed or self.room)
+        weather = self.weather.breaks or self.weather.refusals
+        refuses = any("refused" in ops for producer in self.producers for ops in producer.threads)
+        return not (weather or self.restarts or killed or self.room or self.frames or refuses)
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing breaks, nothing is slow, and so no call may fail."""
+        wide = self.weather.window == 65_536 and self.weather.latency <= 0.02
+        return self.faultless and wide and not any(consumer.fails for consumer in self.consumers)
 
     def smaller(self) -> Iterator[Plan]:
         """Yield plans with one thing less, to find the smallest that fails."""
@@ -176,11 +206,32 @@ class Plan:
                 yield replace(self, weather=weather)
         if self.room is not None:
             yield replace(self, room=None)
+        for number in range(len(self.frames)):
+            yield replace(self, frames=self.frames[:number] + self.frames[number + 1 :])
+        if self.lines:
+            yield replace(self, lines=())
+        if self.depth:
+            yield replace(self, depth=self.depth - 1)
         if self.like is not None:
             yield replace(self, like=None)
         for rate in (0.0, 0.01):
             if rate < self.rate:
                 yield replace(self, rate=rate)
+
+
+LINES = ("stompy/link/writer.py", "stompy/link/receipts.py", "stompy/link/flow.py", "stompy/connection/routing.py")
+
+
+def _drawn_fault(random: Random) -> FrameFault:
+    """Return what happens to a frame: the broker is late, silent, talks twice, or the session ends at the frame."""
+    nth = random.randint(1, 4)
+    kind = random.choice(("drop", "delay", "double", "cut"))
+    if kind == "cut":
+        frame = random.choice(("SEND", "COMMIT", "ACK", "RECEIPT", "MESSAGE", "CONNECTED", "DISCONNECT"))
+        return Cut(frame, nth=nth, keep=random.choice((None, None, 0, 9)))
+    if kind == "delay":
+        return Delay(random.choice(("RECEIPT", "MESSAGE")), nth=nth, seconds=random.choice((0.1, 2.0, 5.0)))
+    return Drop("RECEIPT", nth=nth) if kind == "drop" else Double("RECEIPT", nth=nth)
 
 
 @dataclass
@@ -218,6 +269,8 @@ class Seen:
     """By body, when the broker had confirmed an ACK."""
     left: Counter[str] = field(default_factory=Counter)
     breaches: list[str] = field(default_factory=list)
+    opened: int = 0
+    """Connections that programs have opened."""
     trace: list[str] = field(default_factory=list)
 
     def note(self, what: str) -> None:
@@ -234,6 +287,8 @@ class Seen:
             yield
         except StompError as error:
             self.note(f"{what}: {type(error).__name__}: {error} {getattr(error, 'outcome', '')}")
+            if self.plan.calm and not isinstance(error, stompy.ReceiveTimeoutError):
+                self.breaches.append(f"{what} failed, although nothing broke: {error}")
             raise
         finally:
             took = current_world().now - began
@@ -255,10 +310,21 @@ class Programs:
         self._closers: list[Thread] = []
         self._connections: list[stompy.Connection] = []
 
-    def _connect(self, name: str, *, resends: bool = False) -> stompy.Connection:
+    def _connect(self, name: str, *, resends: bool = False, inbox: int = 10_000) -> stompy.Connection:
         policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.05, longest=1.0), resend_unconfirmed=resends)
+        limits = stompy.Limits(max_inbox_messages=inbox)
         with self._seen.call("connect", 20.0 + 3.0):
-            conn = stompy.connect(URL, name=name, heartbeat=(1.0, 1.0), timeouts=TIMEOUTS, reconnect=policy)
+            conn = stompy.connect(
+                URL,
+                login="user",
+                passcode="pass",
+                name=name,
+                heartbeat=(1.0, 1.0),
+                timeouts=TIMEOUTS,
+                reconnect=policy,
+                limits=limits,
+            )
+        self._seen.opened += 1
         self._world.kept.append(conn)
         return conn
 
@@ -335,13 +401,15 @@ class Programs:
                     conn.send(queue, sent.body, persistent=True)
         else:
             block = [self._new(producer, sender, f"{body}.{index}", body) for index in range(3)]
+            if op == "refused":
+                block[current_world().random.randrange(3)].queue = REFUSED
             with (
                 self._with_outcomes(block, "confirmed"),
                 self._seen.call(f"{op} {body}", 24.0),
                 conn.transaction() as tx,
             ):
                 for sent in block:
-                    tx.send(queue, sent.body, persistent=True)
+                    tx.send(sent.queue, sent.body, persistent=True)
                 if op == "abort":
                     raise HandlerError
 
@@ -375,7 +443,7 @@ class Programs:
         closer.start()
         while not self._over.is_set():
             try:
-                conn = self._connect(name)
+                conn = self._connect(name, inbox=consumer.inbox)
                 opened[:] = [conn]
                 with conn:
                     self._handle_all(conn, name, consumer)
@@ -419,7 +487,7 @@ class Programs:
         raise stompy.NotConnectedError("the loop has ended")
 
     def _take_one(self, conn: stompy.Connection, sub: stompy.Subscription, name: str, consumer: Consumer) -> None:
-        message = sub.receive(timeout=1.0)
+        message = sub.receive(timeout=5.0)
         # Artemis takes no ACK as a part of a transaction.
         transacts = consumer.mode not in ("auto", "handled") and self._seen.plan.like != "artemis"
         if consumer.style == "transaction" and transacts:
@@ -480,7 +548,8 @@ class Programs:
         me = world.current
         me.process = "broker"
         limits = BrokerLimits(max_queue_messages=plan.room or 10_000, prefetch=5 if plan.like is None else 1_000)
-        broker = Broker(port=PORT, like=plan.like, heartbeat=(0.5, 0.5), limits=limits).start()
+        users = {"user": User(passcode="pass", write=("/queue/a", "/queue/b", FORWARDED))}
+        broker = Broker(port=PORT, like=plan.like, users=users, heartbeat=(0.5, 0.5), limits=limits).start()
         threads: dict[str, Thread] = {}
         for number, producer in enumerate(plan.producers):
             threads[f"p{number}"] = self._started(f"p{number}", partial(self.produce, f"p{number}", producer))
@@ -502,6 +571,9 @@ class Programs:
             world.switch(lambda: False, 1.0, "the ends of sessions")
         if broker.stats().sessions:
             seen.breaches.append(f"sessions that do not end: {broker.connections()}")
+        ended = broker.stats().sessions_total - seen.opened
+        if plan.calm and ended:
+            seen.breaches.append(f"{ended} sessions were lost, although nothing broke")
         for queue in broker.stats().queues:
             seen.left.update(message.text for message in broker.browse(queue))
         me.process = "broker"
@@ -512,6 +584,7 @@ class Programs:
         if alive:
             seen.breaches.append(f"threads that are left: {alive}")
         seen.breaches += [f"logged as a bug: {bug}" for bug in world.bugs]
+        seen.breaches += self._network.early_commits
 
     def _started(self, process: str, program: Callable[[], object]) -> Thread:
         thread = Thread(program, process)
@@ -542,11 +615,14 @@ class Programs:
         """Wait until the queues that have a living consumer are empty, or for long."""
         plan, world = self._seen.plan, self._world
         consumed = {consumer.queue for consumer in plan.consumers if consumer.killed_at is None}
-        end = world.now + CALM
-        while world.now < end:
+        end, changed_at, before = world.now + CALM, world.now, None
+        while world.now < end and world.now < changed_at + IDLE:
             depths = broker.stats().queues
-            if not any(depths[queue].total for queue in consumed if queue in depths):
+            left = [depths[queue].total for queue in sorted(consumed) if queue in depths]
+            if not any(left):
                 return
+            if left != before:
+                changed_at, before = world.now, left
             world.switch(lambda: False, 1.0, "the consumers")
         steady = {
             queue
@@ -560,7 +636,7 @@ class Programs:
         }
         depths = broker.stats().queues
         self._seen.breaches += [
-            f"{queue} has {depths[queue].total} messages, although its consumers had {CALM:g} s without a fault"
+            f"{queue} has {depths[queue].total} messages, although its consumers had {IDLE:g} s without a fault"
             for queue in sorted(steady)
             if queue in depths and depths[queue].total
         ]
@@ -655,8 +731,12 @@ class Run:
 def run(plan: Plan) -> Run:
     """Run a plan in a world of its own; return what became of it."""
     random = Random(plan.seed)  # noqa: S311 - it has to repeat
-    world = World(Drawn(Random(plan.seed + 1), plan.rate), seed=plan.seed + 2, steps=STEPS)  # noqa: S311
-    network = Network(world, random, plan.weather)
+    lot = Random(plan.seed + 1)  # noqa: S311
+    schedule = Drawn(lot, plan.rate) if plan.depth is None else Few(lot, plan.depth, lot.choice((300, 1_000, 3_000)))
+    traced = [str(TOP / file) for file in plan.lines]
+    world = World(schedule, traced=traced, seed=plan.seed + 2, steps=STEPS * (10 if traced else 1))
+    network = Network(world, random, plan.weather, FaultPlan(*plan.frames, seed=plan.seed))
+    network.watched = any(op in ops for producer in plan.producers for ops in producer.threads for op in _BLOCKS)
     seen = Seen(plan)
     network.note = seen.note  # type: ignore[method-assign]
     with installed(TcpDialer=(TcpDialer, network.dialer), TcpListener=(TcpListener, network.listen)):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from tests.simulation import faults
 
-PIECE = 50
+PIECE = 25
 """Seeds that a process runs before it is asked again."""
 
 
@@ -28,13 +28,13 @@ def failing(seeds: Sequence[int]) -> list[tuple[int, str]]:
     return [(seed, breaches[0]) for seed in seeds if (breaches := run(Plan.drawn(seed)).breaches)]
 
 
-def found(first: int, count: int) -> Iterator[list[tuple[int, str]]]:
+def found(first: int, count: int, processes: int) -> Iterator[list[tuple[int, str]]]:
     """Yield the failing seeds of one piece after the other."""
     from tests.simulation.run import failing  # by the name under which other processes find it
 
     pieces = [range(at, min(at + PIECE, first + count)) for at in range(first, first + count, PIECE)]
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), context, initializer=faults.plant) as pool:
+    with concurrent.futures.ProcessPoolExecutor(processes, context, initializer=faults.plant) as pool:
         try:
             yield from pool.map(failing, pieces)
         finally:
@@ -53,9 +53,10 @@ def show(seed: int) -> int:
     return 1 if result.breaches else 0
 
 
-def first_seed(fault: str, most: int) -> int | None:
+def first_seed(fault: str, first: int, most: int, processes: int) -> int | None:
     """Return the first seed that finds a planted fault, or `None`."""
-    command = [sys.executable, "-m", "tests.simulation.run", "--seeds", str(most), "--quick"]
+    command = [sys.executable, "-m", "tests.simulation.run", "--quick"]
+    command += ["--first", str(first), "--seeds", str(most), "--processes", str(processes)]
     done = subprocess.run(
         command, env={**os.environ, faults.PLANTED: fault}, capture_output=True, text=True, check=False
     )
@@ -75,11 +76,12 @@ def main() -> int:
     parser.add_argument(
         "--faults", action="store_true", help="plant each fault, and print the first seed that finds it"
     )
+    parser.add_argument("--processes", type=int, default=2, help="how many processes run them")
     options = parser.parse_args()
     if options.faults:
         missed = 0
         for name in faults.FAULTS:
-            seed = first_seed(name, options.seeds)
+            seed = first_seed(name, options.first, options.seeds, options.processes)
             missed += seed is None
             print(f"{'not found' if seed is None else seed:>9}  {name}", flush=True)
         return 1 if missed else 0
@@ -87,7 +89,7 @@ def main() -> int:
     if options.seed is not None:
         return show(options.seed)
     began = time.monotonic()
-    for bad in found(options.first, options.seeds):
+    for bad in found(options.first, options.seeds, options.processes):
         if bad:
             seed, breach = bad[0]
             print(f"{breach}\nseed {seed}", flush=True)

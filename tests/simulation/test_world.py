@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 import pytest
 
-from stompy import deadline, locks
+from stompy import deadline, forks, locks
 from tests.simulation.pieces import together
 from tests.simulation.world import DeadlockError, Schedules, Thread, World, installed
 
@@ -82,3 +85,38 @@ def test_an_error_of_a_thread_is_one_of_the_run_and_nothing_stays_replaced() -> 
     with pytest.raises(ValueError, match="planted"), installed():
         World(lambda able, current: 0).run(program)
     assert (locks.make_lock, locks.SafeEvent) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_a_world_leaves_nothing_that_keeps_a_forked_child_from_freeing_its_locks() -> None:
+    kept: list[object] = []
+
+    def program() -> None:
+        lock = locks.make_condition("lock")
+        forks.free_when_forked(lock)
+        kept.append(lock)
+
+    with installed():
+        World(lambda able, current: 0).run(program)
+    held = locks.make_lock(locks.Rank.LEAF, "held")
+    reading, writing = os.pipe()
+    taken = threading.Event()
+    let_go = threading.Event()
+
+    def hold() -> None:
+        with held:
+            taken.set()
+            let_go.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    taken.wait()
+    if (child := os.fork()) == 0:
+        os.write(writing, b"free" if held.acquire(False) else b"held")
+        os._exit(0)
+    os.waitpid(child, 0)
+    let_go.set()
+    holder.join()
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert pipe.read() == b"free"

@@ -52,8 +52,14 @@ _GRACE = 2.0
 """Simulated seconds that whoever made a predicate true has to notify those that wait for it."""
 _TICK = 1e-6
 """Seconds that the clock passes a deadline by, so that none is missed by a rounding."""
+_PATIENT = 10**9
+"""Steps that no run takes."""
 _SWALLOWED = 50
 """How often a thread may catch the end of its run before it is left where it is."""
+
+
+def _at_once() -> bool:
+    return True
 
 
 class DeadlockError(AssertionError):
@@ -107,6 +113,7 @@ class Thread:
     def enter(self) -> None:
         """Start the real thread, which waits for the baton."""
         self.world.threads.append(self)
+        self.world.alive.append(self)
         _thread.start_new_thread(self._run, ())  # a `threading.Thread` takes three times as long
 
     def _run(self) -> None:
@@ -123,6 +130,7 @@ class Thread:
         finally:
             sys.settrace(None)
             self.ended = True
+            self.world.alive.remove(self)
             if not self.killed:
                 self.world.hand_on(self)
             self.done.release()
@@ -149,8 +157,8 @@ class World:
     """One run.
 
     Args:
-        choose: who is next. Its attribute `keeps`, if it has one, is asked first whether the thread that has the baton
-            keeps it.
+        choose: who is next. Its method `patience`, if it has one, says how often a thread that could go on keeps the
+            baton before it is asked.
         traced: the files in which the baton may be handed on before each line too, not only where a thread waits.
         seed: of the random numbers that the program gets.
         steps: how often the baton may be handed on.
@@ -161,12 +169,15 @@ class World:
         self.random = random.Random(seed)  # noqa: S311 - it has to repeat
         self.steps = 0
         self._most_steps = steps
-        self._keeps: Callable[[], bool] | None = getattr(choose, "keeps", None)
+        self._draw_patience: Callable[[], int] = getattr(choose, "patience", int)
+        self._patience = self._draw_patience()
         self.kept: list[object] = []
         """What must not be finalized before the run is over."""
         self.bugs: list[str] = []
         """Errors that stompy logged: what it calls bugs of its own."""
         self.threads: list[Thread] = []
+        self.alive: list[Thread] = []
+        """Those that have not ended, in the order of their starts."""
         self.errors: list[BaseException] = []
         self.over = False
         self.finished = False
@@ -183,7 +194,7 @@ class World:
             DeadlockError: the program waits forever.
         """
         _worlds.append(self)
-        before = set(stompy.forks._objects)
+        before, locks_before = set(stompy.forks._objects), set(stompy.forks._locks)
         outcome: list[T] = []
         main = Thread(lambda: outcome.append(program()), "main")
         self.current = main
@@ -197,7 +208,9 @@ class World:
         for reference in left:
             if (thing := reference()) is not None:
                 thing.after_fork()
-        stompy.forks._objects.difference_update(left)  # a real fork has nothing to do with them
+        # A real fork has nothing to do with them.
+        stompy.forks._objects.difference_update(left)
+        stompy.forks._locks.intersection_update(locks_before)
         self.kept.clear()
         _worlds.pop()
         if self.errors:
@@ -225,20 +238,26 @@ class World:
         thread.gate.release()
         assert thread.done.acquire(timeout=_ABANDONED_WITHIN), f"{thread.name} does not end"
         thread.ended = True
+        if thread in self.alive:
+            self.alive.remove(thread)
 
     def switch(
-        self, ready: Callable[[], object] = lambda: True, timeout: float | None = None, what: str = "its turn"
+        self, ready: Callable[[], object] = _at_once, timeout: float | None = None, what: str = "its turn"
     ) -> bool:
         """Let another thread run, or this one if `ready()`; return whether it is, or the timeout passed first."""
         me = self.current
         if self.over or me.killed:
             me.check()
+        if self._patience and (ready is _at_once or ready()):
+            self._patience -= 1
+            self.steps += 1
+            return True
         me.ready, me.waits_for = ready, what
         me.deadline = math.inf if timeout is None else self.now + timeout
         self.hand_on(me)
         if self.over or me.killed:
             me.check()
-        return bool(ready())
+        return ready is _at_once or bool(ready())
 
     def hand_on(self, me: Thread) -> None:
         """Give the baton to the thread that is chosen, and return when this one has it again, unless it has ended."""
@@ -263,21 +282,24 @@ class World:
 
     def _next(self, me: Thread) -> Thread:
         self.steps += 1
-        if self._keeps is not None and not me.ended and me.ready() and self._keeps():
-            return me
-        alive = [thread for thread in self.threads if not thread.ended]
         if self.threads[0].ended:
             self.over = True  # the others are abandoned
             return me
         if self.steps > self._most_steps:
-            raise EndlessError(f"{self.steps} steps\n{_stacks(alive)}")
-        while not (able := [thread for thread in alive if thread.ready() or thread.deadline <= self.now]):
-            soonest = min(thread.deadline for thread in alive)
+            raise EndlessError(f"{self.steps} steps\n{_stacks(self.alive)}")
+        now = self.now
+        while not (able := [each for each in self.alive if each.deadline <= now or each.ready()]):
+            soonest = min([each.deadline for each in self.alive])
             if soonest == math.inf:
-                raise DeadlockError(_stacks(alive))
-            self._look_for_lost_wakeups(alive)
-            self.now = soonest + _TICK
-        return able[self._choose(able, me)] if len(able) > 1 else able[0]
+                raise DeadlockError(_stacks(self.alive))
+            self._look_for_lost_wakeups(self.alive)
+            now = self.now = soonest + _TICK
+        if len(able) == 1:
+            return able[0]
+        chosen = able[self._choose(able, me)]
+        if not self._patience:
+            self._patience = self._draw_patience()
+        return chosen
 
     def _look_for_lost_wakeups(self, waiting: Sequence[Thread]) -> None:
         """Look at what threads wait for, while none can go on; whoever made it true may have to wait a moment first."""
@@ -511,6 +533,7 @@ _REPLACED: dict[str, object] = {
         RLock=Lock,
         Condition=Lock,
         Event=Event,
+        BoundedSemaphore=threading.BoundedSemaphore,  # no thread loses its turn while it hashes
         local=threading.local,
         get_ident=threading.get_ident,
         current_thread=lambda: current_world().current,
@@ -554,6 +577,28 @@ class _Bugs(logging.Handler):
             _worlds[-1].bugs.append(f"{record.getMessage()}: {error!r}")
 
 
+_OF_PYTHON = ("os", "queue", "random", "secrets", "threading", "time")
+
+
+@functools.lru_cache(maxsize=4)
+def _places(
+    modules: tuple[ModuleType, ...], more: tuple[tuple[str, object], ...]
+) -> tuple[list[tuple[ModuleType, str, object]], list[tuple[ModuleType, str]]]:
+    """Return where modules have what is replaced, and their counters."""
+    real = {name: getattr(stompy.locks, name, None) for name in _REPLACED}
+    real |= {name: sys.modules[name] for name in _OF_PYTHON}
+    real |= {"_monotonic": time.monotonic, **dict(more)}
+    places = [
+        (module, name, before)
+        for module in modules
+        for name, before in real.items()
+        if vars(module).get(name) is before and before is not None
+    ]
+    return places, [
+        (module, name) for module in modules for name, value in vars(module).items() if type(value) is count
+    ]
+
+
 @contextmanager
 def installed(**more: tuple[object, object]) -> Iterator[None]:
     """Let stompy's modules see the simulated world in the block.
@@ -562,22 +607,13 @@ def installed(**more: tuple[object, object]) -> Iterator[None]:
         more: by a name in stompy's modules, what stands there and what takes its place.
     """
     _import_all()
-    for name in ("os", "queue", "random", "secrets", "threading", "time"):
+    for name in _OF_PYTHON:
         getattr(stompy.world, name)  # so that it is there to be replaced
-    real = {name: getattr(stompy.locks, name, None) for name in _REPLACED}
-    real |= {name: sys.modules[name] for name in ("os", "queue", "random", "secrets", "threading", "time")}
-    real["_monotonic"] = time.monotonic
-    real |= {name: before for name, (before, _) in more.items()}
+    modules = tuple(module for name, module in sys.modules.items() if name.startswith("stompy.") or name == "tenacity")
+    places, counters = _places(modules, tuple((name, before) for name, (before, _) in more.items()))
     replaced = _REPLACED | {name: after for name, (_, after) in more.items()}
-    modules = [module for name, module in sys.modules.items() if name.startswith("stompy.") or name == "tenacity"]
+    undo = [(module, name, before, replaced[name]) for module, name, before in places]
     # What counts in a module begins anew, as the length of a name decides where a stream breaks.
-    counters = [(module, name) for module in modules for name, value in vars(module).items() if type(value) is count]
-    undo = [
-        (module, name, real[name], replaced[name])
-        for module in modules
-        for name in replaced
-        if vars(module).get(name) is real[name]
-    ]
     undo += [(module, name, vars(module)[name], count(1)) for module, name in counters]
     collects, disabled, log, bugs = gc.isenabled(), logging.root.manager.disable, logging.getLogger("stompy"), _Bugs()
     propagates, unraisable = log.propagate, sys.unraisablehook
@@ -612,15 +648,51 @@ class Drawn:
     """
 
     def __init__(self, random: random.Random, rate: float) -> None:
-        self._random, self._rate = random, rate
+        self._random = random
+        self._scale = -1 / math.log1p(-rate) if rate else math.inf
 
-    def keeps(self) -> bool:
-        """Return whether the thread keeps the baton."""
-        return self._random.random() >= self._rate
+    def patience(self) -> int:
+        """Return how often a thread keeps the baton."""
+        return int(min(_PATIENT, self._scale * -math.log1p(-self._random.random())))
 
     def __call__(self, able: Sequence[Thread], current: Thread) -> int:
         """Return the index of the next thread."""
         return self._random.randrange(len(able))
+
+
+class Few:
+    """A schedule with few preemptions (PCT): threads have priorities that are drawn, and the first that can runs.
+
+    At some steps, which are drawn too, the thread that has the baton becomes the last of all, and stands still until
+    the others wait: what needs so many preemptions is found with a known probability, however long the run is.
+
+    Args:
+        random: what draws.
+        depth: how many preemptions.
+        steps: of the run, about.
+    """
+
+    def __init__(self, random: random.Random, depth: int, steps: int) -> None:
+        self._random = random
+        points = sorted(random.randrange(steps) for _ in range(depth))
+        self._waits = [after - before for before, after in zip([0, *points], points, strict=False)]
+        self._priorities: dict[Thread, float] = {}
+        self._last = 0.0
+
+    def patience(self) -> int:
+        """Return how many steps the next preemption is away."""
+        return max(1, self._waits.pop(0)) if self._waits else _PATIENT
+
+    def __call__(self, able: Sequence[Thread], current: Thread) -> int:
+        """Return the index of the next thread."""
+        priorities = self._priorities
+        for thread in able:
+            if thread not in priorities:
+                priorities[thread] = self._random.random()
+        if current in able and current.ready is _at_once:
+            self._last -= 1.0
+            priorities[current] = self._last
+        return max(range(len(able)), key=lambda index: priorities[able[index]])
 
 
 class Schedules:
