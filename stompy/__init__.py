@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stompy.backoff import Backoff
     from stompy.connection.config import Login, Passcode
     from stompy.connection.connecting import ConnectOptions, Telemetry, connect
-    from stompy.connection.connection import Connection, ConnectionStats
+    from stompy.connection.connection import Connection
     from stompy.connection.encoding import Body
     from stompy.connection.listeners import (
         ClosedEvent,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stompy.connection.message import AckMode, Message
     from stompy.connection.reconnect import Order, Reconnect, ResendLimits
     from stompy.connection.sending import Batch
+    from stompy.connection.stats import ConnectionStats
     from stompy.connection.subscription import Subscription
     from stompy.connection.subscriptions import Handler, MessageListener, OnException
     from stompy.connection.transaction import Transaction
@@ -201,10 +202,7 @@ _LAZY = {
         "Telemetry",
         "connect",
     ),
-    "stompy.connection.connection": (
-        "Connection",
-        "ConnectionStats",
-    ),
+    "stompy.connection.connection": ("Connection",),
     "stompy.connection.encoding": ("Body",),
     "stompy.connection.listeners": (
         "ClosedEvent",
@@ -225,6 +223,7 @@ _LAZY = {
         "ResendLimits",
     ),
     "stompy.connection.sending": ("Batch",),
+    "stompy.connection.stats": ("ConnectionStats",),
     "stompy.connection.subscription": ("Subscription",),
     "stompy.connection.subscriptions": (
         "Handler",

@@ -15,7 +15,6 @@ from stompy.connection.config import (
     addresses_of,
     check_credentials,
     is_failover,
-    parse_failover,
     versions_of,
 )
 from stompy.connection.connection import Closing, Connection
@@ -28,13 +27,12 @@ from stompy.errors import StompError
 from stompy.frames.grammar import NEGOTIABLE, Version
 from stompy.link.settings import DEFAULT_HEARTBEAT, Limits, Timeouts
 from stompy.secret import Secret, as_secret, without_traceback
-from stompy.transport.proxy import parse_proxy
 from stompy.transport.tcp import TcpOptions
-from stompy.transport.tls.options import Tls
 
 if TYPE_CHECKING:
     import ssl
 
+    from stompy.transport.tls.options import Tls
     from stompy.transport.websocket.handshake import WebSocketOptions
 
 
@@ -174,8 +172,16 @@ def _config(*, url: str | Sequence[str], login: Any, passcode: Any, proxy: Any, 
     hidden = ("headers", *given_login)
     check_arguments(connect, {**rest, **given_login}, hidden=hidden, skip=("misspelt",))
     check_heartbeat(rest["heartbeat"])
-    failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
+    failover = None
+    if isinstance(url, str) and is_failover(url):
+        from stompy.connection.failover import parse_failover  # late, as few addresses are
+
+        failover = parse_failover(url)
     policy = reconnect_of(rest["reconnect"], None if failover is None else failover.policy)
+    if proxy is not None:
+        from stompy.transport.proxy import parse_proxy  # late, as few connections need one
+
+        proxy = parse_proxy(proxy)
     same = ("vhost", "client_id", "dialect", "heartbeat", "content_length", "name", "tls", "websocket")
     return Config(
         addresses=addresses_of(url if failover is None else failover.urls),
@@ -188,7 +194,7 @@ def _config(*, url: str | Sequence[str], login: Any, passcode: Any, proxy: Any, 
         headers=user_headers(rest["headers"]),
         reconnect=policy,
         tcp=rest["tcp"] or TcpOptions(),
-        proxy=None if proxy is None else parse_proxy(proxy),
+        proxy=proxy,
         **{name: rest[name] for name in same},
     )
 

@@ -1,0 +1,94 @@
+"""The statistics of a connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stompy.connection.link_manager import LinkManager
+from stompy.connection.resend_buffer import ResendBuffer
+from stompy.connection.routing import Router
+from stompy.connection.sending import RequestReply
+from stompy.connection.subscriptions import SubscriptionTable
+from stompy.world import time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionStats:
+    """Counters and gauges of a connection.
+
+    Counters are totals over all sessions; gauges are those of the latest session, even if it has ended.
+
+    Attributes:
+        frames_sent: frames written, without heartbeats.
+        bytes_sent: bytes written.
+        frames_received: frames received.
+        bytes_received: bytes received.
+        receipts_pending: receipts that have no outcome yet.
+        unconfirmed: messages in the resend buffer of `Reconnect(resend_unconfirmed=...)`.
+        unconfirmed_bytes: bytes of their bodies and headers.
+        queued_messages: messages that wait for user code, and receipts that wait for listeners.
+        queued_bytes: bytes of their bodies and, approximately, headers.
+        subscriptions: active subscriptions.
+        unrouted: messages for no known subscription.
+        late_replies: replies to requests that had timed out.
+        links: sessions, including the latest; failed attempts are not counted.
+        reconnects: lost sessions that were replaced.
+        reading_paused: whether reading from the broker is paused because user code is slow.
+        times_paused: how often reading was paused.
+        silent_for: seconds since the last received byte.
+        outage: why there is no session and when the next attempt is made, such as
+            `localhost:61613: connection refused; attempt 7 in 3.2 s`; `None` if there is a session, or it was closed.
+    """
+
+    frames_sent: int
+    bytes_sent: int
+    frames_received: int
+    bytes_received: int
+    receipts_pending: int
+    unconfirmed: int
+    unconfirmed_bytes: int
+    queued_messages: int
+    queued_bytes: int
+    subscriptions: int
+    unrouted: int
+    late_replies: int
+    links: int
+    reconnects: int
+    reading_paused: bool
+    times_paused: int
+    silent_for: float
+    outage: str | None
+
+
+def measure(
+    links: LinkManager,
+    subscriptions: SubscriptionTable,
+    router: Router,
+    replies: RequestReply,
+    unconfirmed: ResendBuffer,
+) -> ConnectionStats:
+    """Return the statistics of a connection."""
+    links.check_process()
+    waiting, total = links.counted()
+    link, flows = waiting[-1], [each.flow for each in waiting]
+    pending = dict.fromkeys(unconfirmed.receipts())
+    return ConnectionStats(
+        frames_sent=total["frames_sent"],
+        bytes_sent=total["bytes_sent"],
+        frames_received=total["frames_received"],
+        bytes_received=total["bytes_received"],
+        receipts_pending=len({**pending, **dict.fromkeys(link.receipts.outstanding())}),
+        unconfirmed=len(pending),
+        unconfirmed_bytes=unconfirmed.size,
+        queued_messages=sum(flow.waiting_messages for flow in flows),
+        queued_bytes=sum(flow.waiting_bytes for flow in flows),
+        subscriptions=len(subscriptions.all()),
+        unrouted=router.unrouted,
+        late_replies=replies.late,
+        links=links.reconnects + 1,
+        reconnects=links.reconnects,
+        reading_paused=link.flow.paused,
+        times_paused=total["times_paused"],
+        silent_for=max(0.0, time.monotonic() - link.timer.last_heard),
+        outage=links.outage,
+    )
