@@ -254,6 +254,10 @@ class BrokerError(SessionError):
         super().__init__(message, outcome=outcome)
 
 
+REFUSALS = (BrokerError, ConnectRefusedError, ClientCertificateRefusedError, VersionMismatchError)
+"""The broker answered, and refused."""
+
+
 class ProtocolError(StompError):
     """A rule of the STOMP specification was violated."""
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def late(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package.
+    """Return `__getattr__` and `__dir__` of a package, and set its `__all__` to these names if it has none.
 
     Args:
         package: its name.
@@ -19,6 +19,7 @@ def late(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable[[
     """
     namespace = vars(sys.modules[package])
     module_of = {name: module for module, names in modules.items() for name in names}
+    namespace.setdefault("__all__", sorted(module_of))
 
     def find(name: str) -> object:
         if name not in module_of:

@@ -8,6 +8,10 @@
 | 3 | write | the order of written bytes | yes, bounded by the send timeout |
 | 4 | protocol | the protocol object | no |
 | 5 | leaf | receipts, flow control, inbox, dispatcher queue | no, and it calls nothing |
+| 6 | broker start | starting the embedded broker | no |
+| 7 | broker entrance | whose turn at the router is next | no |
+| 8 | broker router | destinations, sessions, protocol objects of the broker | no |
+| 9 | broker leaf | sessions, admission, state of a session, write queue | no |
 
 The order is asserted if `checked` is set before the locks are made, as the tests do; otherwise a lock is a plain
 `threading.RLock`.
@@ -58,6 +62,10 @@ class Rank(enum.IntEnum):
     WRITE = 3
     PROTOCOL = 4
     LEAF = 5
+    BROKER_START = 6
+    BROKER_ENTRANCE = 7
+    BROKER_ROUTER = 8
+    BROKER_LEAF = 9
 
 
 class LockOrderError(AssertionError):

@@ -117,7 +117,11 @@ def send(port: int, feed: Feed) -> Round:
         for _ in range(count):
             connection.send(QUEUE, body, **options)
 
-    return run
+    def run_json(count: int) -> None:
+        for _ in range(count):
+            connection.send(QUEUE, json.dumps(DOCUMENT), **options)
+
+    return run_json if feed.get("kind") == "json" else run
 
 
 def send_differing(port: int, feed: Feed) -> Round:

@@ -26,6 +26,7 @@ from stompy.broker.users import Admission
 from stompy.default import given
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.frames.grammar import Version
+from stompy.locks import Rank, make_lock
 from stompy.protocol.subprotocols import subprotocols
 from stompy.transport.address import PLAIN, TLS, WS, WSS, host_port
 from stompy.transport.tcp import TcpListener
@@ -237,7 +238,7 @@ class Acceptor:
             max_handshakes_per_address=given(settings.max_handshakes_per_address, None),
         )
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
+        self._lock = make_lock(Rank.BROKER_LEAF, "sessions")
         self._threads: list[threading.Thread] = []
         self._sessions: list[ClientSession] = []
 

@@ -24,12 +24,13 @@ from stompy.broker.work import Clock
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError, NotConnectedError
-from stompy.forks import Owner, free_when_forked
+from stompy.forks import Owner
 from stompy.frames.grammar import NEGOTIABLE, Version, parse_version
+from stompy.locks import Rank, make_lock
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.secret import Secret, without_traceback
 from stompy.transport.base import TransportListener
-from stompy.world import os, secrets, threading
+from stompy.world import os, secrets
 
 if TYPE_CHECKING:
     import ssl
@@ -201,8 +202,7 @@ class Broker(Management):
 
             at = int(console is not True and console)
             self._console = Console(self, self._router, self._settings, port=at, instance=instance)
-        self._starting = threading.Lock()
-        free_when_forked(self._starting)
+        self._starting = make_lock(Rank.BROKER_START, "start")
         self._listeners: list[TransportListener] = []
         self._owner = Owner("broker")  # of its threads and sockets, from the last start on
 

@@ -1,7 +1,8 @@
 """The effect of each command of a client. Runs on its session's reader, in a turn of the router.
 
-Most producers send thousands of messages whose headers differ in the receipt and the content length at most. So the
-meaning of a SEND is worked out once for its header lines (`SendPlan`) and remembered; then every SEND takes one way.
+Most producers send thousands of messages whose headers differ in a few lines at most. So the meaning of a SEND is
+worked out once for the header lines that the broker reads (`SendPlan`), and remembered; all other lines are passed on
+as they came. Every SEND takes this way.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import functools
 import logging
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stompy.broker.message import MessageHead, StoredMessage, passed_on
+from stompy.broker.message import MessageHead, Route, StoredMessage, lines_named, passed_on, route_to
 from stompy.broker.profile import (
     PLAIN,
     SEND_HEADERS,
@@ -28,35 +29,36 @@ from stompy.broker.profile import (
     targets_of,
 )
 from stompy.broker.session_state import SessionTransaction
-from stompy.broker.settings import BoundedTable
 from stompy.broker.users import is_allowed
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
-from stompy.frames.encoder import encode
-from stompy.frames.frame import Frame, text_on_the_wire
+from stompy.frames.encoder import encode, encode_lines
+from stompy.frames.frame import Frame, headers_from_head, text_on_the_wire
 from stompy.frames.grammar import Version
 from stompy.protocol.rules import Fault, FaultyFrame, shown
 from stompy.protocol.state import subscription_key, unknown_transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from stompy.broker.profile import DeliveryRules
     from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
     from stompy.broker.users import Right
+    from stompy.frames.frame import Headers
     from stompy.frames.grammar import Grammar
-    from stompy.frames.heads import Run
+    from stompy.frames.heads import Row, Run
 
-_REMEMBERED = 16 * 1024 * 1024
-"""About how many bytes the remembered plans take, those of all sessions."""
+_REMEMBERED = 4096
+"""Plans that are remembered, those of all sessions."""
 _LONGEST = 512
-"""Characters of the longest head whose plan is remembered."""
+"""Bytes of the longest header lines whose plan is remembered, and characters of the longest destination."""
 _RECEIPT = re.compile(rb"\nreceipt:([!-9;-\[\]-~]+)(?=\n)")
 """A receipt that is answered as it is, without escape sequences."""
+_MEANT = lines_named({*SEND_HEADERS, "destination", "transaction", "content-length", "timestamp", "scheduledJobId"})
+"""The header lines that the plan of a SEND depends on; the others are only passed on."""
 _TOGETHER = 64
-"""SENDs with the same head that are done together."""
-_PLAN = 2048
-"""About how many bytes a plan takes beside the text of its headers."""
+"""SENDs with the same plan that are done together."""
 
 _COMMIT = Frame("COMMIT")
 """In the place of the frame that is found wrong at COMMIT, as it gets no RECEIPT."""
@@ -65,31 +67,53 @@ _OBJECTS = 1024
 """About how many bytes a transaction takes, whatever its id."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SendPlan:
-    """The meaning of a SEND with certain headers and a body of a certain size.
+    """The meaning of a SEND with certain headers.
 
     Attributes:
-        grammar: how its headers are written.
         moment: the time in its heads, where the broker adds that; in milliseconds since the epoch.
         targets: where its messages go.
-        heads: the heads of its messages, one for each target.
+        routes: the same with the starts of their heads, one for each target.
         transaction: the header of that name.
         owned: temporary destinations that come to be by it.
+        replaced: names of headers that the routes have in place of the sender's.
+        text: the body is text, in which invalid UTF-8 is replaced.
     """
 
-    grammar: Grammar
     moment: int
     targets: tuple[Target, ...]
-    heads: list[MessageHead]
+    routes: list[Route]
     transaction: str | None
     owned: tuple[Target, ...]
+    replaced: frozenset[str]
+    text: bool
+    _raw: bytes = field(default=b"", init=False)
+    _lines: bytes = field(default=b"", init=False)
+    _heads: list[MessageHead] = field(default_factory=list, init=False)
 
     @property
     def lasts(self) -> bool:
         """Whether another SEND with these headers, at another time or of another session, means the same."""
-        options, single = self.heads[0].options, len(self.heads) == 1 and self.transaction is None and not self.owned
-        return single and options.expires is None and options.due is None and options.dedupe_id is None
+        options, single = self.routes[0].options, len(self.routes) == 1 and self.transaction is None and not self.owned
+        return single and options.timeless and options.dedupe_id is None
+
+    def body(self, body: bytes) -> bytes:
+        """Return a body as it is passed on."""
+        return body.decode("utf-8", "replace").encode() if self.text else body
+
+    def heads(self, raw: bytes, body: bytes, rules: DeliveryRules) -> list[MessageHead]:
+        """Return the heads of its messages: those of the last SEND, if all that is passed on is the same.
+
+        Raises:
+            LocalProtocolError: a header cannot be written.
+        """
+        if raw != self._raw or len(body) != self._heads[0].body_size:
+            lines = passed_on(raw, self.routes[0].grammar, rules, self.replaced)
+            if lines != self._lines or not self._heads or len(body) != self._heads[0].body_size:
+                self._heads = [MessageHead(route, lines, len(body)) for route in self.routes]
+            self._raw, self._lines = raw, lines
+        return self._heads
 
 
 class Commands:
@@ -107,8 +131,8 @@ class Commands:
         names = self._profile.names
         self._read = functools.lru_cache(1024)(lambda destination, session: targets_of(destination, session, names))
         self._shows_receipts = "receipt" in self._profile.deliveries.own_headers
-        self._plans: BoundedTable[tuple[bytes, int], SendPlan] = BoundedTable(_REMEMBERED)
-        """By header lines, without the receipt, and size of the body."""
+        self._plans: dict[bytes, SendPlan] = {}
+        """By the header lines that are meant for the broker."""
         self._handlers = {
             "SEND": self._send,
             "SUBSCRIBE": self._subscribe,
@@ -138,7 +162,7 @@ class Commands:
             self._finish_later(functools.partial(self._finish, session, frame, receipt))
 
     def process_again(self, session: SessionState, run: Run, at: int) -> int:
-        """Carry out a SEND of a run, and the next ones with the same head, if its plan is remembered.
+        """Carry out a SEND of a run, and the next ones with the same plan, if it is remembered.
 
         The protocol object need not be asked: it admits a SEND without a transaction by its headers alone, and it has
         admitted the SEND that the plan was made for. Raises as `process` does, about the SEND at `at`.
@@ -151,40 +175,61 @@ class Commands:
         Returns:
             The place after the last SEND that was done; `at` if the plan is not remembered.
         """
-        raw, _, body = run.rows[at]
-        assert isinstance(raw, bytes)
-        key, receipt = self._key(raw)
-        plan = self._plans.get((key, len(body)))
-        if plan is None or plan.grammar is not session.protocol.grammar or plan.moment != self._moment():
+        grammar, (head, _, body) = session.protocol.grammar, run.rows[at]
+        raw, confirmation = self._without_receipt(head, grammar)
+        plan = self._plans.get(key := _key(raw))
+        if plan is None or plan.routes[0].grammar is not grammar or plan.moment != self._moment():
             return at
-        alike = [body]
-        if receipt is None:
-            for other, _, following in run.rows[at + 1 : at + _TOGETHER]:
-                if other != raw or len(following) != len(body):
-                    break
-                alike.append(following)
-        if len(alike) == 1 or not self._publish_together(session, plan.heads[0], alike):
-            alike = [body]
-            self._publish(session, plan, body)
-        if receipt is not None:
-            confirmation = b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt
+        if done := self._publish_together(session, plan, key, run.rows[at : at + _TOGETHER]):
+            return at + done
+        self._publish(session, plan, raw, body)
+        if confirmation is not None:
             self._finish_later(functools.partial(session.write_queue.answer, confirmation))
-        return at + len(alike)
+        return at + 1
 
-    def _publish_together(self, session: SessionState, head: MessageHead, bodies: list[bytes]) -> bool:
-        """Put messages with one head into their queue at once; return whether that can be done for all of them."""
-        router, size = self._router, len(bodies) * (head.size + len(bodies[0]))
-        queue = router.topology.queues.get(head.target)
-        if queue is None or not queue.takes_together or not queue.fits(len(bodies), size):
-            return False
-        if session.user is not None and not is_allowed(session.user, "write", head.target):
-            return False
+    def _publish_together(self, session: SessionState, plan: SendPlan, key: bytes, rows: Sequence[Row]) -> int:
+        """Put messages with one plan into their queue at once; return how many, 0 if they must be looked at each."""
+        router, route, rules = self._router, plan.routes[0], self._profile.deliveries
+        queue = router.topology.queues.get(route.target)
+        if queue is None or not queue.takes_together:
+            return 0
+        if session.user is not None and not is_allowed(session.user, "write", route.target):
+            return 0
+        contents: list[tuple[MessageHead, bytes]] = []
+        confirmations, size, state, last = [], 0, 0, b""
+        for lines, _, body in rows:
+            raw, confirmation = self._without_receipt(lines, route.grammar)
+            if raw != last and _key(raw) != key:
+                break
+            last, body = raw, plan.body(body)
+            (head,) = plan.heads(raw, body, rules)
+            if not queue.fits(len(contents) + 1, size + head.size + len(body)):
+                break
+            size, state = size + head.size + len(body), state + head.excess
+            contents.append((head, body))
+            if confirmation is not None:
+                confirmations.append(confirmation)
         try:
-            router.budget.take(size, len(bodies) * head.excess)
+            router.budget.take(size, state)
         except LimitExceededError:
-            return False
-        router.publisher.append_all(queue, [StoredMessage(head, body, router.budget) for body in bodies])
-        return True
+            return 0
+        router.publisher.append_all(queue, [StoredMessage(head, body, router.budget) for head, body in contents])
+        if confirmations:
+            session.write_queue.answer(*confirmations)
+        return len(contents)
+
+    def _without_receipt(self, raw: bytes | Headers, grammar: Grammar) -> tuple[bytes, bytes | None]:
+        """Return the header lines of a SEND without its receipt, unless that is passed on, and its RECEIPT."""
+        assert isinstance(raw, bytes)
+        start = raw.find(b"\nreceipt:")
+        if start < 0:
+            return raw, None
+        found = _RECEIPT.match(raw, start)
+        if found is None:
+            receipt = headers_from_head(raw, grammar, "SEND").get("receipt") or ""
+            return raw, encode("RECEIPT", (("receipt-id", receipt),), grammar=grammar)
+        bare = raw if self._shows_receipts else raw[:start] + raw[found.end() :]
+        return bare, b"RECEIPT\nreceipt-id:%b\n\n\0" % found[1]
 
     def _finish_later(self, finish: Callable[[], None]) -> None:
         """Call a function when all that the current frame asks for is done, which may be now."""
@@ -215,33 +260,39 @@ class Commands:
     # SEND
 
     def _send(self, session: SessionState, frame: Frame) -> None:
-        body = frame.body
-        if self._profile.deliveries.text and frame.headers.get("content-length") is None:
-            body = body.decode("utf-8", "replace").encode()
+        headers, grammar = frame.headers, session.protocol.grammar
+        text = text_on_the_wire(headers)
+        if text is None:
+            raw = b"\n" + encode_lines("SEND", headers.pairs, grammar=grammar)
+        else:
+            raw = text.encode("utf-8", grammar.utf8_errors)
+        key = _key(raw)
         try:
-            plan = self._plan(session, frame, len(body))
+            plan = self._plan(session, headers_from_head(key + b"\n", grammar, "SEND"))
         except FaultyFrame as error:
-            name = frame.headers.get("transaction")
+            name = headers.get("transaction")
             if name is None or error.fault not in self._profile.transactions.found_at_commit:
                 raise
             transaction = self._open(session, name)
             transaction.failure = transaction.failure or error
             return
-        text = text_on_the_wire(frame.headers)
-        if plan.lasts and body is frame.body and text is not None and len(text) <= _LONGEST:
-            key, _ = self._key(text.encode("utf-8", plan.grammar.utf8_errors))
-            if key:
-                self._plans.remember((key, len(body)), plan, _PLAN + 4 * len(key))
-        self._publish(session, plan, body, confirmed=plan.transaction is not None and "receipt" in frame.headers)
+        self._publish(session, plan, raw, frame.body, confirmed="receipt" in headers)
+        if plan.lasts and len(key) <= _LONGEST:
+            if len(self._plans) >= _REMEMBERED:
+                self._plans.clear()
+            self._plans[key] = plan
 
-    def _publish(self, session: SessionState, plan: SendPlan, body: bytes, *, confirmed: bool = False) -> None:
+    def _publish(
+        self, session: SessionState, plan: SendPlan, raw: bytes, body: bytes, *, confirmed: bool = False
+    ) -> None:
         """Publish the messages of a SEND, or add them to its transaction."""
-        router, budget = self._router, self._router.budget
+        router, budget, body = self._router, self._router.budget, plan.body(body)
+        heads = plan.heads(raw, body, self._profile.deliveries)
         if session.user is not None:
             self._check_rights(session, "write", plan.targets)
         for target in plan.owned:
             router.own(session, target)
-        for head in plan.heads:
+        for head in heads:
             budget.take(head.size + len(body), head.excess)
             message = StoredMessage(head, body, budget)
             if plan.transaction is None:
@@ -252,58 +303,45 @@ class Commands:
     def _moment(self) -> int:
         return 0 if self._profile.deliveries.added is None else round(self._router.clock.now() * 1000)
 
-    def _key(self, raw: bytes) -> tuple[bytes, bytes | None]:
-        """Return the header lines without the first receipt, and that; no lines if the receipt belongs to them."""
-        start = raw.find(b"\nreceipt:")
-        if start < 0:
-            return raw, None
-        found = None if self._shows_receipts else _RECEIPT.match(raw, start)
-        return (raw[:start] + raw[found.end() :], found[1]) if found is not None else (b"", None)
-
-    def _plan(self, session: SessionState, frame: Frame, size: int) -> SendPlan:
+    def _plan(self, session: SessionState, headers: Headers) -> SendPlan:
         """Make the plan of a SEND.
 
         Raises:
             RemoteProtocolError: the headers ask for a feature that the broker lacks.
         """
-        headers, grammar, rules = frame.headers, session.protocol.grammar, self._profile.deliveries
-        now = self._router.clock.now()
-        plain = SEND_HEADERS.isdisjoint([name for name, _ in headers.pairs])
-        options = PLAIN if plain else send_options(headers.get, now, self._profile)
-        targets = self._targets(session, frame)
+        header, grammar, rules = headers.get, session.protocol.grammar, self._profile.deliveries
+        now, written = self._router.clock.now(), {name for name, _ in headers.pairs}
+        options = PLAIN if SEND_HEADERS.isdisjoint(written) else send_options(header, now, self._profile)
+        targets = self._targets(session, "SEND", header("destination"))
         if any(target.pattern for target in targets):
-            destination = shown(headers.get("destination") or "")
-            raise RemoteProtocolError(f"a message cannot be sent to a pattern, {destination}")
+            raise RemoteProtocolError(f"a message cannot be sent to a pattern, {shown(header('destination') or '')}")
+        check_routing("SEND", header, targets)
         owned = tuple(target for target in targets if target.owner is not None)
         replaced: dict[str, str] = {}
-        if not plain:
-            check_routing("SEND", headers.get, targets)
-            names, reply_to = self._profile.names, headers.get("reply-to")
-            own = reply_target(reply_to, session.name) if reply_to and names.temporary != "shared" else None
-            if own is not None:
-                owned += (own,)
-                replaced["reply-to"] = names.reply_name(own.name)
+        names, reply_to = self._profile.names, header("reply-to")
+        own = reply_target(reply_to, session.name) if reply_to and names.temporary != "shared" else None
+        if own is not None:
+            owned += (own,)
+            replaced["reply-to"] = names.reply_name(own.name)
         if len(targets) > 1:
-            replaced["original-destination"] = headers.get("destination") or ""
+            replaced["original-destination"] = header("destination") or ""
         added = () if rules.added is None else rules.added(options, now)
-        pairs = passed_on(headers, grammar, rules, added)
-        if replaced:
-            pairs = [*replaced.items(), *(pair for pair in pairs if pair[0] not in replaced)]
-        length = grammar.version not in rules.own_length or headers.get("content-length") is not None
-        heads = [
-            MessageHead(
-                pairs,
+        counted = "content-length" in written
+        routes = [
+            route_to(
+                target.shown,
                 grammar,
-                body_size=size,
-                destination=target.shown,
                 target=target.name,
                 options=options,
-                length=length,
+                length=counted or grammar.version not in rules.own_length,
+                first=replaced.items(),
+                last=[pair for pair in added if pair[0] not in written],
             )
             for target in targets
         ]
+        text = rules.text and not counted
         moment = 0 if rules.added is None else round(now * 1000)
-        return SendPlan(grammar, moment, targets, heads, headers.get("transaction"), owned)
+        return SendPlan(moment, targets, routes, header("transaction"), owned, frozenset(replaced), text)
 
     def _add(self, session: SessionState, name: str, message: StoredMessage, *, confirmed: bool) -> None:
         """Add a message to a transaction."""
@@ -323,15 +361,14 @@ class Commands:
 
     # Destinations
 
-    def _targets(self, session: SessionState, frame: Frame) -> tuple[Target, ...]:
+    def _targets(self, session: SessionState, command: str, destination: str | None) -> tuple[Target, ...]:
         """Return the destinations of a frame.
 
         Raises:
             RemoteProtocolError: the header is empty, or malformed.
         """
-        destination = frame.headers.get("destination")
         if not destination and (destination is None or not self._profile.names.nameless):
-            message = f"a {frame.command} frame needs a destination that is not empty"
+            message = f"a {command} frame needs a destination that is not empty"
             raise FaultyFrame(Fault.EMPTY_DESTINATION, message)
         return (self._read if len(destination) <= _LONGEST else self._read.__wrapped__)(destination, session.name)
 
@@ -362,7 +399,7 @@ class Commands:
                 "too many subscriptions in one session", limit_name="max_session_subscriptions", limit=most
             )
         options = subscribe_options(header, prefetch=self._settings.prefetch, profile=self._profile)
-        targets = self._targets(session, frame)
+        targets = self._targets(session, "SUBSCRIBE", header("destination"))
         self._check_rights(session, "read", targets)
         check_combination(options, targets)
         check_routing("SUBSCRIBE", header, targets)
@@ -463,3 +500,8 @@ class Commands:
 
 def _transaction(frame: Frame) -> str:
     return frame.headers.get("transaction") or ""
+
+
+def _key(raw: bytes) -> bytes:
+    """Return the header lines that are meant for the broker, each from the line end before it."""
+    return b"".join(_MEANT.findall(raw))

@@ -11,7 +11,8 @@ for a while; the broker does nothing for watches while there is none.
 |---|---|---|---|
 | `stompy-broker-watches` | the watches | their end | the router's lock |
 
-Locks: the router's guards the taps; the deque of a frame watch is filled by the session's threads, and is thread-safe.
+Locks: the router's guards the watches; the deque of a watch of frames is filled by the session's threads, and is
+thread-safe.
 """
 
 from __future__ import annotations
@@ -27,14 +28,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
 from stompy.broker.profile import OWN, is_topic, subscribe_options, targets_of
 from stompy.broker.publisher import origin_of
-from stompy.broker.queues import Queue, View
-from stompy.broker.session_state import Feed
+from stompy.broker.topology import Patterns
 from stompy.errors import ConfigurationError, NotConnectedError, RemoteProtocolError, StompError
 from stompy.frames.encoder import encode
 from stompy.frames.frame import is_secret
@@ -49,15 +49,13 @@ from stompy.world import secrets, threading, time
 
 if TYPE_CHECKING:
     from stompy.broker.management import Management, QueuedMessage
-    from stompy.broker.message import MessageHead
+    from stompy.broker.message import StoredMessage
     from stompy.broker.profile import Target
-    from stompy.broker.queues import Item
     from stompy.broker.router import BrokerRouter
-    from stompy.broker.selector import Selector
     from stompy.broker.session_state import SessionState
-    from stompy.broker.settings import Settings
+    from stompy.broker.settings import FrameHook, Settings
     from stompy.deadline import Deadline
-    from stompy.frames.frame import Frame, Headers
+    from stompy.frames.frame import Frame, Pairs
 
 _SCRIPTS = ("stomp", "dom", "store", "table", "messages", "live", "detail", "main")
 """The parts of the page's script, in their order."""
@@ -138,6 +136,9 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
+Kind: TypeAlias = Literal["message", "received", "sent"]
+"""A message, or the direction of a frame."""
+
 KEPT = 100
 """Messages, or frames, that a watch keeps."""
 SHOWN = 2048
@@ -162,91 +163,33 @@ class Seen:
 
     number: int
     moment: float
-    kind: Literal["message", "received", "sent"]
+    kind: Kind
     command: str
     headers: tuple[tuple[str, str], ...]
     body: bytes
     size: int
 
 
-class Tap(View):
-    """Sees the messages that are added to a queue; takes none.
-
-    Args:
-        selector: the condition on headers.
-        text: bytes that the headers or the body must contain.
-        after: the place in the order of the last message that it does not see.
-    """
-
-    def __init__(self, selector: Selector | None, text: bytes, *, after: int) -> None:
-        super().__init__(selector)
-        self._text = text
-        self._kept: deque[tuple[int, float, MessageHead, bytes, int]] = deque(maxlen=KEPT)
-        self._last = after
-        self.seen = 0
-        self.read_at = time.monotonic()
-
-    def sees(self, item: Item) -> bool:
-        """Note a message that was not here before; return that it is not for a consumer."""
-        message = item.message
-        if item.order > self._last:  # others come back
-            self._last = item.order
-            wanted = not self._text or self._text in message.shared.data or self._text in message.body
-            if wanted and super().sees(item):
-                self.seen += 1
-                body = message.body
-                self._kept.append((self.seen, time.time(), message.shared, body[:SHOWN], len(body)))
-        return False
-
-    def read(self) -> list[Seen]:
-        """Return the messages since the last call, or the latest of them."""
-        self.read_at = time.monotonic()
-        kept = [
-            Seen(number, moment, "message", "MESSAGE", masked(head.pairs()), body, size)
-            for number, moment, head, body, size in self._kept
-        ]
-        self._kept.clear()
-        return kept
-
-
-class _Passing(Queue):
-    """A queue that shows each message to a tap, and keeps none."""
-
-    def __init__(self, name: str, tap: Tap) -> None:
-        super().__init__(name, max_messages=0, max_bytes=0, kept=True)
-        self._tap = tap
-
-    def fits(self, messages: int, size: int) -> bool:
-        """There is always room."""
-        return True
-
-    def append(self, item: Item) -> None:
-        """Show a message."""
-        item.queue = self
-        self._tap.sees(item)
-
-
-class FrameWatch:
-    """Keeps the latest frames of a session."""
+class Watch:
+    """Keeps the latest messages of a destination, or frames of a session."""
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[int, float, Literal["received", "sent"], str, Headers, bytes, int]] = deque(maxlen=KEPT)
+        self._kept: deque[tuple[int, float, Kind, str, Callable[[], Pairs], bytes, int]] = deque(maxlen=KEPT)
         self.seen = 0
         self.read_at = time.monotonic()
 
-    def note(self, direction: Literal["received", "sent"], session: str, frame: Frame) -> None:
-        """Note a frame; on the session's threads."""
+    def note(self, kind: Kind, command: str, headers: Callable[[], Pairs], body: bytes) -> None:
+        """Note a message or a frame; `headers` returns its headers. On any thread of the broker."""
         self.seen += 1
-        body = frame.body
-        self._kept.append((self.seen, time.time(), direction, frame.command, frame.headers, body[:SHOWN], len(body)))
+        self._kept.append((self.seen, time.time(), kind, command, headers, body[:SHOWN], len(body)))
 
     def read(self) -> list[Seen]:
-        """Return the frames since the last call, or the latest of them."""
+        """Return the messages or frames since the last call, or the latest of them."""
         self.read_at = time.monotonic()
         kept = []
         while self._kept:
-            number, moment, direction, command, headers, body, size = self._kept.popleft()
-            kept.append(Seen(number, moment, direction, command, masked(headers.pairs), body, size))
+            number, moment, kind, command, headers, body, size = self._kept.popleft()
+            kept.append(Seen(number, moment, kind, command, masked(headers()), body, size))
         return kept
 
 
@@ -262,45 +205,65 @@ class Watches:
         self._router = router
         self._unread = unread
         self._timer: threading.Timer | None = None
-        self._taps: dict[tuple[str, Target, str, str], tuple[Tap, Queue | Feed]] = {}
-        self._frames: dict[tuple[str, str], tuple[FrameWatch, SessionState]] = {}
+        self._watches: dict[tuple[object, ...], tuple[Watch, Callable[[], None]]] = {}
+        """By reader and arguments, each with a function that ends it."""
+        self._hooks: dict[SessionState, list[FrameHook]] = {}
 
-    def messages(self, reader: str, target: Target, *, selector: str, text: str) -> Tap:
-        """Return the tap of a reader for a destination, which is new where it has none such; with the router's lock.
+    def messages(self, reader: str, target: Target, *, selector: str, text: str) -> Watch:
+        """Return a reader's watch of a destination, which is new where it has none such; with the router's lock.
 
         Raises:
             RemoteProtocolError: the selector is invalid.
         """
-        key = (reader, target, selector, text)
-        if key not in self._taps:
-            options = subscribe_options({"selector": selector}.get, prefetch=1)
-            topology, after = self._router.topology, self._router.publisher.mark()
-            tap = Tap(options.selector, text.encode(), after=after)
-            tapped: Queue | Feed
-            if target.kind == "topic":
-                tapped = Feed(target, _Passing(target.name, tap), selector=None)
-                topology.add(tapped)
-            else:
-                tapped = topology.queue(target.name, forced=True)
-                tapped.watch(tap)
-            self._taps[key] = tap, tapped
-            self._look_later()
-        return self._taps[key][0]
+        condition, part = subscribe_options({"selector": selector}.get, prefetch=1).selector, text.encode()
+        fitting: Patterns[bool] = Patterns()
+        if target.pattern:
+            fitting.add(target.name, True)
+        taps = self._router.publisher.taps
 
-    def frames(self, reader: str, session: SessionState) -> FrameWatch:
-        """Return the watch of a reader for a session, which is new where it has none; with the router's lock."""
-        key = (reader, session.name)
-        if key not in self._frames:
-            self._frames[key] = FrameWatch(), session
-            self._show_frames(session)
-            self._look_later()
-        return self._frames[key][0]
+        def begin(watch: Watch) -> Callable[[], None]:
+            def tap(name: str, message: StoredMessage) -> None:
+                head, body = message.shared, message.body
+                if name != target.name and not any(fitting.matching(name)):
+                    return
+                if (part in head.data or part in body) and (condition is None or condition.matches(head.lookup)):
+                    watch.note("message", "MESSAGE", lambda: tuple(head.pairs()), body)
 
-    def _show_frames(self, session: SessionState) -> None:
-        session.watch(*(watch.note for watch, watched in self._frames.values() if watched is session))
+            taps.append(tap)
+            return lambda: taps.remove(tap)
+
+        return self._watch((reader, target, selector, text), begin)
+
+    def frames(self, reader: str, session: SessionState) -> Watch:
+        """Return a reader's watch of a session, which is new where it has none; with the router's lock."""
+
+        def begin(watch: Watch) -> Callable[[], None]:
+            def note(direction: Literal["received", "sent"], name: str, frame: Frame) -> None:
+                headers = frame.headers  # alone, as the watch does not keep the whole body
+                watch.note(direction, frame.command, lambda: headers.pairs, frame.body)
+
+            def end() -> None:
+                hooks.remove(note)
+                session.watch(*hooks)
+                if not hooks:
+                    del self._hooks[session]
+
+            hooks = self._hooks.setdefault(session, [])
+            hooks.append(note)
+            session.watch(*hooks)
+            return end
+
+        return self._watch((reader, session), begin)
+
+    def _watch(self, key: tuple[object, ...], begin: Callable[[Watch], Callable[[], None]]) -> Watch:
+        if key not in self._watches:
+            watch = Watch()
+            self._watches[key] = watch, begin(watch)
+            self._look_later()
+        return self._watches[key][0]
 
     def _look_later(self) -> None:
-        if self._timer is None and (self._taps or self._frames):
+        if self._timer is None and self._watches:
             self._timer = threading.Timer(self._unread / 2, self._look)
             self._timer.name = "stompy-broker-watches"
             self._timer.daemon = True
@@ -323,18 +286,10 @@ class Watches:
 
     def _end_unread(self, unread: float) -> None:
         before = time.monotonic() - unread
-        for key, (tap, tapped) in list(self._taps.items()):
-            if tap.read_at <= before:
-                del self._taps[key]
-                if isinstance(tapped, Queue):
-                    tapped.unwatch(tap)
-                    self._router.topology.forget_if_useless(tapped)
-                else:
-                    self._router.topology.remove(tapped)
-        for name, (watch, session) in list(self._frames.items()):
+        for key, (watch, end) in list(self._watches.items()):
             if watch.read_at <= before:
-                del self._frames[name]
-                self._show_frames(session)
+                del self._watches[key]
+                end()
 
 
 def masked(pairs: list[tuple[str, str]] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -444,8 +399,8 @@ class Calls:
         if not destination or others or (target.pattern and not is_topic(target.name)):
             raise ConfigurationError(f"{destination!r} is neither a queue nor a topic, nor a pattern of topics")
         with self._router.turn():
-            tap = self.watches.messages(reader, target, selector=selector, text=text)
-            return _since(tap.read(), tap.seen)
+            watch = self.watches.messages(reader, target, selector=selector, text=text)
+            return _since(watch.read(), watch.seen)
 
     def _frames(self, connection: str, reader: str) -> dict[str, object]:
         """Return the frames of a connection since the last call."""

@@ -5,7 +5,9 @@ Guarded by the router's lock.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import functools
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stompy.broker.profile import PLAIN
@@ -51,59 +53,52 @@ _JMS = {
 """Identifiers of selectors, and the headers that they stand for."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """Where messages go, and how their heads are written: the same for every SEND with the same meaning.
+
+    Attributes:
+        grammar: how the lines are written; the sender's.
+        destination: as subscribers are to see it.
+        target: by which the broker keeps its queue or topic.
+        options: the requests of the SEND.
+        length: frames have a `content-length`, also where they would not need it.
+        start: the first lines of a head.
+        end: lines after those of the sender.
+    """
+
+    grammar: Grammar
+    destination: str
+    target: str
+    options: SendRequest = PLAIN
+    length: bool = True
+    start: bytes = b""
+    end: bytes = b""
+
+
 class MessageHead:
     """The header lines of a message, which messages with the same headers share.
 
     The lines are kept in the sender's grammar; for a subscriber of another version they are split and encoded again.
 
     Args:
-        pairs: the headers to pass on, without destination and content-length.
-        grammar: how the lines are written; the sender's.
+        route: where the message goes.
+        lines: further header lines, as the route's grammar writes them, each with its line end.
         body_size: bytes of the bodies that it is for.
-        destination: as subscribers are to see it.
-        target: by which the broker keeps its queue or topic.
-        options: the requests of its SEND.
-        length: frames have a `content-length`, also where they would not need it.
-
-    Raises:
-        LocalProtocolError: a header cannot be written in that grammar.
     """
 
-    __slots__ = (
-        "_headers",
-        "_other",
-        "body_size",
-        "data",
-        "destination",
-        "excess",
-        "grammar",
-        "length",
-        "options",
-        "size",
-        "target",
-    )
+    __slots__ = ("_headers", "_other", "body_size", "data", "excess", "route", "size")
 
-    def __init__(
-        self,
-        pairs: Iterable[tuple[str, str]],
-        grammar: Grammar,
-        *,
-        body_size: int,
-        destination: str,
-        target: str,
-        options: SendRequest = PLAIN,
-        length: bool = True,
-    ) -> None:
+    def __init__(self, route: Route, lines: bytes, body_size: int) -> None:
+        self.route = route
         self.body_size = body_size
-        self.length = length
-        self.data = self._lines([("destination", destination), *pairs], grammar)
+        if (route.length and body_size) or route.grammar.draft:
+            self.data = b"%b%b%bcontent-length:%d\n\n" % (route.start, lines, route.end, body_size)
+        else:
+            self.data = b"%b%b%b\n" % (route.start, lines, route.end)
         self.size = len(self.data)
-        self.destination = destination
-        self.target = target
-        self.options = options
-        self.excess = excess(len(self.data) + len(destination))
+        self.excess = excess(self.size + len(route.destination))
         """What of it is more than usual."""
-        self.grammar = grammar
         self._headers: Headers | None = None
         self._other: tuple[Grammar, bytes] | None = None
 
@@ -113,24 +108,20 @@ class MessageHead:
         Raises:
             LocalProtocolError: a header cannot be written in `grammar`, as a line end in 1.0.
         """
-        if grammar is self.grammar:
+        if grammar is self.route.grammar:
             return self.data
         if self._other is None or self._other[0] is not grammar:
-            self._other = (grammar, self._lines(self.pairs(), grammar))
+            route = replace(self.route, grammar=grammar, start=b"", end=b"")
+            self._other = (grammar, MessageHead(route, _lines(self.pairs(), grammar), self.body_size).data)
         return self._other[1]
-
-    def _lines(self, pairs: list[tuple[str, str]], grammar: Grammar) -> bytes:
-        if grammar.draft or (self.length and self.body_size):
-            pairs = [*pairs, ("content-length", str(self.body_size))]
-        return encode_lines(_COMMAND, pairs, grammar=grammar) + b"\n"
 
     def lookup(self, name: str) -> Value:
         """Return the value of an identifier in a selector."""
         header = self._split().get
         if name == "JMSPriority":
-            return self.options.priority
+            return self.route.options.priority
         if name == "JMSDeliveryMode":
-            return "PERSISTENT" if self.options.persistent else "NON_PERSISTENT"
+            return "PERSISTENT" if self.route.options.persistent else "NON_PERSISTENT"
         if name in ("JMSTimestamp", "JMSExpiration"):
             value = header("timestamp" if name == "JMSTimestamp" else "expires")
             return int(value) if value is not None and value.isdigit() and len(value) < 20 else None
@@ -143,22 +134,12 @@ class MessageHead:
     def moved(self, destination: str, extra: Pairs, *, without: Iterable[str] = ()) -> MessageHead:
         """Return the head of a copy for another queue, see `StoredMessage.moved`."""
         replaced = {"destination", *_TIMES, *without, *(name for name, _ in extra)}
-        options = self.options
-        if options is not PLAIN:
-            options = replace(options, expires=None, due=None, group=None, dedupe_id=None)
-        return MessageHead(
-            [*extra, *(pair for pair in self.pairs() if pair[0] not in replaced)],
-            self.grammar,
-            body_size=self.body_size,
-            destination=destination,
-            target=destination,
-            options=options,
-            length=self.length,
-        )
+        pairs = [*extra, *(pair for pair in self.pairs() if pair[0] not in replaced)]
+        return MessageHead(_moved(self.route, destination), _lines(pairs, self.route.grammar), self.body_size)
 
     def _split(self) -> Headers:
         if self._headers is None:
-            self._headers = headers_from_head(b"\n" + self.data, self.grammar, _COMMAND)
+            self._headers = headers_from_head(b"\n" + self.data, self.route.grammar, _COMMAND)
         return self._headers
 
 
@@ -189,17 +170,17 @@ class StoredMessage:
     @property
     def destination(self) -> str:
         """As subscribers see it."""
-        return self.shared.destination
+        return self.shared.route.destination
 
     @property
     def target(self) -> str:
         """By which the broker keeps its queue or topic."""
-        return self.shared.target
+        return self.shared.route.target
 
     @property
     def options(self) -> SendRequest:
         """The requests of the SEND."""
-        return self.shared.options
+        return self.shared.route.options
 
     def moved(self, destination: str, extra: Pairs, *, without: Iterable[str] = ()) -> StoredMessage:
         """Return a copy for another queue, in which `extra` replaces headers of the same names, and without times.
@@ -226,21 +207,83 @@ class StoredMessage:
         return f"<StoredMessage {self.destination!r} {len(self.body)} bytes>"
 
 
-def passed_on(headers: Headers, grammar: Grammar, rules: DeliveryRules, added: Pairs = ()) -> list[tuple[str, str]]:
-    """Return the headers of a SEND that its MESSAGE frames have, without destination and content-length.
+def route_to(
+    destination: str,
+    grammar: Grammar,
+    *,
+    target: str | None = None,
+    options: SendRequest = PLAIN,
+    length: bool = True,
+    first: Iterable[tuple[str, str]] = (),
+    last: Iterable[tuple[str, str]] = (),
+) -> Route:
+    """Return the route of messages whose heads have these headers first, after the destination, and these last.
+
+    Raises:
+        LocalProtocolError: a header cannot be written in that grammar.
+    """
+    start = _lines([("destination", destination), *first], grammar)
+    return Route(grammar, destination, target or destination, options, length, start, _lines(last, grammar))
+
+
+@functools.lru_cache(maxsize=64)
+def _moved(route: Route, destination: str) -> Route:
+    options = route.options
+    if options is not PLAIN:
+        options = replace(options, expires=None, due=None, group=None, dedupe_id=None)
+    return route_to(destination, route.grammar, options=options, length=route.length)
+
+
+def passed_on(raw: bytes, grammar: Grammar, rules: DeliveryRules, without: Iterable[str] = ()) -> bytes:
+    """Return the header lines of a SEND that its MESSAGE frames have, each with its line end.
+
+    Lines that the broker would write as they are stay bytes, so that a header that differs each time costs little.
 
     Args:
-        headers: of the SEND.
+        raw: the checked header lines, which start and end with LF.
         grammar: the sender's.
         rules: of the broker for MESSAGE frames.
-        added: further headers, unless the sender wrote them.
+        without: the names of headers that the broker writes itself.
+
+    Raises:
+        LocalProtocolError: a header cannot be written in that grammar.
     """
-    dropped = NOT_PASSED_ON - rules.own_headers
-    pairs = [pair for pair in headers.pairs if pair[0] not in dropped]
+    lines = _dropped(rules.own_headers).sub(b"", raw)
+    if not without and _as_written(lines, grammar, rules):
+        return lines[1:]
+    dropped = (NOT_PASSED_ON - rules.own_headers).union(without)
+    pairs = [pair for pair in headers_from_head(raw, grammar, "SEND").pairs if pair[0] not in dropped]
     if rules.repeated != "all":
         last = rules.repeated == "last before 1.2" and grammar.version is not Version.V1_2
         pairs = list(dict(pairs if last else reversed(pairs)).items())
     if rules.value is not None:
         pairs = [(name, rules.value(value, grammar.version)) for name, value in pairs]
-    names = {name for name, _ in pairs}
-    return [*pairs, *(pair for pair in added if pair[0] not in names)]
+    return _lines(pairs, grammar)
+
+
+def _as_written(lines: bytes, grammar: Grammar, rules: DeliveryRules) -> bool:
+    """Whether the broker would write header lines as they came: no escapes, padding or repetition."""
+    if lines.count(b":") != lines.count(b"\n") - 1 or b"\\" in lines or grammar.draft:
+        return False
+    if grammar.trim and (b": " in lines or b" \n" in lines):
+        return False
+    if rules.repeated != "all" and lines.count(b"\n") > 1 + len(set(_NAME.findall(lines))):
+        return False
+    return b"\r" not in lines and (rules.value is None or lines.isascii())
+
+
+_NAME = re.compile(rb"\n([^:\n]+)")
+
+
+@functools.cache
+def _dropped(own_headers: frozenset[str]) -> re.Pattern[bytes]:
+    return lines_named(NOT_PASSED_ON - own_headers)
+
+
+def lines_named(names: Iterable[str]) -> re.Pattern[bytes]:
+    """Return a pattern for the header lines of these names, each from the line end before it."""
+    return re.compile(rb"\n(?:%b):[^\n]*" % b"|".join(sorted(re.escape(name.encode()) for name in names)))
+
+
+def _lines(pairs: Iterable[tuple[str, str]], grammar: Grammar) -> bytes:
+    return encode_lines(_COMMAND, pairs, grammar=grammar)

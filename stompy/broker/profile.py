@@ -577,6 +577,7 @@ SEND_HEADERS = frozenset(UNSUPPORTED["SEND"]) | {
     "AMQ_SCHEDULED_DELAY",
     "AMQ_SCHEDULED_TIME",
     "JMSXGroupID",
+    "JMSXGroupSeq",
     "_AMQ_DUPL_ID",
     "destination-type",
     "reply-to",

@@ -91,6 +91,8 @@ class BrokerPublisher:
         self._dirty = topology.dirty
         self.schedule: Schedule[StoredMessage, Item | Queue] = Schedule()
         """What is to be delivered later, and what expires."""
+        self.taps: list[Callable[[str, StoredMessage], None]] = []
+        """Called with the name of a queue or topic and each message that comes to it, for those who watch."""
         self._fan_outs: deque[FanOut] = deque()
         self._orders = itertools.count(1)
         self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -98,10 +100,6 @@ class BrokerPublisher:
     def new_item(self, message: StoredMessage) -> Item:
         """Return a place for a message, after all that there are."""
         return Item(message, next(self._orders))
-
-    def mark(self) -> int:
-        """Return a place in the order between all messages that there are and those to come."""
-        return next(self._orders)
 
     # Into queues
 
@@ -117,7 +115,7 @@ class BrokerPublisher:
             LimitExceededError: a queue is full, or there are too many queues.
         """
         self._counters.messages_in += 1
-        options = message.shared.options
+        options = message.options
         identity = options.dedupe_id
         if identity is not None and not committed and self.has_seen(message.target, identity):
             self._counters.duplicates += 1
@@ -188,7 +186,7 @@ class BrokerPublisher:
         self, message: StoredMessage, sender: str | None, *, forced: bool = False, committed: bool = False
     ) -> FanOut | None:
         """Put a message where it belongs; of a topic with many subscriptions, return what is to be finished."""
-        name = message.shared.target
+        name = message.target
         queue = self._topology.queues.get(name)
         self._work.left -= 1
         if queue is None:
@@ -205,6 +203,8 @@ class BrokerPublisher:
         return None
 
     def _fan_out(self, name: str, message: StoredMessage, sender: str | None, *, forced: bool) -> FanOut | None:
+        for tap in self.taps:
+            tap(name, message)
         followers = self._topology.followers(name)
         steps = self._feed_each(followers, message, sender, forced=forced)
         # Each subscription gets messages in the order of their publishing, whichever thread brings them there.
@@ -249,6 +249,8 @@ class BrokerPublisher:
         """Put messages that do not expire into a queue in which there is room for them."""
         orders = self._orders
         items = [Item(message, next(orders)) for message in messages]
+        for tap, item in itertools.product(self.taps, items):
+            tap(queue.name, item.message)
         queue.extend(items)
         self._work.left -= 1 + len(items) * queue.cost // TOGETHER
         self._counters.messages_in += len(items)
@@ -256,6 +258,9 @@ class BrokerPublisher:
 
     def _append(self, queue: Queue, message: StoredMessage) -> None:
         item, declared = Item(message, next(self._orders)), queue.declared
+        if self.taps and self._topology.queues.get(queue.name) is queue:  # no backlog of a topic
+            for tap in self.taps:
+                tap(queue.name, message)
         if declared.lifetime is not None:
             latest = self._clock.now() + declared.lifetime
             item.expires = latest if item.expires is None else min(item.expires, latest)

@@ -62,7 +62,7 @@ class Item:
     queue: Queue
 
     def __init__(self, message: StoredMessage, order: int) -> None:
-        options = message.shared.options
+        options = message.options
         self.message = message
         self.order = order
         self.priority = options.priority
@@ -272,48 +272,35 @@ class Queue:
         self._prioritized = prioritized
         self._max_messages = max_messages
         self._max_bytes = max_bytes
-        self._ready = 0
+        self.ready = 0
+        """Messages that wait for a consumer."""
         self._bytes = 0
         self._all = View(None)
         self._waiting: weakref.ref[Waiting] | None = None
         """As long as nothing was added since, and somebody looks at them."""
-        self._selecting: dict[object, View] = {}
-        """By selector what its consumers see; by itself a view that somebody watches the queue with."""
-        self._consumers: dict[Consumer, View] = {}
+        self._selecting: dict[Selector, View] = {}
+        """By selector what its consumers see."""
+        self.consumers: dict[Consumer, View] = {}
+        """The subscriptions that take part."""
         self._exclusive: dict[Consumer, None] = {}
         self._assigned: dict[Consumer, Ready] = {}
         """Messages of groups that wait for the consumer that owns their group."""
 
     @property
-    def ready(self) -> int:
-        """Messages that wait for a consumer."""
-        return self._ready
-
-    @property
     def depth(self) -> QueueDepth:
         """Its numbers of messages and consumers, for statistics."""
-        return QueueDepth(ready=self._ready, unacked=self.unacked, consumers=len(self._consumers))
+        return QueueDepth(ready=self.ready, unacked=self.unacked, consumers=len(self.consumers))
 
     @property
     def removable(self) -> bool:
         """Whether nothing would be lost if the queue were made anew."""
-        used = self._ready or self._consumers or self.unacked or self._selecting
+        used = self.ready or self.consumers or self.unacked or self._selecting
         return not (used or self.paused or self.permanent or self.returning)
 
     @property
     def cost(self) -> int:
         """How much work a message is here: it is looked at for each selector."""
         return 1 + len(self._selecting)
-
-    @property
-    def members(self) -> int:
-        """How many take part."""
-        return len(self._consumers)
-
-    @property
-    def consumers(self) -> list[Consumer]:
-        """The subscriptions that take part."""
-        return list(self._consumers)
 
     def waiting(self) -> tuple[Waiting, bool]:
         """Return the messages that wait, in order, and whether they had to be collected.
@@ -338,7 +325,7 @@ class Queue:
 
     def fits(self, messages: int, size: int) -> bool:
         """Whether so many more messages of so many bytes in all may be added."""
-        return self._ready + messages <= self._max_messages and self._bytes + size <= self._max_bytes
+        return self.ready + messages <= self._max_messages and self._bytes + size <= self._max_bytes
 
     # Messages
 
@@ -352,7 +339,7 @@ class Queue:
         self._waiting = None
         if not self._prioritized:
             item.priority = 0 if self.declared.max_priority is None else self._priority(item)
-        self._ready += 1
+        self.ready += 1
         self._bytes += item.message.size
         self._all.ready.append(item)
         if self._selecting:
@@ -374,7 +361,7 @@ class Queue:
             item.queue = self
             if not self._prioritized:
                 item.priority = 0
-        self._ready += len(items)
+        self.ready += len(items)
         self._bytes += sum([item.message.size for item in items])
         self._all.ready.extend(items)
 
@@ -385,7 +372,7 @@ class Queue:
     def put_back(self, items: Iterable[Item]) -> None:
         """Return messages to the places they had; messages that were never taken come after them."""
         returned = sorted(items, key=order_of)
-        self._ready += len(returned)
+        self.ready += len(returned)
         self._bytes += sum(item.message.size for item in returned)
         self._show(returned)
 
@@ -412,28 +399,20 @@ class Queue:
         return self._all.ready.discard(item)
 
     def _taken(self, item: Item) -> None:
-        self._ready -= 1
+        self.ready -= 1
         self._bytes -= item.message.size
 
     # Consumers
 
-    def watch(self, view: View) -> None:
-        """Let a view without consumers see each message that is added, until `unwatch`."""
-        self._selecting[view] = view
-
-    def unwatch(self, view: View) -> None:
-        """Show a view no more messages."""
-        self._selecting.pop(view, None)
-
     def join(self, consumer: Consumer) -> None:
         """Let a consumer take part, after the others."""
-        self._consumers[consumer] = self._view(consumer.selector)
-        if consumer.exclusive:
+        self.consumers[consumer] = self._view(consumer.selector)
+        if consumer.options.exclusive:
             self._exclusive[consumer] = None
         if self._exclusive:
             self._restart_turns()
         else:
-            self._consumers[consumer].turns.append(consumer)
+            self.consumers[consumer].turns.append(consumer)
 
     def _view(self, selector: Selector | None) -> View:
         if selector is None:
@@ -446,7 +425,7 @@ class Queue:
 
     def leave(self, consumer: Consumer) -> None:
         """Give a consumer nothing more."""
-        view = self._consumers.pop(consumer)
+        view = self.consumers.pop(consumer)
         self._exclusive.pop(consumer, None)
         if consumer in view.turns:
             view.turns.remove(consumer)
@@ -455,22 +434,22 @@ class Queue:
         assigned = self._assigned.pop(consumer, None)
         if assigned is not None:
             self._show(sorted(assigned, key=order_of))
-        if view.selector is not None and view not in self._consumers.values():
+        if view.selector is not None and view not in self.consumers.values():
             del self._selecting[view.selector]
-        if consumer.exclusive:
+        if consumer.options.exclusive:
             self._restart_turns()
 
     def _restart_turns(self) -> None:
         """Let only the first exclusive consumer have turns, or all where there is none."""
         for view in (self._all, *self._selecting.values()):
             view.turns.clear()
-        taking = next(([consumer] for consumer in self._exclusive), list(self._consumers))
+        taking = next(([consumer] for consumer in self._exclusive), list(self.consumers))
         for consumer in taking:
-            self._consumers[consumer].turns.append(consumer)
+            self.consumers[consumer].turns.append(consumer)
 
     def resume(self, consumer: Consumer) -> None:
         """Ask a consumer again whether it has room."""
-        view = self._consumers.get(consumer)
+        view = self.consumers.get(consumer)
         if view is None or consumer in view.turns:
             return
         if not self._exclusive or next(iter(self._exclusive)) is consumer:
@@ -547,13 +526,13 @@ class Queue:
         else:
             view.ready.drop_first(len(items))
         count = len(items)
-        self._ready -= count
+        self.ready -= count
         self._bytes -= items[0].message.size if count == 1 else sum([item.message.size for item in items])
         self.delivered += count
         return count
 
     def _hand_assigned(self, consumer: Consumer, refuse: Callable[[Item, str], None], now: float, most: int) -> int:
-        waiting, view, count = self._assigned[consumer], self._consumers[consumer], 0
+        waiting, view, count = self._assigned[consumer], self.consumers[consumer], 0
         while waiting and count < most and consumer.has_room():
             count += 1
             item = waiting.first()
@@ -582,7 +561,7 @@ class Queue:
             refuse(item, str(error))
 
     def __repr__(self) -> str:
-        return f"<Queue {self.name!r} ready={self._ready} unacked={self.unacked} consumers={len(self._consumers)}>"
+        return f"<Queue {self.name!r} ready={self.ready} unacked={self.unacked} consumers={len(self.consumers)}>"
 
 
 class Snapshot(Queue):

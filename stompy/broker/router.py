@@ -1,10 +1,10 @@
 """The effects of sessions on the broker's state: subscriptions, ACKs, transactions, and the ends of sessions.
 
-| rank | lock | guards | held over I/O? |
+| rank in `stompy.locks` | lock | guards | held over I/O? |
 |---|---|---|---|
-| 0 | `BrokerRouter._entrance` | whose turn is next: held while waiting for the next one | no |
-| 1 | `BrokerRouter._lock` | destinations, sessions, protocol objects | no; nothing is logged under it either |
-| 2 | `WriteQueue._lock` | the frames for one client | no |
+| 7 | `BrokerRouter._entrance` | whose turn is next: held while waiting for the next one | no |
+| 8 | `BrokerRouter._lock` | destinations, sessions, protocol objects | no; nothing is logged under it either |
+| 9 | `WriteQueue._lock` | the frames for one client | no |
 
 Any session's reader and writer takes the router's lock, through `turn`; all other methods expect it to be held. It is
 held for a piece of work at a time (`work.py`), then given to the others in turn.
@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from stompy.broker.message import MessageHead, StoredMessage
+from stompy.broker.message import MessageHead, StoredMessage, route_to
 from stompy.broker.profile import Refusal, SubscribeRequest, refusal_frames
 from stompy.broker.publisher import REFUSED, BrokerPublisher
 from stompy.broker.queues import Snapshot
@@ -42,8 +42,8 @@ from stompy.broker.work import PIECE, Clock, Steps, Timer, Turn, Unfinished, Wor
 from stompy.broker.write_queue import WriteQueue
 from stompy.errors import RemoteProtocolError
 from stompy.forks import Owner
+from stompy.locks import Rank, make_lock
 from stompy.printable import printable
-from stompy.world import threading
 
 if TYPE_CHECKING:
     from stompy.broker.profile import Declaration, Target
@@ -65,8 +65,8 @@ class BrokerRouter:
     def __init__(self, settings: Settings, *, instance: str) -> None:
         self._settings = settings
         self._instance = instance
-        self._entrance = threading.Lock()
-        self._lock = threading.Lock()
+        self._entrance = make_lock(Rank.BROKER_ENTRANCE, "entrance")
+        self._lock = make_lock(Rank.BROKER_ROUTER, "router")
         self.owner: Owner | None = None
         """The process in which the broker runs, if it does; no other may take a turn."""
         self.work = Work()
@@ -329,7 +329,7 @@ class BrokerRouter:
         if options.durable is not None:
             durable = topology.durable(session.client_id, targets[0], options, session.name)
         consumer = Consumer(
-            session,
+            session=session,
             name=key,
             identity=identity,
             destination=destination,
@@ -358,7 +358,7 @@ class BrokerRouter:
             if consumer.backlog is None:
                 consumer.backlog = topology.backlog(target.name)
                 topology.join(consumer, consumer.backlog)
-            no_local = consumer.session.name if consumer.no_local else None
+            no_local = consumer.session.name if consumer.options.no_local else None
             feed = Feed(target, consumer.backlog, selector=consumer.selector, consumer=consumer, no_local=no_local)
             consumer.feeds.append(feed)
             topology.add(feed)
@@ -372,7 +372,7 @@ class BrokerRouter:
     def _browse(self, consumer: Consumer, target: Target) -> None:
         queue = self.topology.queues.get(target.name)
         shown = target.shown
-        end = MessageHead([("browser", "end")], consumer.grammar, body_size=0, destination=shown, target=shown)
+        end = MessageHead(route_to(shown, consumer.grammar, first=[("browser", "end")]), b"", 0)
         consumer.backlog = Snapshot(
             queue,
             () if queue is None else self.topology.collect(consumer, queue),

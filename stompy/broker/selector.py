@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -53,18 +53,10 @@ def _condition(value: Value) -> bool | None:
     return value if value is None or isinstance(value, bool) else False
 
 
-def any_of(parts: list[Node]) -> Node:
-    """Return the OR of conditions."""
-    return _joined(parts, decisive=True)
-
-
-def all_of(parts: list[Node]) -> Node:
-    """Return the AND of conditions."""
-    return _joined(parts, decisive=False)
-
-
-def _joined(parts: list[Node], *, decisive: bool) -> Node:
+def joined(parts: Sequence[Node], *, decisive: bool) -> Node:
     """Return a condition that one part alone decides where it is `decisive`; without one, an unknown part does."""
+    if len(parts) == 1:
+        return parts[0]
 
     def evaluate(lookup: Lookup) -> Value:
         result: bool | None = not decisive
@@ -77,6 +69,12 @@ def _joined(parts: list[Node], *, decisive: bool) -> Node:
         return result
 
     return evaluate
+
+
+any_of = functools.partial(joined, decisive=True)
+"""Return the OR of conditions."""
+all_of = functools.partial(joined, decisive=False)
+"""Return the AND of conditions."""
 
 
 def negated(part: Node) -> Node:
@@ -145,8 +143,11 @@ def in_of(value: Node, texts: frozenset[str]) -> Node:
     return evaluate
 
 
-def calculated(first: Node, rest: list[tuple[str, Node]], *, ways: Evaluation) -> Node:
-    """Return the result of signs and values, from left to right."""
+def calculated(parts: list[tuple[str, Node]], *, ways: Evaluation) -> Node:
+    """Return the result of values, each with the sign before it, from left to right."""
+    (_, first), *rest = parts
+    if not rest:
+        return first
     convert = ways.convert and not ways.activemq
 
     def evaluate(lookup: Lookup) -> Value:
@@ -286,43 +287,40 @@ class _Parser:
 
     def parse(self) -> Node:
         node = self._or()
-        if self._peek() is not None:
+        if self._next[0] != "end":
             raise self._unexpected()
         return node
 
     @property
     def equality(self) -> tuple[str, str] | None:
         """See `Selector`; the identifiers of JMS, which are not all texts, are left out."""
-        if len(self._tokens) != 3:
+        if len(self._tokens) != 4:
             return None
-        (kind, name), sign, (other, text) = self._tokens
+        (kind, name), sign, (other, text), _ = self._tokens
         if kind != "word" or name.startswith("JMS") or sign != ("sign", "=") or other != "text":
             return None
         return name, _unquoted(text)
 
     # Tokens
 
-    def _peek(self) -> str | None:
-        return self._tokens[self._at][1] if self._at < len(self._tokens) else None
-
-    def _kind(self) -> str | None:
-        return self._tokens[self._at][0] if self._at < len(self._tokens) else None
+    @property
+    def _next(self) -> tuple[str, str]:
+        return self._tokens[self._at]
 
     def _accept(self, *wanted: str) -> str | None:
-        if self._kind() in ("keyword", "sign") and self._peek() in wanted:
-            self._at += 1
-            return self._tokens[self._at - 1][1]
-        return None
+        kind, text = self._next
+        if kind not in ("keyword", "sign") or text not in wanted:
+            return None
+        self._at += 1
+        return text
 
     def _expect(self, wanted: str) -> None:
         if self._accept(wanted) is None:
             raise self._unexpected()
 
     def _unexpected(self) -> SelectorError:
-        found = self._peek()
-        return SelectorError(
-            "the selector ends too early" if found is None else f"unexpected {found!r} in the selector"
-        )
+        kind, text = self._next
+        return SelectorError("the selector ends too early" if kind == "end" else f"unexpected {text!r} in the selector")
 
     def _deeper(self) -> None:
         self._depth += 1
@@ -332,16 +330,17 @@ class _Parser:
     # Conditions
 
     def _or(self) -> Node:
-        parts = [self._and()]
-        while self._accept("OR"):
-            parts.append(self._and())
-        return parts[0] if len(parts) == 1 else any_of(parts)
+        return any_of([part for _, part in self._list(self._and, "OR")])
 
     def _and(self) -> Node:
-        parts = [self._not()]
-        while self._accept("AND"):
-            parts.append(self._not())
-        return parts[0] if len(parts) == 1 else all_of(parts)
+        return all_of([part for _, part in self._list(self._not, "AND")])
+
+    def _list(self, part: Callable[[], Node], *signs: str) -> list[tuple[str, Node]]:
+        """Return parts with these signs between them, each with the sign before it."""
+        found = [("", part())]
+        while sign := self._accept(*signs):
+            found.append((sign, part()))
+        return found
 
     def _not(self) -> Node:
         return self._comparison() if self._ways.activemq else self._negated(self._not) or self._comparison()
@@ -405,10 +404,11 @@ class _Parser:
         return frozenset(texts)
 
     def _text(self) -> str:
-        if self._kind() != "text":
+        kind, text = self._next
+        if kind != "text":
             raise self._unexpected()
         self._at += 1
-        return _unquoted(self._tokens[self._at - 1][1])
+        return _unquoted(text)
 
     def _like(self, value: Node) -> Node:
         pattern = self._text()
@@ -426,17 +426,10 @@ class _Parser:
     # Arithmetic
 
     def _sum(self) -> Node:
-        return self._chain(self._product, "+", "-")
+        return calculated(self._list(self._product, "+", "-"), ways=self._ways)
 
     def _product(self) -> Node:
-        return self._chain(self._signed, "*", "/")
-
-    def _chain(self, part: Callable[[], Node], *signs: str) -> Node:
-        first = part()
-        rest: list[tuple[str, Node]] = []
-        while sign := self._accept(*signs):
-            rest.append((sign, part()))
-        return calculated(first, rest, ways=self._ways) if rest else first
+        return calculated(self._list(self._signed, "*", "/"), ways=self._ways)
 
     def _signed(self) -> Node:
         if self._ways.activemq and (node := self._negated(self._signed)) is not None:
@@ -447,7 +440,7 @@ class _Parser:
         self._deeper()
         node = self._signed()
         if sign == "-" or not self._ways.activemq:
-            node = calculated(lambda lookup: 0, [(sign, node)], ways=self._ways)
+            node = calculated([("", lambda lookup: 0), (sign, node)], ways=self._ways)
         self._depth -= 1
         return node
 
@@ -458,8 +451,8 @@ class _Parser:
             self._depth -= 1
             self._expect(")")
             return node
-        kind, text = self._kind(), self._peek()
-        if kind is None or text is None or kind == "sign" or (kind == "keyword" and text not in ("TRUE", "FALSE")):
+        kind, text = self._next
+        if kind in ("end", "sign") or (kind == "keyword" and text not in ("TRUE", "FALSE")):
             raise self._unexpected()
         self._at += 1
         if kind == "word":
@@ -481,7 +474,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
             kind, token = "keyword", token.upper()
         found.append((kind, token))
         place = match.end()
-    return found
+    return [*found, ("end", "")]
 
 
 def _literal(kind: str, text: str) -> Value:

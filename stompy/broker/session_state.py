@@ -82,6 +82,7 @@ class OutgoingMessage:
         return self.item.queue is self.consumer.backlog
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class Consumer:
     """A subscription of one session.
 
@@ -95,92 +96,55 @@ class Consumer:
         rules: how its frames are written.
     """
 
-    __slots__ = (
-        "_again",
-        "_count",
-        "_counts",
-        "_first",
-        "_grammar",
-        "_message_id",
-        "_token",
-        "_two_ids",
-        "backlog",
-        "destination",
-        "exclusive",
-        "feeds",
-        "identity",
-        "kept",
-        "key",
-        "ledger",
-        "mode",
-        "name",
-        "no_local",
-        "over",
-        "pattern",
-        "prefetch",
-        "queues",
-        "selector",
-        "session",
-        "starting",
-        "waits_at",
-    )
+    session: SessionState
+    name: str
+    identity: str | None
+    destination: str
+    options: SubscribeRequest
+    key: str
+    rules: DeliveryRules
+    queues: dict[Queue, None] = field(default_factory=dict, init=False)
+    """Where it takes part: queues that it shares with others, or its own backlog."""
+    backlog: Queue | None = field(default=None, init=False)
+    """What waits for it alone, of topics or as a browser."""
+    feeds: list[Feed] = field(default_factory=list, init=False)
+    """Its topics."""
+    pattern: str | None = field(default=None, init=False)
+    """The queues that it takes part in as they come to be."""
+    waits_at: dict[Queue, None] = field(default_factory=dict, init=False)
+    """The queues that pass it over until it has room."""
+    starting: bool = field(default=False, init=False)
+    """Whether it gets nothing yet, as its SUBSCRIBE is not done."""
+    over: bool = field(default=False, init=False)
+    """Whether it has ended and gets nothing more; what it was given may still be acknowledged."""
+    selector: Selector | None = field(init=False)
+    ledger: Ledger[OutgoingMessage] | None = field(init=False)
+    """Where its deliveries wait for their ACK; `None` in auto mode."""
+    grammar: Grammar = field(init=False)
+    """How its frames are written."""
+    kept: int = field(init=False)
+    """Bytes that it counts for in its session."""
+    _count: int = field(default=0, init=False)
+    _two_ids: bool = field(init=False)
+    _message_id: bytes = field(init=False)
+    _token: str = field(init=False)
+    _first: bytes = field(init=False)
+    _again: bytes = field(init=False)
 
-    def __init__(
-        self,
-        session: SessionState,
-        *,
-        name: str,
-        identity: str | None,
-        destination: str,
-        options: SubscribeRequest,
-        key: str,
-        rules: DeliveryRules,
-    ) -> None:
-        self.session = session
-        self.name = name
-        self.identity = identity
-        self.destination = destination
-        self.mode = options.mode
-        self.prefetch = options.prefetch
-        self.selector = options.selector
-        self.exclusive = options.exclusive
-        self.no_local = options.no_local
-        self.key = key
-        self.queues: dict[Queue, None] = {}
-        """Where it takes part: queues that it shares with others, or its own backlog."""
-        self.backlog: Queue | None = None
-        """What waits for it alone, of topics or as a browser."""
-        self.feeds: list[Feed] = []
-        """Its topics."""
-        self.pattern: str | None = None
-        """The queues that it takes part in as they come to be."""
-        self.waits_at: dict[Queue, None] = {}
-        """The queues that pass it over until it has room."""
-        self.ledger = None if options.mode == "auto" else session.ledger
-        """Where its deliveries wait for their ACK; `None` in auto mode."""
-        self.starting = False
-        """Whether it gets nothing yet, as its SUBSCRIBE is not done."""
-        self.over = False
-        """Whether it has ended and gets nothing more; what it was given may still be acknowledged."""
-        self._grammar = session.protocol.grammar
-        self._count = 0
+    def __post_init__(self) -> None:
+        self.selector = self.options.selector
+        self.ledger = None if self.options.mode == "auto" else self.session.ledger
+        self.grammar = self.session.protocol.grammar
         # STOMP 1.2, MESSAGE: an `ack` header in the client modes; earlier versions acknowledge by message-id.
-        self._two_ids = self.ledger is not None and session.protocol.version is Version.V1_2
-        self._message_id, self._token = f"{key}-%d".encode(), f"ack-{key}-%d"
-        pairs = [] if identity is None else [("subscription", identity)]
-        lead = b"MESSAGE\n" + encode_lines("MESSAGE", pairs, grammar=self._grammar).replace(b"%", b"%%")
+        self._two_ids = self.ledger is not None and self.session.protocol.version is Version.V1_2
+        self._message_id, self._token = f"{self.key}-%d".encode(), f"ack-{self.key}-%d"
+        pairs = [] if self.identity is None else [("subscription", self.identity)]
+        lead = b"MESSAGE\n" + encode_lines("MESSAGE", pairs, grammar=self.grammar).replace(b"%", b"%%")
         lead += b"message-id:%b\n" + (b"ack:%b\n" % self._token.encode() if self._two_ids else b"")
-        self._counts = rules.counts
-        self._first = lead + rules.first
-        self._again = lead + b"redelivered:true\n" + (b"redelivery-count:%d\n" if rules.counts else b"")
-        ids = 3 * sys.getsizeof(identity or destination)  # here, in the session, in the protocol object
-        self.kept = ids + sum(map(sys.getsizeof, (destination, self._first, self._again))) + _OBJECTS
-        """Bytes that it counts for in its session."""
-
-    @property
-    def grammar(self) -> Grammar:
-        """How its frames are written."""
-        return self._grammar
+        self._first = lead + self.rules.first
+        self._again = lead + b"redelivered:true\n" + (b"redelivery-count:%d\n" if self.rules.counts else b"")
+        ids = 3 * sys.getsizeof(self.identity or self.destination)  # here, in the session, in the protocol object
+        self.kept = ids + sum(map(sys.getsizeof, (self.destination, self._first, self._again))) + _OBJECTS
 
     def wait_for_room(self, queue: Queue) -> None:
         """Note that a queue passes it over from now on."""
@@ -200,11 +164,11 @@ class Consumer:
     def _acceptable(self) -> int:
         """Return how many messages it may get now, if there is room for them in the write queue."""
         session = self.session
-        if self.over or self.starting or session.ended or self.prefetch <= 0:
+        if self.over or self.starting or session.ended or self.options.prefetch <= 0:
             return 0
         if self.ledger is None:
             return sys.maxsize
-        return min(self.prefetch - self.ledger.count(self.key), session.max_unacked - len(self.ledger))
+        return min(self.options.prefetch - self.ledger.count(self.key), session.max_unacked - len(self.ledger))
 
     def deliver_all(self, items: Iterable[Item], most: int) -> list[Item]:
         """Deliver messages, as many as there is room for and `most` at most; return them.
@@ -239,7 +203,7 @@ class Consumer:
 
     def _outgoing(self, item: Item) -> OutgoingMessage:
         """Return a MESSAGE frame, which has its line in the ledger where an ACK must come."""
-        head = item.message.shared.encoded(self._grammar)
+        head = item.message.shared.encoded(self.grammar)
         self._count = count = self._count + 1
         # The message-id is the message's: it stays the same when the message is delivered again.
         if item.named is None:
@@ -248,7 +212,7 @@ class Consumer:
         if not item.deliveries:
             lead = self._first % ids
         else:
-            lead = self._again % ((*ids, item.deliveries) if self._counts else ids)
+            lead = self._again % ((*ids, item.deliveries) if self.rules.counts else ids)
         item.deliveries += 1
         delivery = OutgoingMessage(lead + head, item, self)
         if self.ledger is not None:
@@ -384,7 +348,7 @@ class SessionState:
         consumer = named.item.consumer
         if subscription is not None and subscription != consumer.identity:
             raise RemoteProtocolError(f"message {shown(token)} was not sent to the subscription named with it (ACK)")
-        cumulative = consumer.mode == "client" and not alone
+        cumulative = consumer.options.mode == "client" and not alone
         if not cumulative or not whole:
             return self.ledger.take(token, cumulative=cumulative)
         entries = self.ledger.take_all()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal, TypeVar
+from typing import Literal
 
 from stompy.arguments import check_fields
 from stompy.backoff import check_attempts
@@ -27,18 +27,14 @@ from stompy.errors import ConfigurationError, LimitExceededError
 from stompy.forks import free_when_forked
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import NEGOTIABLE, FrameLimits, Leniency, Version
+from stompy.locks import Rank, make_lock
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.world import threading
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 ALLOWANCE = 64 * 1024
 
 _USUAL = 1024
-_OFFERED = 16_384
-"""Keys of which a `BoundedTable` notes that they were offered once."""
 
 
 def excess(size: int) -> int:
@@ -57,21 +53,14 @@ class MemoryBudget:
     def __init__(self, limit: int, state_limit: int) -> None:
         self._limit = limit
         self._state_limit = state_limit
-        # Messages end where their last reference goes, which may be anywhere, also inside of these methods.
+        # Messages end where their last reference goes, which may be anywhere, also inside of these methods, or with any
+        # other lock held. So this lock has no rank; nothing is called while it is held.
         self._lock = threading.RLock()
         free_when_forked(self._lock)
-        self._held = 0
-        self._state = 0
-
-    @property
-    def held(self) -> int:
+        self.held = 0
         """Bytes of all messages there are."""
-        return self._held
-
-    @property
-    def state(self) -> int:
+        self.state = 0
         """Bytes of state."""
-        return self._state
 
     def take(self, size: int, state: int = 0, *, force: bool = False) -> None:
         """Count a new message, or state; `force` where it takes the place of another.
@@ -81,19 +70,19 @@ class MemoryBudget:
         """
         with self._lock:
             if not force:
-                if size and self._held + size > self._limit:
+                if size and self.held + size > self._limit:
                     raise LimitExceededError("the broker is full", limit_name="max_store_bytes", limit=self._limit)
-                if state and self._state + state > self._state_limit:
+                if state and self.state + state > self._state_limit:
                     what = "the broker keeps too much beside messages"
                     raise LimitExceededError(what, limit_name="max_state_bytes", limit=self._state_limit)
-            self._held += size
-            self._state += state
+            self.held += size
+            self.state += state
 
     def give_back(self, size: int, state: int = 0) -> None:
         """Count a message, or state, no more."""
         with self._lock:
-            self._held -= size
-            self._state -= state
+            self.held -= size
+            self.state -= state
 
 
 class SessionBudget:
@@ -107,14 +96,10 @@ class SessionBudget:
     def __init__(self, budget: MemoryBudget, limit: int) -> None:
         self._budget = budget
         self._limit = limit
-        self._lock = threading.Lock()
-        self._held = 0
-        self._frame = 0
-
-    @property
-    def held(self) -> int:
+        self._lock = make_lock(Rank.BROKER_LEAF, "session budget")
+        self.held = 0
         """Bytes of state."""
-        return self._held
+        self._frame = 0
 
     def take(self, size: int) -> None:
         """Count state; a negative number gives some back.
@@ -123,12 +108,12 @@ class SessionBudget:
             LimitExceededError: it is too much for one session, or for all of them; it was not counted.
         """
         with self._lock:
-            held = self._held + size
+            held = self.held + size
             if size > 0 and held > self._limit:
                 what = "the broker keeps too much for this client beside messages"
                 raise LimitExceededError(what, limit_name="max_session_state_bytes", limit=self._limit)
-            self._budget.take(0, _counted(held) - _counted(self._held), force=size < 0)
-            self._held = held
+            self._budget.take(0, _counted(held) - _counted(self.held), force=size < 0)
+            self.held = held
 
     def take_frame(self, size: int) -> None:
         """Count the frame that is not whole yet, in the place of its former size; raises as `take` does."""
@@ -138,42 +123,13 @@ class SessionBudget:
 
     def close(self) -> None:
         """Give everything back, as the session is over."""
-        self.take(-self._held)
+        self.take(-self.held)
         self._frame = 0
 
 
 def _counted(held: int) -> int:
     """Return how much of a session's state counts for all sessions."""
     return max(0, held - ALLOWANCE)
-
-
-class BoundedTable(dict[K, V]):
-    """Remembers an entry at its second offer; all are forgotten when there are too many.
-
-    Most entries are offered once and never asked for, and keeping them would cost more than making them.
-
-    Args:
-        limit: bytes at most.
-    """
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._limit = limit
-        self._held = 0
-        self._offered: set[int] = set()  # hashes of keys
-
-    def remember(self, key: K, value: V, size: int) -> None:
-        """Add an entry that takes about so many bytes."""
-        if hash(key) not in self._offered:
-            if len(self._offered) >= _OFFERED:
-                self._offered.clear()
-            self._offered.add(hash(key))
-            return
-        if self._held + size > self._limit:
-            self.clear()
-            self._held = 0
-        self._held += size
-        self[key] = value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

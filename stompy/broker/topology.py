@@ -291,8 +291,8 @@ class Topology:
     def join(self, consumer: Consumer, queue: Queue) -> None:
         """Let a consumer take part in a queue."""
         if queue not in consumer.queues:
-            if consumer.exclusive:
-                self._work.left -= 1 + queue.members // 16
+            if consumer.options.exclusive:
+                self._work.left -= 1 + len(queue.consumers) // 16
             waiting = None if consumer.selector is None else self.collect(consumer, queue)
             queue.join(consumer)
             consumer.queues[queue] = None
@@ -451,12 +451,12 @@ class Topology:
         self._work.left -= len(consumer.feeds)
         consumer.feeds.clear()
         for queue in list(consumer.queues):
-            self._work.left -= queue.members // 16
+            self._work.left -= len(queue.consumers) // 16
             yield
             del consumer.queues[queue]
             queue.leave(consumer)
             self.dirty[queue] = None
-            if (queue.declared.auto_delete or queue.declared.exclusive) and not queue.members:
+            if (queue.declared.auto_delete or queue.declared.exclusive) and not queue.consumers:
                 self.delete(queue)
         if consumer.backlog is not None:
             self._work.trash.append(consumer.backlog)

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import enum
 import hashlib
 import hmac
 import ipaddress
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -24,6 +22,7 @@ from typing import Literal
 from stompy.arguments import check_arguments
 from stompy.deadline import Deadline
 from stompy.errors import ConfigurationError, LimitExceededError
+from stompy.locks import Rank, make_lock
 from stompy.secret import Secret, as_secret, check_text
 from stompy.world import secrets, threading
 
@@ -31,26 +30,15 @@ _SPARE = 16
 """Refused clients that get an ERROR at one time; for the others the stream just ends."""
 
 
-class SlotState(enum.Enum):
-    """Where a client stands."""
-
-    WAITING = "has not said CONNECT, or not in a way that was taken"
-    INSIDE = "connected"
-    REFUSED = "one too many, and gets an ERROR"
-    GONE = "has left"
-
-
 @dataclass(eq=False, slots=True)
 class ClientSlot:
-    """One client's place; guarded by the admission's lock.
+    """One client's place.
 
     Attributes:
-        state: where it stands.
         network: where it comes from, as `network_of` says.
         refusal: why it may not come in, or `None`.
     """
 
-    state: SlotState
     network: str | None
     refusal: LimitExceededError | None
 
@@ -68,9 +56,10 @@ class Admission:
         self._max_sessions = max_sessions
         self._max_handshakes = max_handshakes
         self._budget = max_handshakes_per_address or (max_handshakes + 1) // 2
-        self._lock = threading.Lock()
-        self._count = dict.fromkeys(SlotState, 0)
-        self._waiting_from: Counter[str | None] = Counter()
+        self._lock = make_lock(Rank.BROKER_LEAF, "admission")
+        self._connected: set[ClientSlot] = set()
+        self._waiting: set[ClientSlot] = set()
+        self._refused: set[ClientSlot] = set()
 
     def enter(self, peer: str) -> ClientSlot | None:
         """Return a new client's place; `None` where there is no place even to refuse it properly.
@@ -80,44 +69,32 @@ class Admission:
         """
         network = network_of(peer)
         with self._lock:
-            refusal = self._refusal(network)
-            if refusal is not None and self._count[SlotState.REFUSED] >= _SPARE:
+            slot = ClientSlot(network, self._refusal(network))
+            if slot.refusal is not None and len(self._refused) >= _SPARE:
                 return None
-            slot = ClientSlot(SlotState.GONE, network, refusal)
-            self._set(slot, SlotState.REFUSED if refusal else SlotState.WAITING)
+            (self._waiting if slot.refusal is None else self._refused).add(slot)
             return slot
 
     def greeted(self, slot: ClientSlot) -> None:
-        """Note that a client is connected now."""
-        self._move(slot, SlotState.INSIDE)
+        """Note that a client is connected now; nothing happens if it has left."""
+        with self._lock:
+            if slot in self._waiting:
+                self._waiting.discard(slot)
+                self._connected.add(slot)
 
     def leave(self, slot: ClientSlot) -> None:
         """Note that a client is gone; nothing happens the second time."""
-        self._move(slot, SlotState.GONE)
-
-    def _move(self, slot: ClientSlot, state: SlotState) -> None:
         with self._lock:
-            if slot.state is not SlotState.GONE:
-                self._count[slot.state] -= 1
-                if slot.state is SlotState.WAITING:
-                    self._waiting_from[slot.network] -= 1
-                    if not self._waiting_from[slot.network]:
-                        del self._waiting_from[slot.network]
-                self._set(slot, state)
-
-    def _set(self, slot: ClientSlot, state: SlotState) -> None:
-        slot.state = state
-        self._count[state] += 1
-        if state is SlotState.WAITING:
-            self._waiting_from[slot.network] += 1
+            for slots in (self._connected, self._waiting, self._refused):
+                slots.discard(slot)
 
     def _refusal(self, network: str | None) -> LimitExceededError | None:
-        waiting, inside = self._count[SlotState.WAITING], self._count[SlotState.INSIDE]
-        if waiting + inside >= self._max_sessions:
+        here = sum(slot.network == network for slot in self._waiting)
+        if len(self._waiting) + len(self._connected) >= self._max_sessions:
             return LimitExceededError("too many sessions", limit_name="max_sessions", limit=self._max_sessions)
-        if waiting >= self._max_handshakes:
+        if len(self._waiting) >= self._max_handshakes:
             return LimitExceededError("too many handshakes", limit_name="max_handshakes", limit=self._max_handshakes)
-        if network is not None and self._waiting_from[network] >= self._budget:
+        if network is not None and here >= self._budget:
             what = "too many handshakes from this address"
             return LimitExceededError(what, limit_name="max_handshakes_per_address", limit=self._budget)
         return None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, cast
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, SendTimeoutError
 from stompy.frames.encoder import HEARTBEAT
-from stompy.locks import make_condition
+from stompy.locks import Rank, make_condition
 from stompy.protocol.heartbeat import HeartbeatTimer
 from stompy.transport.base import DirectTransport, MessageTransport
 from stompy.world import threading, time
@@ -64,7 +64,7 @@ class WriteQueue(Generic[M]):
         self._max_bytes = max_bytes
         self._max_frames = max_frames
         self._touched = touched
-        self._lock = make_condition("write queue", None)
+        self._lock = make_condition("write queue", Rank.BROKER_LEAF)
         self._frames: list[bytes | M] = []
         self._bytes = 0
         self._answers = 0  # bytes of answers among them

@@ -17,7 +17,7 @@ from typing import Any, get_args
 from stompy.broker.broker import Broker, Like
 from stompy.broker.settings import BrokerLimits
 from stompy.broker.users import User, hash_passcode
-from stompy.cli.console import report, say, why
+from stompy.cli.console import files, report, say, why
 from stompy.cli.exits import Exit, Failure, handling
 from stompy.cli.options import (
     CommandParser,
@@ -162,28 +162,21 @@ def _ready_file(path: Path | None) -> Iterator[Callable[[str], None]]:
     if path is None:
         yield lambda text: None
         return
+    purpose = f"write the ready file {str(path)!r}"
 
     def write(text: str) -> None:
         part = path.with_name(f"{path.name}.{os.getpid()}")
-        with _writing(path):
+        with files(purpose):
             part.write_text(text, encoding="utf-8")
             part.replace(path)
 
-    with _writing(path):
+    with files(purpose):
         path.unlink(missing_ok=True)  # a broker that was killed may have left it
     try:
         yield write
     finally:
-        with _writing(path):
+        with files(purpose):
             path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Failure(f"cannot write the ready file {str(path)!r}: {why(error)}", Exit.DATA) from error
 
 
 def _limits(arguments: argparse.Namespace) -> BrokerLimits:

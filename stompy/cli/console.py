@@ -199,11 +199,21 @@ def first_line(path: Path, what: str) -> str:
     Raises:
         Failure: it cannot be read.
     """
+    with files(f"read the {what} file {str(path)!r}"), path.open(encoding="utf-8") as file:
+        return file.readline().removesuffix("\n")
+
+
+@contextlib.contextmanager
+def files(purpose: str) -> Iterator[None]:
+    """Raise `Failure` with the reason where a file in the block cannot be used.
+
+    Args:
+        purpose: of the block, such as `read 'a.txt'`.
+    """
     try:
-        with path.open(encoding="utf-8") as file:
-            return file.readline().removesuffix("\n")
+        yield
     except (OSError, ValueError) as error:
-        raise Failure(f"cannot read the {what} file {str(path)!r}: {why(error)}", Exit.DATA) from error
+        raise Failure(f"cannot {purpose}: {why(error)}", Exit.DATA) from error
 
 
 def why(error: Exception) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stompy.broker.broker import Broker
-from stompy.cli.console import say, why
+from stompy.cli.console import files, say
 from stompy.cli.exits import Exit, Failure
 from stompy.cli.options import CommandParser
 from stompy.connection.connecting import connect
@@ -239,10 +239,8 @@ def _lines_of(file: str | None) -> tuple[str, list[bytes]]:
     path = Path(file) if file is not None else Path(__file__).parents[2] / FLIGHTS
     if file is None and not path.is_file():
         return "5,000 numbered lines", [b'{"number":%d}' % number for number in range(5_000)]
-    try:
+    with files(f"read {str(path)!r}"):
         data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise Failure(f"cannot read {str(path)!r}: {why(error)}", Exit.DATA) from error
     if not data:
         raise Failure(f"{str(path)!r} is empty", Exit.DATA)
     return str(file or FLIGHTS), data.removesuffix(b"\n").split(b"\n")

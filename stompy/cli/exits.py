@@ -7,16 +7,13 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 
 from stompy.errors import (
-    BrokerError,
-    ClientCertificateRefusedError,
+    REFUSALS,
     ConfigurationError,
     ConnectError,
     ConnectionLostError,
-    ConnectRefusedError,
     NotConnectedError,
     StompError,
     StompTimeoutError,
-    VersionMismatchError,
 )
 from stompy.world import signal
 
@@ -66,7 +63,7 @@ def code_of(error: StompError) -> Exit:
     """Return the exit code for an error of the library."""
     if isinstance(error, ConfigurationError):
         return Exit.USAGE
-    if isinstance(error, (BrokerError, ConnectRefusedError, ClientCertificateRefusedError, VersionMismatchError)):
+    if isinstance(error, REFUSALS):
         return Exit.BROKER
     if isinstance(error, (ConnectError, ConnectionLostError, NotConnectedError)):
         return Exit.CONNECTION

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from stompy.cli.console import Progress, report, stdin_bytes, stdin_is_terminal, why
+from stompy.cli.console import Progress, files, report, stdin_bytes, stdin_is_terminal
 from stompy.cli.exits import Exit, Failure, code_of, interruption
 from stompy.cli.options import CommandParser, add_connection_options, add_headers, headers_of, seconds
 from stompy.cli.records import of_json
@@ -167,11 +167,5 @@ def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
             yield line.removesuffix(b"\n")
 
 
-@contextlib.contextmanager
-def _reading(name: str) -> Iterator[None]:
-    """Say which input cannot be read, and why."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        shown = "standard input" if name == STDIN else repr(name)
-        raise Failure(f"cannot read {shown}: {why(error)}", Exit.DATA) from error
+def _reading(name: str) -> contextlib.AbstractContextManager[None]:
+    return files(f"read {'standard input' if name == STDIN else repr(name)}")

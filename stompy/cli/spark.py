@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompy.cli.console import report, say
 from stompy.cli.exits import Exit, Failure, interruption
-from stompy.cli.options import CommandParser, add_headers, add_verbose, count, headers_of, seconds
+from stompy.cli.options import CommandParser, Options, add_headers, add_verbose, count, headers_of, seconds
 from stompy.connection.connecting import DEFAULT_URL
 from stompy.errors import SpoolDamagedError
 from stompy.spark.broker_options import SparkBrokerOptions
@@ -51,10 +51,8 @@ def add_spool(parser: CommandParser) -> None:
     parser.add_argument("spool_dir", metavar="FOLDER", help="a directory that Spark's machines reach as well")
     broker = parser.add_argument_group("connection")
     receivers = parser.add_argument_group("receivers")
-    for group, kind in ((broker, SparkBrokerOptions), (receivers, SpoolOptions)):
-        for option in own_options(kind):
-            if option.name not in _POSITIONAL:
-                group.add_argument(_flag(option), metavar="VALUE", help=_help(option))
+    _add_options(broker, SparkBrokerOptions)
+    _add_options(receivers, SpoolOptions)
     receivers.add_argument(
         "--idle-timeout", type=seconds, metavar="S", help="end with code 0 when nothing arrived for S seconds"
     )
@@ -70,7 +68,10 @@ def run_spool(arguments: argparse.Namespace) -> Exit:
     from stompy.spark.spool.files import Files
     from stompy.spark.spool.spool import make_spool
 
-    options = spool_options(_given(arguments))
+    given = _given(arguments, SpoolOptions)
+    if not {"passcodeFile", "passcodeEnv"} & given.keys() and _PASSCODE in os.environ:
+        given["passcodeEnv"] = _PASSCODE
+    options = spool_options(given)
     if not options.receivers:
         raise Failure("--receivers must be 1 or more here", Exit.USAGE)
     spool = make_spool(Files(options.spool_dir), options.origin)
@@ -153,17 +154,18 @@ def _receive(pool: ReceiverPool, idle_timeout: float | None) -> None:
     pool.watch(left)
 
 
-def _given(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the command line and the environment as Spark would give them."""
-    given = {"destination": arguments.destination, "spoolDir": arguments.spool_dir}
-    for option in table_of(SpoolOptions):
-        value = getattr(arguments, option.field, None)
-        if value is not None:
-            given[option.name] = value
-    given.setdefault("url", os.environ.get("STOMPY_URL") or DEFAULT_URL)
-    if "passcodeFile" not in given and "passcodeEnv" not in given and _PASSCODE in os.environ:
-        given["passcodeEnv"] = _PASSCODE
-    return given
+def _add_options(group: Options, kind: type[SparkBrokerOptions]) -> None:
+    """Add the options of a table that are not arguments."""
+    for option in own_options(kind):
+        if option.name not in _POSITIONAL:
+            group.add_argument(_flag(option), metavar="VALUE", help=_help(option))
+
+
+def _given(arguments: argparse.Namespace, kind: type[SparkBrokerOptions]) -> dict[str, str]:
+    """Return the options of a table that the command line and the environment give, as Spark would give them."""
+    values = {option.name: getattr(arguments, option.field) for option in table_of(kind)}
+    given = {name: value for name, value in values.items() if value is not None}
+    return {"url": os.environ.get("STOMPY_URL") or DEFAULT_URL, **given}
 
 
 def _flag(option: Option) -> str:
@@ -245,10 +247,7 @@ def _add_replay(pipelines: Any) -> None:
 
 def _add_common(parser: CommandParser) -> None:
     parser.add_argument("--checkpoint", required=True, metavar="DIR", help="records the progress; keep it between runs")
-    parser.add_argument("--url", metavar="URL", help="the broker (default: $STOMPY_URL, else stomp://localhost:61613)")
-    parser.add_argument("--login", metavar="LOGIN")
-    parser.add_argument("--passcode-env", metavar="NAME", help="the environment variable that holds the passcode")
-    parser.add_argument("--passcode-file", metavar="FILE", help="the file whose first line is the passcode")
+    _add_options(parser, SparkBrokerOptions)
     parser.add_argument(
         "--option",
         action="append",
@@ -326,14 +325,7 @@ def _show_progress(running: Any) -> None:
 
 
 def _options(arguments: argparse.Namespace) -> Mapping[str, str]:
-    given = {
-        "url": arguments.url or os.environ.get("STOMPY_URL") or DEFAULT_URL,
-        "login": arguments.login,
-        "passcodeEnv": arguments.passcode_env,
-        "passcodeFile": arguments.passcode_file,
-        **dict(arguments.option),
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    return {**_given(arguments, SparkBrokerOptions), **dict(arguments.option)}
 
 
 def _option(text: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import logging
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -148,9 +148,32 @@ class Connection:
 
     def stats(self) -> ConnectionStats:
         """Return counters and gauges of the connection."""
-        from stompy.connection.stats import measure  # late: few programs ask
+        from stompy.connection.stats import ConnectionStats  # late, as few programs ask
 
-        return measure(self._links, self._subscriptions, self._router, self._replies, self._unconfirmed)
+        self._links.check_process()
+        waiting, total = self._links.counted()
+        link, flows = waiting[-1], [each.flow for each in waiting]
+        pending = dict.fromkeys(self._unconfirmed.receipts())
+        return ConnectionStats(
+            frames_sent=total["frames_sent"],
+            bytes_sent=total["bytes_sent"],
+            frames_received=total["frames_received"],
+            bytes_received=total["bytes_received"],
+            receipts_pending=len({**pending, **dict.fromkeys(link.receipts.outstanding())}),
+            unconfirmed=len(pending),
+            unconfirmed_bytes=self._unconfirmed.size,
+            queued_messages=sum(flow.waiting_messages for flow in flows),
+            queued_bytes=sum(flow.waiting_bytes for flow in flows),
+            subscriptions=len(self._subscriptions.all()),
+            unrouted=self._router.unrouted,
+            late_replies=self._replies.late,
+            links=self._links.reconnects + 1,
+            reconnects=self._links.reconnects,
+            reading_paused=link.flow.paused,
+            times_paused=total["times_paused"],
+            silent_for=max(0.0, time.monotonic() - link.timer.last_heard),
+            outage=self._links.outage,
+        )
 
     # Sending.
 
@@ -478,12 +501,8 @@ class Connection:
                 subscription.acknowledge_held()
         self.close(drain=kind is None)
 
-    if not TYPE_CHECKING:  # as type checkers would accept every name
-
-        def __getattr__(self, name: str) -> object:
-            hint = _SAID_OTHERWISE.get(name)
-            end = "" if hint is None else f"; {hint}"
-            raise AttributeError(f"a Connection has no {name!r}" + end)
+    def __dir__(self) -> Iterable[str]:
+        return [name for name in super().__dir__() if name not in _SAID_OTHERWISE]
 
     def __del__(self) -> None:
         closing: Closing | None = getattr(self, "_closing", None)
@@ -507,6 +526,20 @@ class Connection:
             return "<Connection not open>"
         state = "connected" if self.connected else "closed" if self._closing.closed else "lost"
         return f"<Connection {link.address} STOMP {self.version} {state}>"
+
+
+class _SaidOtherwise:
+    """An attribute that is not there, and says so: `__getattr__` would make each call of a method slower."""
+
+    def __init__(self, error: str) -> None:
+        self._error = error
+
+    def __get__(self, connection: object, owner: type) -> object:
+        raise AttributeError(self._error)
+
+
+for _name, _hint in _SAID_OTHERWISE.items():
+    setattr(Connection, _name, _SaidOtherwise(f"a Connection has no {_name!r}; {_hint}"))
 
 
 _DISCONNECT_SHARE = 0.8
@@ -555,7 +588,8 @@ class Closing:
         # `on_closed` is the last callback: what arrived before a loss is handled before the loss is raised.
         if not (self._links.wait_final(deadline) and self._callbacks.join_until(deadline)):
             return False
-        self._links.raise_end()
+        if self._links.end_reason is not None:
+            raise self._links.end_reason.with_traceback(None)
         return True
 
     def close(self, *, timeout: float | Default | None, drain: bool) -> None:

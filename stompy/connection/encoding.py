@@ -1,16 +1,17 @@
 """Encoding and decoding: bodies, header values, and the SEND and SUBSCRIBE frames in the broker's dialect. Any thread.
 
 The head of a SEND is the same for all messages of one class of body and the same options to one destination, so it is
-checked and encoded once per link and cached, and so are the names of the caller's headers. The caller's headers, the
-receipt, the transaction and the body's length follow. Bodies: STOMP 1.2, Header content-type.
+checked and encoded once per link and cached, and so is the last one with the caller's headers, whose names are cached
+too. The receipt, the transaction and the body's length follow. Bodies: STOMP 1.2, Header content-type.
 """
 
 from __future__ import annotations
 
 import codecs
+import functools
 import json
-from collections.abc import Callable, Mapping
-from functools import partial
+import json.encoder
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from stompy.dialects.options import BROKER_OPTIONS, SendOptions, SubscribeOptions, check_send_options
@@ -27,7 +28,15 @@ JSON_TYPE = "application/json"
 _NO_CHARSETS = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"))
 """Python codecs that are not charsets. The first two take hours for a long body, and the sender chooses."""
 
-_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+# What `_JSON` makes for each body. It does not look for circles, for which it would have to note each container: one
+# ends by a `RecursionError`. Other Pythons, such as PyPy, have none in C.
+_make_pieces: Any = getattr(json.encoder, "c_make_encoder", lambda *_: lambda body, _: _JSON.encode(body))
+_pieces: Callable[[object, int], Iterable[str]] = _make_pieces(
+    None, _JSON.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
+)
 
 OWN_HEADERS = {
     "destination": "the argument destination",
@@ -70,7 +79,7 @@ def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], b
     if issubclass(kind, str) and not (content_type is not None and _is_json(content_type)):
         charset = (charset_of(content_type) if content_type else None) or "utf-8"
         utf8 = charset.lower() in ("utf-8", "utf8")
-        encode = str.encode if utf8 else partial(_encode_text, charset=charset)
+        encode = str.encode if utf8 else functools.partial(_encode_text, charset=charset)
         return encode, _with_charset(content_type or TEXT_TYPE)
     if kind is type(None):
         raise LocalProtocolError(
@@ -78,17 +87,18 @@ def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], b
             "JSON's null"
         )
     content_type = content_type or JSON_TYPE
-    return partial(_encode_json, charset=charset_of(content_type) or "utf-8"), content_type
+    charset = charset_of(content_type) or "utf-8"
+    return _encode_json if charset == "utf-8" else functools.partial(_encode_json, charset=charset), content_type
 
 
-def _encode_json(body: object, charset: str) -> bytes:
+def _encode_json(body: object, charset: str = "utf-8") -> bytes:
     try:
-        text = body if isinstance(body, str) else _JSON.encode(body)
+        text = body if isinstance(body, str) else "".join(_pieces(body, 0))
     except (TypeError, ValueError, RecursionError) as error:
         raise LocalProtocolError(
             f"a body of {type(body).__name__} cannot be encoded as JSON: {error}; send bytes, text or values of JSON"
         ) from None
-    return _encode_text(text, charset)
+    return text.encode() if charset == "utf-8" else _encode_text(text, charset)
 
 
 def _with_charset(content_type: str) -> str:
@@ -242,9 +252,26 @@ _PLAIN = frozenset((str, int, bool, float, type(None)))
 _Head = tuple[bytes, Callable[[Any], bytes], bool, frozenset[str]]
 """The first lines of a SEND, the encoder of its body, whether it has a content length, the headers set by options."""
 
+_Values = Mapping[str, object]
+
+_Recent = tuple[type, _Values, _Head, _Values, bytes]
+"""What was sent last: the class of the body, the options, their head, the caller's headers, the lines with these."""
 
 _Key = TypeVar("_Key")
 _Made = TypeVar("_Made")
+
+
+class _LengthLines(dict[int, bytes]):
+    """The last header line and the empty line, by the length of the body."""
+
+    def __missing__(self, length: int) -> bytes:
+        line = b"content-length:%d\n\n" % length
+        if len(self) < _MAX_CACHED:
+            self[length] = line
+        return line
+
+
+_LENGTH_LINES = _LengthLines()
 
 
 class SendEncoder:
@@ -258,6 +285,8 @@ class SendEncoder:
     def __init__(self, link: Link, *, content_length: bool = True) -> None:
         self.link = link
         self._content_length = content_length
+        self._recent: dict[str, _Recent] = {}
+        """By destination."""
         # With the class of each value, as `1 == True == 1.0`.
         self._heads: dict[tuple[object, ...], _Head] = {}
         self._names: dict[str, bytes] = {}
@@ -288,31 +317,60 @@ class SendEncoder:
                 in the place of the destination.
         """
         kind = type(body)
-        key: tuple[object, ...] = destination, type(destination), kind
-        if options:
-            key = (*key, *options.items(), *map(type, options.values()))
+        # Values are known if they are the very objects: equal ones may be other text, such as `1 == True == 1.0`.
         try:
-            head, encode, content_length, taken = self._heads[key]
+            last, given, made, by_hand, whole = self._recent[destination]
+            known = last is kind and type(destination) is str
+            if options or given:
+                known = known and len(options) == len(given)
+                for name, value in options.items():
+                    if given[name] is not value:
+                        known = False
+                        break
         except (KeyError, TypeError):
-            head, encode, content_length, taken = self._make_head(key, destination, kind, options)
+            known = False
+        if not known:
+            made, by_hand, whole = self._head(destination, kind, options), {}, b""
+        head, encode, content_length, taken = made
         if headers:
             try:
-                head = self._with_headers(head, taken, destination, kind, headers, options)
+                known = len(headers) == len(by_hand)
+                for name, value in headers.items():
+                    if name not in by_hand or by_hand[name] is not value:
+                        known = False
+                        break
+                if known:
+                    head = whole
+                else:
+                    head = self._with_headers(head, taken, destination, kind, headers, options)
+                    if type(destination) is str and len(head) <= _MAX_BYTES:
+                        self._recent[destination] = kind, options, made, dict(headers), head
             except (AttributeError, TypeError):
                 check_headers(headers)
                 raise
         try:
-            data = encode(body)
+            data: bytes = body if kind is bytes else encode(body)  # type: ignore[assignment]
         except UnicodeError:
             data, _ = encode_body(body, options.get("content_type"))  # raises the proper error
         if data and content_length and len(data) < LARGE_BODY:
-            return b"%b%bcontent-length:%d\n\n%b\0" % (head, extra, len(data), data)
+            return b"".join((head, extra, _LENGTH_LINES[len(data)], data, b"\0"))
         if not data and self.link.dialect.slashed and not destination.startswith("/"):
             raise ConfigurationError(
                 f"an empty message to {destination!r}: send takes the destination first, and those of"
                 f" {self.link.dialect.product} begin with a slash: send('/queue/NAME', {destination!r})"
             )
         return finish(head + extra, data, grammar=self.link.protocol.grammar, content_length=content_length)
+
+    def _head(self, destination: str, kind: type, options: SendOptions) -> _Head:
+        """Return a head, and remember it as the last one of its destination."""
+        key = (destination, type(destination), kind, *options.items(), *map(type, options.values()))
+        try:
+            made = self._heads[key]
+        except (KeyError, TypeError):
+            made = self._make_head(key, destination, kind, options)
+        if type(destination) is str:
+            _keep(self._recent, destination, (kind, options, made, {}, b""), size=len(made[0]))
+        return made
 
     def _make_head(self, key: tuple[object, ...], destination: str, kind: type, options: SendOptions) -> _Head:
         check_destination(destination)

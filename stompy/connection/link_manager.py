@@ -149,7 +149,8 @@ class LinkManager:
         self._outage: Outage | None = None
         self._address = ""
         """Of the last session that was opened."""
-        self._end_reason: StompError | None = None
+        self.end_reason: StompError | None = None
+        """The error that ended the connection, unless it was closed."""
         self._thread: DaemonThread | None = None
         self._leaving: list[Link] = []
         self._generation = 0
@@ -238,11 +239,6 @@ class LinkManager:
         """Wait until there will be no other link; return `False` at the deadline."""
         with self._changed:
             return self._changed.wait_for(lambda: self.final, deadline.remaining())
-
-    def raise_end(self) -> None:
-        """Raise the error that ended the connection, unless it was closed."""
-        if self._end_reason is not None:
-            raise self._end_reason.with_traceback(None)
 
     # Opening.
 
@@ -444,7 +440,7 @@ class LinkManager:
                 return
             self.final = True
             self._failure = reason if failed else None
-            self._end_reason = reason
+            self.end_reason = reason
             if self._failure is not None:
                 self._outage = self._outage_after(self._failure)
             self._changed.notify_all()
@@ -507,8 +503,7 @@ class LinkManager:
 
     def join(self, deadline: Deadline) -> bool:
         """Wait for the threads to end; return whether they have."""
-        threads = [*self._leaving] if self._link is None else [*self._leaving, self._link]
-        links_ended = [link.join(deadline) for link in threads]
+        links_ended = [link.join(deadline) for link in (*self._leaving, self._link) if link is not None]
         return (self._thread is None or self._thread.join_until(deadline)) and all(links_ended)
 
 

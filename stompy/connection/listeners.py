@@ -330,10 +330,8 @@ class Callbacks:
 
     def wait_idle(self, deadline: Deadline) -> bool:
         """Wait until the dispatchers have nothing queued or running; return whether they have."""
-        idle = [dispatcher.wait_idle(deadline) for dispatcher in self._dispatchers]
-        return all(idle)
+        return all([dispatcher.wait_idle(deadline) for dispatcher in self._dispatchers])  # noqa: C419 - each waits
 
     def join_until(self, deadline: Deadline) -> bool:
         """Wait until the dispatchers have ended; return whether they have."""
-        ended = [dispatcher.join_until(deadline) for dispatcher in self._dispatchers]
-        return all(ended)
+        return all([dispatcher.join_until(deadline) for dispatcher in self._dispatchers])  # noqa: C419 - each waits

@@ -9,6 +9,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from operator import attrgetter
 from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
@@ -29,7 +30,7 @@ from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SendOptions
 from stompy.errors import AckError, MessageError, NotConnectedError, StompError
 from stompy.frames.encoder import encode_head, encode_lines
-from stompy.frames.frame import Frame, Headers, headers_from_head, show_body, show_text, value_on_the_wire
+from stompy.frames.frame import Frame, Headers, headers_from_head, show_body, show_text, text_on_the_wire
 from stompy.frames.grammar import Version
 from stompy.link.link import Link
 from stompy.link.receipts import FailedFrames, Receipt, Receipts, receipt_line
@@ -133,8 +134,8 @@ class Delivery:
     """
 
     __slots__ = (
-        "_command", "_covered", "_delivered", "_shared", "_writing",
-        "ack_mode", "acker", "cumulative", "failed", "link", "source",
+        "_command", "_covered", "_shared", "_writing",
+        "ack_mode", "acker", "cumulative", "delivered", "failed", "link", "source",
     )  # fmt: skip
 
     def __init__(self, link: Link, acker: Acker, source: ActiveSubscription | None) -> None:
@@ -143,17 +144,13 @@ class Delivery:
         self.source = source
         self.ack_mode = "auto" if source is None else source.ack
         self.cumulative = self.ack_mode == "client"
-        self._delivered = 0
+        self.delivered = 0
+        """Number of the last message, if cumulative."""
         self._covered = 0
         self._command: str | None = None
         self.failed: list[Message] = []
         self._shared: deque[bytes] = deque()
         self._writing = threading.Lock()
-
-    def number(self) -> int:
-        """Return the number of the next message; on the reader."""
-        self._delivered += 1
-        return self._delivered
 
     def check_subscribed(self) -> None:
         """Check that the broker still takes an ACK or NACK of these messages.
@@ -224,7 +221,11 @@ class Message:
         """May undo the claim."""
         self._counted = False
         """Whether flow control counts it."""
-        self._order = delivery.number() if delivery.cumulative else 0
+        if delivery.cumulative:
+            delivery.delivered += 1  # on the reader
+            self._order = delivery.delivered
+        else:
+            self._order = 0
 
     @property
     def frame(self) -> Frame:
@@ -315,7 +316,7 @@ class Message:
             check_value("confirm", confirm, bool)
             self.ack_async().result()
         else:
-            self._delivery.acker.acknowledge(self, "ACK", receipt=False)
+            self._delivery.acker.acknowledge(self, "ACK")
 
     def ack_async(self) -> Receipt:
         """Acknowledge the message as `ack` does, and return the receipt by which the broker will confirm the ACK."""
@@ -463,7 +464,6 @@ class Acker:
         self,
         message: Message,
         command: str,
-        *,
         receipt: bool = False,
         requeue: bool | None = None,
         shared: bool = False,
@@ -479,24 +479,18 @@ class Acker:
         """
         delivery, unsent = message._delivery, [message]
         link = delivery.link
-
-        def written() -> None:
-            unsent.clear()
-            if command == "ACK" or not link.dialect.nack_is_individual:
-                self.cover(message)
-
+        written = unsent.clear if not message._order else partial(self._written, message, unsent)
         try:
-            head = self.claim(message, command, unsent, requeue=requeue)
+            head = self.claim(message, command, unsent, requeue)
             if shared:
                 delivery.write_shared(head + b"\n\0")
                 written()
                 return None
             handle = link.receipts.make() if receipt else None
-            extra = b"" if handle is None else receipt_line(handle)
+            frame = head + b"\n\0" if handle is None else b"%b%b\n\0" % (head, receipt_line(handle))
             # Checked again with the write lock: another thread may have ended the subscription since, and some brokers
             # end the session at an ACK that comes after its UNSUBSCRIBE.
-            check = delivery.check_subscribed
-            link.writer.write(b"%b%b\n\0" % (head, extra), receipt=handle, check=check, on_written=written)
+            link.writer.write(frame, handle, DEFAULT, 1, delivery.check_subscribed, written)
             if handle is not None:
                 self.failed.watch(handle)
             return handle
@@ -504,6 +498,11 @@ class Acker:
             if unsent:
                 self.give_back(message, unsent)
             raise
+
+    def _written(self, message: Message, unsent: list[Message]) -> None:
+        unsent.clear()
+        if message._settled == "ACK" or not message._delivery.link.dialect.nack_is_individual:
+            self.cover(message)
 
     def cover(self, message: Message) -> None:
         """Record that earlier messages of a cumulative subscription are settled with this one."""
@@ -556,7 +555,6 @@ class Acker:
         message: Message,
         command: str,
         claimant: object,
-        *,
         requeue: bool | None = None,
         transaction: bool = False,
     ) -> bytes:
@@ -570,9 +568,9 @@ class Acker:
             LocalProtocolError: the version has no NACK.
             ConfigurationError: the broker does not support the request.
         """
-        if message.ack_mode == "auto":
-            raise AckError("a message of an 'auto' subscription needs no ACK: it was consumed when the broker sent it")
         delivery = message._delivery
+        if delivery.ack_mode == "auto":
+            raise AckError("a message of an 'auto' subscription needs no ACK: it was consumed when the broker sent it")
         link, source = delivery.link, delivery.source
         if not link.alive:
             raise AckError("the session that delivered this message has ended; the broker will deliver it again")
@@ -652,9 +650,14 @@ def _ack_head(message: Message, command: str) -> bytes:
     grammar = link.protocol.grammar
     if link.version is Version.V1_2:
         # Sent back as received, still escaped.
-        token = value_on_the_wire(message.headers, "ack")
-        if token is not None and "\r" not in token:
-            return f"{command}\nid:{token}\n".encode("utf-8", grammar.utf8_errors)
+        head = message._headers
+        if not isinstance(head, bytes):
+            head = (text_on_the_wire(head) or "").encode("utf-8", grammar.utf8_errors)
+        start = head.find(b"\nack:") + 5
+        if start > 4:
+            token = head[start : head.index(b"\n", start)]
+            if b"\r" not in token:
+                return b"%b\nid:%b\n" % (command.encode(), token)
     headers = ack_headers(command, message.headers.get, link.version)
     if grammar.draft:
         headers["content-length"] = "0"  # every frame has one there
@@ -710,7 +713,6 @@ class _DetachedAcker(Acker):
         self,
         message: Message,
         command: str,
-        *,
         receipt: bool = False,
         requeue: bool | None = None,
         shared: bool = False,

@@ -91,17 +91,18 @@ class FrameBuffer:
             data = b"".join(data)
         if not link.alive:
             link.check_open()
-        try:
-            if receipt is not None:
+        if receipt is None:
+            self._data.append(data)
+        else:
+            try:
                 link.receipts.register(receipt)
                 write_before_wait(receipt, self._flush_in_own_thread)
                 self._receipts.append(receipt)
-            self._data.append(data)
-        except BaseException:
-            if receipt is not None:
+                self._data.append(data)
+            except BaseException:
                 link.receipts.forget(receipt)
                 self._receipts = [each for each in self._receipts if each is not receipt]
-            raise
+                raise
         self._size += len(data)
         if self._size >= _FLUSH_AT:
             try:
@@ -206,16 +207,8 @@ class PendingSend:
     """
 
     __slots__ = (
-        "_headers",
-        "body",
-        "content_length",
-        "copies",
-        "failures_alone",
-        "identity",
-        "receipt",
-        "registered",
-        "size",
-    )
+        "_headers", "body", "content_length", "copies", "failures_alone", "identity", "receipt", "registered", "size",
+    )  # fmt: skip
 
     def __init__(
         self, identity: str, receipt: Receipt, headers: dict[str, str], body: bytes, *, content_length: bool
@@ -262,18 +255,11 @@ class ResendBuffer:
         self._changed = make_condition("resend buffer")
         self._pending: dict[str, PendingSend] = {}
         self._prepared: dict[str, PendingSend] = {}
-        self._size = 0
+        self.size = 0
+        """Bytes of the bodies and headers."""
         self._last: Link | None = None
         """The link of the last replay, whether or not it was published."""
         self._end_error: StompError | None = None
-
-    def __len__(self) -> int:
-        return len(self._prepared)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the bodies and headers."""
-        return self._size
 
     def receipts(self) -> list[Receipt]:
         """Return the pending receipts."""
@@ -325,16 +311,9 @@ class ResendBuffer:
         Raises:
             UnconfirmedFullError: no room in time; nothing was sent.
         """
-        if not self._take_room(send):
-            flush()
-            self._await_room(send, link, deadline)
-
-    def drop(self, send: PendingSend) -> None:
-        """Remove a send that failed."""
-        with self._changed:
-            self._remove(send.receipt)
-
-    def _await_room(self, send: PendingSend, link: Link, deadline: Deadline) -> None:
+        if self._take_room(send):
+            return
+        flush()
         while not self._take_room(send):
             if deadline.expired:
                 raise self._full()
@@ -346,6 +325,11 @@ class ResendBuffer:
             finally:
                 link.flow.holders.discard(send)
 
+    def drop(self, send: PendingSend) -> None:
+        """Remove a send that failed."""
+        with self._changed:
+            self._remove(send.receipt)
+
     def _await_change(self, send: PendingSend, link: Link, deadline: Deadline) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._has_room(send) or self._last is not link, deadline.remaining())
@@ -353,7 +337,7 @@ class ResendBuffer:
     def _full(self) -> UnconfirmedFullError:
         which = "max_messages" if len(self._prepared) >= self._limits.max_messages else "max_bytes"
         limit = self._limits.max_messages if which == "max_messages" else self._limits.max_bytes
-        held = f"{len(self._prepared)} messages of {self._size} bytes are waiting for the broker's confirmation"
+        held = f"{len(self._prepared)} messages of {self.size} bytes are waiting for the broker's confirmation"
         return UnconfirmedFullError(f"nothing was sent: {held}", limit_name=which, limit=limit)
 
     def _take_room(self, send: PendingSend) -> bool:
@@ -361,11 +345,11 @@ class ResendBuffer:
             if not self._has_room(send):
                 return False
             self._prepared[send.receipt.id] = send
-            self._size += send.size
+            self.size += send.size
             return True
 
     def _has_room(self, send: PendingSend) -> bool:
-        fits = self._size + send.size <= self._limits.max_bytes
+        fits = self.size + send.size <= self._limits.max_bytes
         return fits and len(self._prepared) < self._limits.max_messages
 
     # `receipts.ResendStore`.
@@ -401,9 +385,8 @@ class ResendBuffer:
 
     def _remove(self, receipt: Receipt) -> None:
         self._pending.pop(receipt.id, None)
-        send = self._prepared.pop(receipt.id, None)
-        if send is not None:
-            self._size -= send.size
+        if (send := self._prepared.pop(receipt.id, None)) is not None:
+            self.size -= send.size
         self._changed.notify_all()
 
     # For the link manager.
@@ -445,24 +428,18 @@ class ResendBuffer:
     def _send_alone(self, link: Link, pending: list[PendingSend]) -> None:
         for send in pending:
             self._send_together(link, [send])
-            self._await_answer(link, send.receipt)
-            if send.receipt.done():
+            receipt = send.receipt
+            with self._changed:
+                self._changed.wait_for(lambda: receipt.done() or link.end_reason is not None, link.receipt_timeout)  # noqa: B023
+            if receipt.done():
                 continue
             if link.end_reason is None:
                 raise ReceiptTimeoutError("a resent message was not confirmed in time", receipt_id=send.receipt.id)
-            self._suspect(send, link.end_reason)
+            if _names_no_receipt(link.end_reason):
+                send.failures_alone += 1
+                if send.failures_alone >= _MAX_FAILURES_ALONE:
+                    resolve(send.receipt, self.rejected(send.receipt, link.end_reason))
             link.check_open()
-
-    def _await_answer(self, link: Link, receipt: Receipt) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: receipt.done() or link.end_reason is not None, link.receipt_timeout)
-
-    def _suspect(self, send: PendingSend, reason: StompError) -> None:
-        if not _names_no_receipt(reason):
-            return
-        send.failures_alone += 1
-        if send.failures_alone >= _MAX_FAILURES_ALONE:
-            resolve(send.receipt, self.rejected(send.receipt, reason))
 
     def _add(self, buffer: FrameBuffer, send: PendingSend) -> None:
         if send.receipt.done():

@@ -72,6 +72,8 @@ class Sender:
         self._unconfirmed = unconfirmed
         self._resends = config.resend is not None
         self._batches = _Batches()
+        self._batching = False
+        """Whether there ever was a batch: looking for that of a thread takes long."""
         self._encoder: SendEncoder | None = None
 
     # The open batch of this thread.
@@ -80,6 +82,7 @@ class Sender:
         """Begin a batch that lasts as long as its owner; return `False` if there is one already."""
         if self._current() is not None:
             return False
+        self._batching = True
         self._batches.current = FrameBuffer(self.links.live(), weakref.ref(owner))
         return True
 
@@ -139,10 +142,14 @@ class Sender:
         headers = options.pop("headers", None) if options else None
         if receipt and self._resends:
             return self._send_resendable(destination, body, headers, options, timeout)
-        batch = self._batches.current
+        batch = self._batches.current if self._batching else None
         if batch is not None and (self._resends or batch.owner() is None):
             batch = self._batch(self._deadline(timeout))
-        began, left, link = _monotonic(), timeout, self.links.ready if batch is None else batch.link
+        began, left, link = 0.0, timeout, self.links.ready
+        if batch is None:
+            began = _monotonic()
+        else:
+            link = batch.link
         while True:
             encoder = self._encoder
             if encoder is None or encoder.link is not link:
@@ -158,7 +165,7 @@ class Sender:
                 return handle
             try:
                 if link is not None:
-                    link.writer.write(data, receipt=handle, timeout=left)
+                    link.writer.write(data, handle, left)
                     if handle is not None:
                         self._failed.watch(handle)
                     return handle
@@ -184,7 +191,8 @@ class Sender:
         self.flush_batch(timeout=deadline.remaining())
         late: StompError | None = None
         try:
-            for receipt in self._outstanding():
+            pending = (*self._unconfirmed.receipts(), *self.links.link.receipts.outstanding())
+            for receipt in dict.fromkeys(pending):
                 await_outcome(receipt, deadline, timeout)
         except ReceiptTimeoutError as error:
             late = error
@@ -197,10 +205,6 @@ class Sender:
         except SessionError as error:
             error.outcome = "unknown"  # of what was sent without a receipt
             raise
-
-    def _outstanding(self) -> list[Receipt]:
-        """Return the pending receipts of the newest link and of the resend buffer."""
-        return list(dict.fromkeys([*self._unconfirmed.receipts(), *self.links.link.receipts.outstanding()]))
 
     def _send_resendable(
         self,

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stompy.connection.link_manager import LinkManager
-from stompy.connection.resend_buffer import ResendBuffer
-from stompy.connection.routing import Router
-from stompy.connection.sending import RequestReply
-from stompy.connection.subscriptions import SubscriptionTable
-from stompy.world import time
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionStats:
@@ -58,37 +51,3 @@ class ConnectionStats:
     times_paused: int
     silent_for: float
     outage: str | None
-
-
-def measure(
-    links: LinkManager,
-    subscriptions: SubscriptionTable,
-    router: Router,
-    replies: RequestReply,
-    unconfirmed: ResendBuffer,
-) -> ConnectionStats:
-    """Return the statistics of a connection."""
-    links.check_process()
-    waiting, total = links.counted()
-    link, flows = waiting[-1], [each.flow for each in waiting]
-    pending = dict.fromkeys(unconfirmed.receipts())
-    return ConnectionStats(
-        frames_sent=total["frames_sent"],
-        bytes_sent=total["bytes_sent"],
-        frames_received=total["frames_received"],
-        bytes_received=total["bytes_received"],
-        receipts_pending=len({**pending, **dict.fromkeys(link.receipts.outstanding())}),
-        unconfirmed=len(pending),
-        unconfirmed_bytes=unconfirmed.size,
-        queued_messages=sum(flow.waiting_messages for flow in flows),
-        queued_bytes=sum(flow.waiting_bytes for flow in flows),
-        subscriptions=len(subscriptions.all()),
-        unrouted=router.unrouted,
-        late_replies=replies.late,
-        links=links.reconnects + 1,
-        reconnects=links.reconnects,
-        reading_paused=link.flow.paused,
-        times_paused=total["times_paused"],
-        silent_for=max(0.0, time.monotonic() - link.timer.last_heard),
-        outage=links.outage,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,8 @@ class Transaction:
         self._acker = acker
         self._link = sender.links.live()
         self._dialect = self._link.dialect
+        limit = self._dialect.max_transaction_frames
+        self._most = sys.maxsize if limit is None else limit
         self._each = self._dialect.transacted_receipts != "later"
         """Whether each frame needs a receipt of its own."""
         self._encoder = sender.encoder(self._link)
@@ -101,7 +104,8 @@ class Transaction:
                 nothing was sent.
             ConnectionLostError: the connection was lost, and the transaction with it.
         """
-        self._check_room()
+        if self._frames >= self._most or self._end is not None or not self._begun:
+            self._check_room()
         headers = options.pop("headers", None) if options else None
         receipt = self._link.receipts.make(deferred=True) if self._each else None
         line = self._line if receipt is None else self._line + receipt_line(receipt)
@@ -240,10 +244,8 @@ class Transaction:
         return receipts
 
     def _frame_of_second(self, command: str, receipt: Receipt | None = None) -> bytes:
-        pairs = [("transaction", f"{self.id}-2")]
-        if receipt is not None:
-            pairs.append(("receipt", receipt.id))
-        return encode(command, pairs, grammar=self._link.protocol.grammar)
+        own = [] if receipt is None else [("receipt", receipt.id)]
+        return encode(command, [("transaction", f"{self.id}-2"), *own], grammar=self._link.protocol.grammar)
 
     def _drop_second(self) -> None:
         """Abort the transaction of the acknowledgements; raises as `Writer.write` does."""
@@ -299,12 +301,10 @@ class Transaction:
             raise TransactionError(f"transaction {self.id!r} is already {self._end}")
 
     def _check_room(self) -> None:
-        if self._end is not None or not self._begun:
-            self._check()
-        limit = self._dialect.max_transaction_frames
-        if limit is not None and self._frames >= limit:
+        self._check()
+        if self._frames >= self._most:
             what = f"{self._dialect.product} takes no more frames in transaction {self.id!r}"
-            raise LimitExceededError(what, limit_name="max_transaction_frames", limit=limit)
+            raise LimitExceededError(what, limit_name="max_transaction_frames", limit=self._most)
 
     def __repr__(self) -> str:
         return f"<Transaction {self.id!r} {self._end or 'open'}>"

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SEQUENCE = re.compile(r"\\.?", re.DOTALL)
-# Matches every undefined sequence and some defined ones: a quick first check, as most texts have neither.
-_SUSPECT = re.compile(r"\\(?![nc\\])")
+# Matches every undefined sequence that ends, and some defined ones: a quick first check, as most texts have neither.
+_SUSPECT = re.compile(r"\\[^nc\\]")
 
 
 def escape(text: str, escapes: Mapping[str, str]) -> str:
@@ -27,7 +27,7 @@ def escape(text: str, escapes: Mapping[str, str]) -> str:
 
 def undefined_escape(text: str, unescapes: Mapping[str, str]) -> str | None:
     """Return the first sequence in `text` that is not in `unescapes`, or `None`."""
-    if not _SUSPECT.search(text):
+    if not _SUSPECT.search(text) and not text.endswith("\\"):
         return None
     return next((sequence for sequence in _SEQUENCE.findall(text) if sequence not in unescapes), None)
 

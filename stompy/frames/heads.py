@@ -392,10 +392,11 @@ class LearnedHeads:
     def check(self, run: Run) -> bool:
         """Return whether the header lines of a run are valid; the slow path reports the error if they are not."""
         heads = [head for head, _, _ in run.rows if isinstance(head, bytes)]
-        if max(map(len, heads)) > self._harmless:
+        block = b"".join(heads)
+        if len(block) > self._harmless and max(map(len, heads)) > self._harmless:
             return False
         try:
-            self._checker.text(b"".join(heads), run.command)
+            self._checker.text(block, run.command)
         except RemoteProtocolError:
             return False
         return True

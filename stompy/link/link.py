@@ -232,9 +232,8 @@ class Link:
 
     def join(self, deadline: Deadline) -> bool:
         """Wait for all threads but the current one to end; return whether they have."""
-        threads = [self._reader, self._heartbeat]
-        ended = [thread.join_until(deadline) for thread in threads if thread is not None]
-        return all(ended)
+        threads = [thread for thread in (self._reader, self._heartbeat) if thread is not None]
+        return all([thread.join_until(deadline) for thread in threads])  # noqa: C419 - each waits
 
     def clean_up(self) -> None:
         """Release everything; the last thing that the reader does."""
@@ -287,7 +286,8 @@ class HeartbeatThread(DaemonThread):
                 return
             now = time.monotonic()
             if link.flow.peer_dead(now):
-                self._declare_dead(now)
+                silent = now - link.timer.last_heard
+                link.fail(HeartbeatTimeoutError(f"received nothing from {link.address} for {silent:.1f} s"))
                 return
             done = not link.timer.beat_due(now) or link.beat()
             due = link.timer.next_check(time.monotonic())
@@ -295,10 +295,6 @@ class HeartbeatThread(DaemonThread):
             pause = due if done else max(due, _BEAT_AGAIN)
             if link.flow.paused:
                 pause = max(pause, _BEAT_AGAIN)
-
-    def _declare_dead(self, now: float) -> None:
-        silent = now - self._link.timer.last_heard
-        self._link.fail(HeartbeatTimeoutError(f"received nothing from {self._link.address} for {silent:.1f} s"))
 
 
 def for_caller(reason: StompError, outcome: Outcome, message: str | None = None) -> StompError:

@@ -69,20 +69,9 @@ class Receipt(Future[None]):
     """
 
     __slots__ = (
-        "_account",
-        "_before_wait",
-        "_callbacks",
-        "_deferred",
-        "_error",
-        "_event",
-        "_failed",
-        "_is_future",
-        "_link",
-        "_lock",
-        "_resolved",
-        "_store",
-        "id",
-    )
+        "_account", "_before_wait", "_callbacks", "_deferred", "_error", "_event", "_failed", "_is_future", "_link",
+        "_lock", "_resolved", "_store", "id",
+    )  # fmt: skip
 
     def __init__(
         self,

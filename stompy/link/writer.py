@@ -37,8 +37,11 @@ if TYPE_CHECKING:
     from stompy.link.link import Link
 
 _monotonic = time.monotonic  # called for each message
+_DEBUG = logging.DEBUG
 
 _LOG = logging.getLogger("stompy.link")
+_LEVELS: dict[int, bool] = getattr(_LOG, "_cache", {})
+"""Of levels that were asked for, whether they are enabled: the logger's own record, as asking it is slow."""
 
 _UNLIMITED = FrameLimits(
     max_headers=sys.maxsize,
@@ -75,23 +78,22 @@ class Writer:
     def write(
         self,
         data: Encoded | list[bytes] | Callable[[], bytes],
-        *,
-        frames: int = 1,
         receipt: Receipt | None = None,
+        timeout: float | Default | None = DEFAULT,
+        frames: int = 1,
         check: Callable[[], None] | None = None,
         on_written: Callable[[], None] | None = None,
-        timeout: float | Default | None = DEFAULT,
     ) -> None:
         """Write one or more frames; return when the operating system has all bytes. Any thread.
 
         Args:
             data: the bytes; those of each frame; or a function that returns them, called with the write lock.
-            frames: how many.
             receipt: registered before the write.
+            timeout: seconds; by default the send timeout.
+            frames: how many.
             check: called with the write lock before the write; if it raises, nothing is written.
             on_written: called with the write lock after the write. If a signal prevents this call, nothing was written
                 or the link has ended.
-            timeout: seconds; by default the send timeout.
 
         Raises:
             ConcurrencyError: called from a signal handler that interrupted a send of this thread.
@@ -104,7 +106,7 @@ class Writer:
         # thread would get it, and put its frame into the middle of the other one.
         if lock._is_owned():
             raise ConcurrencyError("a signal handler cannot send while it interrupts a send of the same connection")
-        if _LOG.isEnabledFor(logging.DEBUG) and not callable(data):
+        if _LEVELS.get(_DEBUG, True) and _LOG.isEnabledFor(_DEBUG) and not callable(data):
             raw = data if isinstance(data, bytes) else b"".join(data)
             for frame in Parser(link.protocol.grammar, _UNLIMITED).feed(raw):
                 _LOG.debug("> %r", frame)
@@ -124,19 +126,20 @@ class Writer:
                 link.receipts.register(receipt)
             # A frame that changes the session is encoded here, with the lock held, so that frames leave in the order in
             # which the session has recorded them.
-            encoded = data() if callable(data) else data
-            if isinstance(encoded, tuple) and self._send_messages is not None:
-                encoded = b"".join(encoded)
+            if not isinstance(data, bytes):
+                data = data() if callable(data) else data
+                if isinstance(data, tuple) and self._send_messages is not None:
+                    data = b"".join(data)
             # From here on bytes may be out. The mark outlasts this call: if a signal raises here, and a second one in
             # the handling of the first, the next writer finds the mark and ends the link.
             begun = self._incomplete = True
-            if isinstance(encoded, bytes):
-                self._transport.sendall(encoded, budget)
-                self.bytes += len(encoded)
-            elif isinstance(encoded, list):
-                self._send_frames(encoded, budget)
+            if isinstance(data, bytes):
+                self._transport.sendall(data, budget)
+                self.bytes += len(data)
+            elif isinstance(data, list):
+                self._send_frames(data, budget)
             else:
-                self._send_parts(encoded, deadline_of(budget))
+                self._send_parts(data, deadline_of(budget))
             self.frames += frames
             link.timer.last_sent = _monotonic()
             # Before the mark is removed: a caller that learns by `on_written` that its frame is out either learns it,
@@ -238,11 +241,12 @@ class Writer:
             self.bytes += len(part)
 
     def _send_frames(self, frames: list[bytes], budget: Budget) -> None:
+        data = b"".join(frames)
         if self._send_messages is None:
-            self._transport.sendall(b"".join(frames), budget)
+            self._transport.sendall(data, budget)
         else:
             self._send_messages(frames, deadline_of(budget))  # of all of them
-        self.bytes += sum(map(len, frames))
+        self.bytes += len(data)
 
     def _await_lock(self, deadline: Deadline) -> Deadline:
         remaining = deadline.remaining()

@@ -10,11 +10,11 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from stompy.arguments import check_arguments, check_counts
 from stompy.backoff import DEFAULT_BACKOFF, Backoff, check_attempts
+from stompy.closable import Closable
 from stompy.connection.connecting import ConnectOptions, config_of, connect
 from stompy.connection.connection import Connection
 from stompy.connection.encoding import Body, check_destination, encode_body, user_headers
@@ -101,7 +101,7 @@ class DeadLetter:
     error_message: str
 
 
-class Outbox:
+class Outbox(Closable):
     """Messages that wait on disk until the broker has confirmed them.
 
     `put` returns when the message is on disk; a thread of the outbox sends it, now or when the broker is reachable
@@ -339,14 +339,6 @@ class Outbox:
 
     def _waiting(self) -> int:
         return max(0, self._store.ledger.waiting - self._forwarder.unremoved)
-
-    def __enter__(self) -> Outbox:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True) and not self._owner.forked:

@@ -88,11 +88,6 @@ def next_state(state: State, command: str) -> State | None:
     return None if event is None else TRANSITIONS[state].get(event)
 
 
-def state_after_end(state: State) -> State:
-    """Return the state after the end of the stream, which is possible in every state."""
-    return TRANSITIONS[state][ProtocolEvent.END]
-
-
 MAX_SUBSCRIPTIONS = 10_000
 MAX_TRANSACTIONS = 1_000
 
@@ -210,4 +205,4 @@ class ProtocolSide:
 
     def end(self) -> None:
         """Record the end of the stream."""
-        self.state = state_after_end(self.state)
+        self.state = TRANSITIONS[self.state][ProtocolEvent.END]

@@ -166,14 +166,6 @@ class Recorder:
 
     # Operations.
 
-    def sending(self, operation: Operation, link: Link, destination: str, headers: _Headers) -> Observation:
-        """Return the observation of a send."""
-        return Observation(self, operation, link, destination, headers=headers)
-
-    def settling(self, operation: Operation, message: Message) -> Observation:
-        """Return the observation of an ACK or NACK."""
-        return self._of_message(operation, message)
-
     def committing(self, link: Link, messages: Sequence[Message]) -> Observation:
         """Return the observation of a COMMIT that settles messages."""
         around = messages[0].headers if messages else None
@@ -181,15 +173,16 @@ class Recorder:
 
     def received(self, message: Message, waited: float) -> None:
         """Record that a caller got a message after waiting for some seconds."""
-        self._of_message(RECEIVE, message, waited=waited).end()
+        self.of_message(RECEIVE, message, waited=waited).end()
 
     def processing(self, message: Message, more: _Attributes | None = None) -> Observation:
         """Return the observation of work on a message, in the context that the message brought."""
         extracted = self.extract(message.headers)
         parent = extracted if _span_in(extracted).is_valid else contexts.get_current()
-        return self._of_message(PROCESS, message, parent=parent, more=more)
+        return self.of_message(PROCESS, message, parent=parent, more=more)
 
-    def _of_message(self, operation: Operation, message: Message, **arguments: Any) -> Observation:
+    def of_message(self, operation: Operation, message: Message, **arguments: Any) -> Observation:
+        """Return the observation of an operation with a received message, such as an ACK; for the rest see there."""
         delivery = delivery_of(message)
         source = delivery.source
         subscribed = None if source is None else source.destination

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
@@ -16,13 +16,9 @@ from stompy.connection.subscriptions import ActiveSubscription, Handler, Message
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default
-from stompy.dialects.options import SendOptions
 from stompy.link.receipts import Receipt
-from stompy.telemetry.recorder import ACK, NACK, REQUEST, SEND, Recorder
+from stompy.telemetry.recorder import ACK, NACK, REQUEST, SEND, Observation, Operation, Recorder
 from stompy.world import time
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class TracedConnection(Connection):
@@ -41,47 +37,25 @@ class TracedConnection(Connection):
         super().__init__(config, listeners, _TracedAcker(self._recorder))
         self._new_subscription = partial(_TracedSubscription, self._recorder)
 
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        confirm: bool = False,
-        timeout: float | Default | None = DEFAULT,
-        **options: Unpack[SendOptions],
-    ) -> None:
+    def send(self, destination: str, body: Body = b"", **options: Any) -> None:
         """Send a message."""
-        with self._recorder.sending(SEND, self._links.link, destination, options.get("headers")) as observed:
-            options["headers"] = observed.headers
-            super().send(destination, body, confirm=confirm, timeout=timeout, **options)
+        with self._observation(SEND, destination, options) as observed:
+            super().send(destination, body, **{**options, "headers": observed.headers})
 
-    def send_async(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        timeout: float | Default | None = DEFAULT,
-        **options: Unpack[SendOptions],
-    ) -> Receipt:
+    def send_async(self, destination: str, body: Body = b"", **options: Any) -> Receipt:
         """Send a message, and return its receipt."""
-        with self._recorder.sending(SEND, self._links.link, destination, options.get("headers")) as observed:
-            options["headers"] = observed.headers
-            return super().send_async(destination, body, timeout=timeout, **options)
+        with self._observation(SEND, destination, options) as observed:
+            return super().send_async(destination, body, **{**options, "headers": observed.headers})
 
-    def request(
-        self,
-        destination: str,
-        body: Body = b"",
-        *,
-        timeout: float | Default | None = DEFAULT,
-        **options: Unpack[SendOptions],
-    ) -> Message:
+    def request(self, destination: str, body: Body = b"", **options: Any) -> Message:
         """Send a request and return its reply."""
-        with self._recorder.sending(REQUEST, self._links.link, destination, options.get("headers")) as observed:
-            options["headers"] = observed.headers
-            reply = super().request(destination, body, timeout=timeout, **options)
+        with self._observation(REQUEST, destination, options) as observed:
+            reply = super().request(destination, body, **{**options, "headers": observed.headers})
             observed.answered(reply)
             return reply
+
+    def _observation(self, operation: Operation, destination: str, options: Mapping[str, Any]) -> Observation:
+        return Observation(self._recorder, operation, self._links.link, destination, headers=options.get("headers"))
 
     def transaction(self) -> Transaction:
         """Return a transaction."""
@@ -106,9 +80,9 @@ class _TracedAcker(Acker):
         super().__init__()
         self._recorder = recorder
 
-    def acknowledge(self, message: Message, command: str, **options: Any) -> Receipt | None:
-        with self._recorder.settling(ACK if command == "ACK" else NACK, message):
-            return super().acknowledge(message, command, **options)
+    def acknowledge(self, message: Message, command: str, *arguments: Any, **options: Any) -> Receipt | None:
+        with self._recorder.of_message(ACK if command == "ACK" else NACK, message):
+            return super().acknowledge(message, command, *arguments, **options)
 
 
 class _TracedSubscription(ActiveSubscription):
@@ -133,17 +107,16 @@ class _TracedTransaction(Transaction):
         super().__init__(sender, acker)
         self._recorder = recorder
 
-    def send(self, destination: str, body: Body = b"", **options: Unpack[SendOptions]) -> None:
-        with self._recorder.sending(SEND, self._link, destination, options.get("headers")) as observed:
-            options["headers"] = observed.headers
-            super().send(destination, body, **options)
+    def send(self, destination: str, body: Body = b"", **options: Any) -> None:
+        with Observation(self._recorder, SEND, self._link, destination, headers=options.get("headers")) as observed:
+            super().send(destination, body, **{**options, "headers": observed.headers})
 
     def ack(self, message: Message) -> None:
-        with self._recorder.settling(ACK, message):
+        with self._recorder.of_message(ACK, message):
             super().ack(message)
 
     def nack(self, message: Message) -> None:
-        with self._recorder.settling(NACK, message):
+        with self._recorder.of_message(NACK, message):
             super().nack(message)
 
     def commit(self, *, timeout: float | Default | None = DEFAULT) -> None:

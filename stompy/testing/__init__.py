@@ -44,47 +44,6 @@ if TYPE_CHECKING:
     from stompy.testing.worker import RunningWorker as RunningWorker
     from stompy.testing.worker import message as message
 
-__all__ = [
-    "GARBAGE",
-    "STRAY_MESSAGE",
-    "ActiveMQContainer",
-    "ArtemisContainer",
-    "BrokerOptions",
-    "BrokerSettings",
-    "BrokerUnavailableError",
-    "Certificates",
-    "Cut",
-    "CutAfter",
-    "Delay",
-    "Direction",
-    "Double",
-    "Drop",
-    "Ending",
-    "Event",
-    "EventName",
-    "Fault",
-    "FaultControls",
-    "FaultPlan",
-    "FaultProxy",
-    "FrameFault",
-    "Insert",
-    "ProxyLink",
-    "ProxyStats",
-    "RabbitMQStompContainer",
-    "Range",
-    "RecordingListener",
-    "Refuse",
-    "Rewrite",
-    "RunningBroker",
-    "RunningWorker",
-    "State",
-    "Strike",
-    "Which",
-    "broker_or_skip",
-    "message",
-    "start_broker",
-]
-
 _LAZY = {
     "stompy.testing.brokers": ("BrokerSettings", "BrokerUnavailableError", "Certificates", "RunningBroker"),
     "stompy.testing.containers": (

@@ -23,6 +23,7 @@ from urllib.parse import quote
 from stompy.arguments import check_options
 from stompy.broker.broker import Broker
 from stompy.broker.settings import BrokerLimits
+from stompy.closable import Closable
 from stompy.deadline import Budget, Deadline
 from stompy.errors import ConcurrencyError, ConfigurationError
 from stompy.forks import Owner
@@ -119,7 +120,7 @@ def refuse(settings: BrokerSettings, title: str, *names: str) -> None:
             raise ConfigurationError(f"{title} has no setting {each.name!r}")
 
 
-class Certificates:
+class Certificates(Closable):
     """An authority, a broker's certificate and a client's, all fresh; the files are there until `close`.
 
     Args:
@@ -154,14 +155,6 @@ class Certificates:
     def close(self) -> None:
         """Remove the files. Idempotent."""
         self._remove()
-
-    def __enter__(self) -> Certificates:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _write(self, name: str, *blobs: trustme.Blob) -> str:
         path = Path(self._folder, name)
@@ -407,27 +400,17 @@ class _Gate:
 
 
 class _PausableTransport:
-    """A transport whose bytes wait at a gate; see `stompy.transport.base.Transport`.
-
-    It has no `send_now`, which must not wait.
-    """
+    """A transport whose bytes wait at a gate; all else is the transport's, see `stompy.transport.base.Transport`."""
 
     def __init__(self, transport: Transport, gate: _Gate) -> None:
         self._transport = transport
         self._gate = gate
         self._shut = False
 
-    @property
-    def peer(self) -> str:
-        return self._transport.peer
-
-    @property
-    def subprotocol(self) -> str | None:
-        return getattr(self._transport, "subprotocol", None)
-
-    @property
-    def keeps_messages(self) -> bool:
-        return bool(getattr(self._transport, "keeps_messages", False))
+    def __getattr__(self, name: str) -> Any:
+        if name == "send_now":  # which must not wait
+            raise AttributeError(name)
+        return getattr(self._transport, name)
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
         data = self._transport.recv(deadline)
@@ -446,30 +429,19 @@ class _PausableTransport:
         self._shut = True
         self._transport.shutdown()
 
-    def shutdown_write(self) -> None:
-        self._transport.shutdown_write()
-
-    def close(self) -> None:
-        self._transport.close()
-
 
 class _PausableListener:
     """Accepts the connections of another listener, and gives them to a gate."""
 
     def __init__(self, listener: TransportListener, gate: _Gate) -> None:
-        self._listener = listener
+        self.address = listener.address
+        self.close = listener.close
+        self._accept = listener.accept
         self._gate = gate
 
-    @property
-    def address(self) -> tuple[str, int] | str:
-        return self._listener.address
-
     def accept(self) -> Transport | None:
-        transport = self._listener.accept()
-        return None if transport is None else _PausableTransport(transport, self._gate)
-
-    def close(self) -> None:
-        self._listener.close()
+        transport = self._accept()
+        return None if transport is None else cast("Transport", _PausableTransport(transport, self._gate))
 
 
 class _PausableBroker(Broker):

@@ -24,7 +24,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from stompy.arguments import check_arguments, check_fields, check_value
 from stompy.errors import ConfigurationError, StompTimeoutError
@@ -53,10 +53,17 @@ STRAY_MESSAGE = (
 _MOST_STRIKES = 10_000
 
 
-class _Shown:
-    """Shows a fault as the expression that makes it."""
+class _Fault:
+    """Shows a fault as the expression that makes it, and checks its values by their annotations and least values."""
 
     __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for each in fields(self):  # type: ignore[arg-type]  # all subclasses are dataclasses
+            least, value = each.metadata.get("least"), getattr(self, each.name)
+            if least is not None and value is not None and not value >= least:
+                raise ConfigurationError(f"{each.name} must be {least} or more, not {value!r}")
 
     def __repr__(self) -> str:
         shown = []
@@ -69,8 +76,13 @@ class _Shown:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+def _at_least(least: int) -> Any:
+    """Return a field for a number, `None` by default."""
+    return field(default=None, kw_only=True, metadata={"least": least})
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class FrameFault(_Shown):
+class FrameFault(_Fault):
     """Base of the faults that strike frames.
 
     Attributes:
@@ -84,16 +96,15 @@ class FrameFault(_Shown):
     """
 
     frame: str
-    nth: int | None = field(default=None, kw_only=True)
+    nth: int | None = _at_least(1)
     chance: float = field(default=1.0, kw_only=True)
-    link: int | None = field(default=None, kw_only=True)
+    link: int | None = _at_least(1)
 
     def __post_init__(self) -> None:
         if self.frame not in _FRAMES:
             raise ConfigurationError(f"no frame is called {self.frame!r}; it is one of {', '.join(sorted(_FRAMES))}")
-        check_fields(self)
-        _check_count("nth", self.nth)
-        _check_count("link", self.link)
+        # Not super(): a slotted dataclass is a second class, which the empty super() does not know.
+        _Fault.__post_init__(self)
         if not 0 <= self.chance <= 1:
             raise ConfigurationError(f"chance must be from 0 to 1, not {self.chance!r}")
 
@@ -120,13 +131,7 @@ class Delay(FrameFault):
         seconds: how long; `None` until `FaultPlan.release` or the end of the link.
     """
 
-    seconds: float | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        # Not super(): a slotted dataclass is a second class, which the empty super() does not know.
-        FrameFault.__post_init__(self)
-        if self.seconds is not None and not self.seconds >= 0:
-            raise ConfigurationError(f"seconds must be 0 or more, not {self.seconds!r}")
+    seconds: float | None = _at_least(0)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -139,12 +144,7 @@ class Cut(FrameFault):
         keep: bytes of the frame that pass before; 0 for none, `None` for all of it.
     """
 
-    keep: int | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        FrameFault.__post_init__(self)
-        if self.keep is not None and self.keep < 0:
-            raise ConfigurationError(f"keep must be 0 or more, not {self.keep!r}")
+    keep: int | None = _at_least(0)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -182,7 +182,7 @@ Range: TypeAlias = int | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CutAfter(_Shown):
+class CutAfter(_Fault):
     """The link ends, both ways at once, after a number of bytes, also within a frame.
 
     Give either `sent` or `received`. A pair is a range, both ends included, from which each link draws its number.
@@ -198,11 +198,10 @@ class CutAfter(_Shown):
 
     sent: Range | None = field(default=None, kw_only=True)
     received: Range | None = field(default=None, kw_only=True)
-    link: int | None = field(default=None, kw_only=True)
+    link: int | None = _at_least(1)
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        _check_count("link", self.link)
+        _Fault.__post_init__(self)
         if (self.sent is None) == (self.received is None):
             raise ConfigurationError("CutAfter takes sent or received, one of them")
         low, high = self.bounds
@@ -223,18 +222,14 @@ class CutAfter(_Shown):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Refuse(_Shown):
+class Refuse(_Fault):
     """The connection is closed as soon as it is accepted. For a port that refuses connections, use `FaultProxy.refuse`.
 
     Attributes:
         link: as for the faults of frames.
     """
 
-    link: int | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_count("link", self.link)
+    link: int | None = _at_least(1)
 
 
 Fault: TypeAlias = FrameFault | CutAfter | Refuse
@@ -350,11 +345,6 @@ class FaultPlan:
 
 
 _FRAMES = CLIENT_COMMANDS | SERVER_COMMANDS | {SENT, RECEIVED, HEARTBEAT}
-
-
-def _check_count(name: str, value: int | None) -> None:
-    if value is not None and value < 1:
-        raise ConfigurationError(f"{name} counts from 1, it cannot be {value!r}")
 
 
 @dataclass(frozen=True, slots=True)

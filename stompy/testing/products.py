@@ -1,4 +1,7 @@
-"""The real brokers: their images, and the files and variables with which a container of each is started."""
+"""The real brokers: their images, and the files and variables with which a container of each is started.
+
+The folder `files` has the configuration of each, with places in braces for what the settings decide.
+"""
 
 from __future__ import annotations
 
@@ -65,110 +68,89 @@ class Product:
     web_path: str = ""
 
 
+_FILES = Path(__file__).with_name("files")
+_ELEMENTS = "<!-- elements -->"
+_PORT = re.compile(r"://0\.0\.0\.0:(\d+)")
+
+
+def _template(name: str, **values: object) -> str:
+    """Return a file of a broker with these values."""
+    return (_FILES / name).read_text(encoding="utf-8").format(**values)
+
+
+def _lower(flag: bool) -> str:
+    return str(flag).lower()
+
+
+def _merged(text: str, settings: BrokerSettings, *without: str) -> tuple[bytes, dict[str, int]]:
+    """Return an XML file, and the ports of its connectors, without those that the settings do not ask for.
+
+    An element of the settings' own configuration replaces its namesakes. ActiveMQ's schema wants the elements in the
+    order of the alphabet.
+
+    Args:
+        text: of the file, with its elements between two marks.
+        settings: of the broker.
+        without: elements to leave out.
+
+    Raises:
+        ConfigurationError: the settings' own configuration is not XML.
+    """
+    head, body, tail = text.split(_ELEMENTS)
+    try:
+        added = list(ElementTree.fromstring(f"<more>{settings.configuration}</more>"))
+    except ElementTree.ParseError as error:
+        raise ConfigurationError(f"the configuration is not a row of XML elements: {error}") from error
+    names = {*without, *(element.tag for element in added)}
+    found, ports = list(ElementTree.fromstring(f"<all>{body}</all>")), {}
+    for group in found:
+        for connector in group.findall("*[@name]"):
+            name = connector.get("name", "")
+            if port := _PORT.search(connector.get("uri") or connector.text or ""):
+                secure, web = "ssl" in name or name == "wss", name.startswith("ws")
+                if (secure and not settings.tls) or (web and not settings.ws):
+                    group.remove(connector)
+                else:
+                    ports[name] = int(port[1])
+    elements = sorted([*(each for each in found if each.tag not in names), *added], key=lambda element: element.tag)
+    shown = "\n".join(ElementTree.tostring(element, encoding="unicode").strip() for element in elements)
+    return f"{head}{shown}{tail}".encode(), ports
+
+
 # ActiveMQ Classic
-
-_ACTIVEMQ = "/opt/apache-activemq"
-
-# The entry point of the official images looks for the end of the element, written without the space, and puts in a
-# plugin of its own that lets nobody in without its users.
-_ACTIVEMQ_XML = """\
-<beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
-       xsi:schemaLocation="
-         http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd
-         http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
-  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="stompy" useJmx="false" schedulerSupport="true"
-          advisorySupport="{advisories}" persistent="{persistent}" dataDirectory="{home}/data">
-{elements}
-  </broker >
-</beans>
-"""
-
-_CONNECTOR = '<transportConnector name="{name}" uri="{name}://0.0.0.0:{port}?{options}"/>'
-# Without it, Nagle's algorithm holds back every second small frame for 40 ms.
-_TCP_OPTIONS = "transport.tcpNoDelay=true"
-# As much as over TCP; by default it takes 64 KiB, and closes what has been idle for half a minute.
-_WEB_OPTIONS = "websocket.maxTextMessageSize=104857600&amp;websocket.idleTimeout=0&amp;websocket.maxIdleTime=0"
-
-_LIMITED_USAGE = (
-    "<systemUsage><systemUsage><memoryUsage><memoryUsage {memory}/></memoryUsage>"
-    '<storeUsage><storeUsage limit="1 gb"/></storeUsage>'
-    '<tempUsage><tempUsage limit="1 gb"/></tempUsage></systemUsage></systemUsage>'
-)
-_KAHADB = f'<persistenceAdapter><kahaDB directory="{_ACTIVEMQ}/data/kahadb"/></persistenceAdapter>'
-_AUTHENTICATION = (
-    '<plugins><simpleAuthenticationPlugin anonymousAccessAllowed="false">'
-    "<users>{users}</users></simpleAuthenticationPlugin></plugins>"
-)
-_DEAD_LETTERS = (
-    "<destinationPolicy><policyMap><policyEntries>{}</policyEntries></policyMap></destinationPolicy>".format(
-        "".join(
-            f'<policyEntry {domain}="&gt;"><deadLetterStrategy><sharedDeadLetterStrategy processNonPersistent="true"/>'
-            "</deadLetterStrategy></policyEntry>"
-            for domain in ("queue", "topic")
-        )
-    )
-)
-_SSL_CONTEXT = (
-    f'<sslContext><sslContext keyStore="file:{_ACTIVEMQ}/conf/broker.p12" keyStoreType="PKCS12" '
-    f'keyStorePassword="{STORE_PASSWORD}" trustStore="file:{_ACTIVEMQ}/conf/trust.p12" '
-    f'trustStoreType="PKCS12" trustStorePassword="{STORE_PASSWORD}"/></sslContext>'
-)
 
 
 def activemq(settings: BrokerSettings, certificates: Certificates | None) -> Recipe:
     """Return how to start ActiveMQ Classic."""
-    ports = {"stomp": 61613, "stomp+nio": 61612}
-    secure = {"stomp+ssl": 61614, "stomp+nio+ssl": 61615} if settings.tls else {}
-    if settings.ws:
-        ports["ws"] = 61623
-        secure |= {"wss": 61624} if settings.tls else {}
-    connectors = ""
-    for name, port in {**ports, **secure}.items():
-        options = _WEB_OPTIONS if name.startswith("ws") else _TCP_OPTIONS
-        if settings.client_certificates and name in secure:
-            options += "&amp;needClientAuth=true"
-        connectors += _CONNECTOR.format(name=name, port=port, options=options)
-    memory = 'percentOfJvmHeap="70"' if settings.memory_limit is None else f'limit="{settings.memory_limit}"'
-    elements = _LIMITED_USAGE.format(memory=memory) + f"<transportConnectors>{connectors}</transportConnectors>"
-    elements += _KAHADB if settings.persistent else ""
-    elements += _DEAD_LETTERS if settings.dead_letter_nonpersistent else ""
-    elements += _SSL_CONTEXT if settings.tls else ""
-    if settings.users is not None:
-        users = "".join(
-            f'<authenticationUser username={quoteattr(login)} password={quoteattr(passcode)} groups="users"/>'
-            for login, passcode in settings.users.items()
-        )
-        elements += _AUTHENTICATION.format(users=users)
-    xml = _ACTIVEMQ_XML.format(
-        advisories=str(settings.advisories).lower(),
-        persistent=str(settings.persistent).lower(),
-        home=_ACTIVEMQ,
-        elements=_with_elements(elements, settings.configuration),
+    wanted = {
+        "persistenceAdapter": settings.persistent,
+        "destinationPolicy": settings.dead_letter_nonpersistent,
+        "sslContext": settings.tls,
+        "plugins": settings.users is not None,
+    }
+    users = "".join(
+        f'<authenticationUser username={quoteattr(login)} password={quoteattr(passcode)} groups="users"/>'
+        for login, passcode in (settings.users or {}).items()
     )
-    files = {"activemq.xml": xml.encode(), **_stores(certificates)}
+    # The entry point of the official images looks for `</broker>`, which the file writes with a space, and puts in a
+    # plugin of its own that lets nobody in without its users.
+    text = _template(
+        "activemq.xml",
+        advisories=_lower(settings.advisories),
+        persistent=_lower(settings.persistent),
+        memory='percentOfJvmHeap="70"' if settings.memory_limit is None else f'limit="{settings.memory_limit}"',
+        users=users,
+        password=STORE_PASSWORD,
+        web="websocket.maxTextMessageSize=104857600&amp;websocket.idleTimeout=0&amp;websocket.maxIdleTime=0",
+        client="&amp;needClientAuth=true" if settings.client_certificates else "",
+    )
+    xml, ports = _merged(text, settings, *(name for name, needed in wanted.items() if not needed))
+    files = {"activemq.xml": xml, **_stores(certificates)}
     return Recipe(
-        ports={**ports, **secure},
-        files={f"{_ACTIVEMQ}/conf/{name}": content for name, content in files.items()},
+        ports=ports,
+        files={f"/opt/apache-activemq/conf/{name}": content for name, content in files.items()},
         environment={"ACTIVEMQ_HEAP": "1g", "ACTIVEMQ_OPTS_MEMORY": "-Xms64M -Xmx1G", **settings.environment},
     )
-
-
-def _with_elements(defaults: str, more: str) -> str:
-    """Return XML elements by name; an element of `more` replaces its namesakes.
-
-    ActiveMQ's schema wants them in the order of the alphabet.
-
-    Raises:
-        ConfigurationError: `more` is not XML.
-    """
-    try:
-        added = list(ElementTree.fromstring(f"<more>{more}</more>"))
-    except ElementTree.ParseError as error:
-        raise ConfigurationError(f"the configuration is not a row of XML elements: {error}") from error
-    names = {element.tag for element in added}
-    kept = [element for element in ElementTree.fromstring(f"<all>{defaults}</all>") if element.tag not in names]
-    elements = sorted((*kept, *added), key=lambda element: element.tag)
-    return "\n".join(ElementTree.tostring(element, encoding="unicode").strip() for element in elements)
 
 
 def _stores(certificates: Certificates | None) -> dict[str, bytes]:
@@ -195,78 +177,26 @@ def _stores(certificates: Certificates | None) -> dict[str, bytes]:
 
 _ARTEMIS = "/var/lib/artemis-instance"
 
-_ARTEMIS_XML = """\
-<?xml version="1.0"?>
-<configuration xmlns="urn:activemq">
-  <core xmlns="urn:activemq:core">
-{elements}
-  </core>
-</configuration>
-"""
-# The disk usage of a test machine has no limit.
-_ARTEMIS_CORE = """\
-<name>stompy</name>
-<persistence-enabled>{persistent}</persistence-enabled>
-<security-enabled>{security}</security-enabled>
-<journal-type>NIO</journal-type>
-<max-disk-usage>-1</max-disk-usage>
-<paging-directory>data/paging</paging-directory>
-<bindings-directory>data/bindings</bindings-directory>
-<journal-directory>data/journal</journal-directory>
-<large-messages-directory>data/large-messages</large-messages-directory>
-<acceptors>{acceptors}</acceptors>
-<security-settings><security-setting match="#">{permissions}</security-setting></security-settings>
-<address-settings><address-setting match="#">
-<dead-letter-address>DLQ</dead-letter-address><expiry-address>ExpiryQueue</expiry-address>
-<max-size-bytes>{limit}</max-size-bytes><address-full-policy>{policy}</address-full-policy>
-<auto-delete-queues>false</auto-delete-queues><auto-delete-addresses>false</auto-delete-addresses>
-</address-setting></address-settings>
-<addresses>
-<address name="DLQ"><anycast><queue name="DLQ"/></anycast></address>
-<address name="ExpiryQueue"><anycast><queue name="ExpiryQueue"/></anycast></address>
-</addresses>
-"""
-# A name is a queue or a topic by its prefix, as with the other brokers; without prefixes all would be topics.
-_ACCEPTOR = (
-    '<acceptor name="{name}">tcp://0.0.0.0:{port}?protocols=STOMP;anycastPrefix=/queue/;multicastPrefix=/topic/{tls}'
-    "</acceptor>"
-)
-_ARTEMIS_TLS = (
-    f";sslEnabled=true;keyStorePath={_ARTEMIS}/etc/broker.p12;keyStoreType=PKCS12;keyStorePassword={STORE_PASSWORD}"
-    f";trustStorePath={_ARTEMIS}/etc/trust.p12;trustStoreType=PKCS12;trustStorePassword={STORE_PASSWORD}"
-    ";needClientAuth="
-)
-_PERMISSIONS = (
-    "createNonDurableQueue", "deleteNonDurableQueue", "createDurableQueue", "deleteDurableQueue", "createAddress",
-    "deleteAddress", "consume", "browse", "send", "manage",
-)  # fmt: skip
-_LOGIN = b"""\
-activemq {
-   org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule required
-       org.apache.activemq.jaas.properties.user="artemis-users.properties"
-       org.apache.activemq.jaas.properties.role="artemis-roles.properties";
-};
-"""
-
 
 def artemis(settings: BrokerSettings, certificates: Certificates | None) -> Recipe:
     """Return how to start Artemis."""
     refuse(settings, "Artemis", "advisories", "dead_letter_nonpersistent")
-    ports = {"stomp": 61613, **({"stomp+ssl": 61614} if settings.tls else {})}
-    tls = {"stomp": "", "stomp+ssl": f"{_ARTEMIS_TLS}{str(settings.client_certificates).lower()}"}
-    core = _ARTEMIS_CORE.format(
-        persistent=str(settings.persistent).lower(),
-        security=str(settings.users is not None).lower(),
-        acceptors="".join(_ACCEPTOR.format(name=name, port=port, tls=tls[name]) for name, port in ports.items()),
-        permissions="".join(f'<permission type="{name}" roles="amq"/>' for name in _PERMISSIONS),
+    text = _template(
+        "artemis.xml",
+        persistent=_lower(settings.persistent),
+        security=_lower(settings.users is not None),
+        protocol="protocols=STOMP;anycastPrefix=/queue/;multicastPrefix=/topic/",
+        etc=f"{_ARTEMIS}/etc",
+        password=STORE_PASSWORD,
+        client=_lower(settings.client_certificates),
         limit=-1 if settings.memory_limit is None else settings.memory_limit,
         policy="PAGE" if settings.memory_limit is None else "BLOCK",
     )
-    xml = _ARTEMIS_XML.format(elements=_with_elements(core, settings.configuration))
-    files = {"broker.xml": xml.encode(), **_stores(certificates)}
+    xml, ports = _merged(text, settings)
+    files = {"broker.xml": xml, **_stores(certificates)}
     if settings.users is not None:
         users = {_in_properties(login): _in_properties(passcode) for login, passcode in settings.users.items()}
-        files["login.config"] = _LOGIN
+        files["login.config"] = (_FILES / "artemis-login.config").read_bytes()
         files["artemis-users.properties"] = "".join(f"{name} = {secret}\n" for name, secret in users.items()).encode()
         files["artemis-roles.properties"] = f"amq = {','.join(users)}\n".encode()
     return Recipe(
@@ -291,39 +221,22 @@ def rabbitmq(settings: BrokerSettings, certificates: Certificates | None) -> Rec
     """Return how to start RabbitMQ."""
     refuse(settings, "RabbitMQ", "advisories", "dead_letter_nonpersistent")
     ports = {"stomp": 61613, "ws": 15674}
-    lines = {
-        "loopback_users.guest": "false",
-        "stomp.listeners.tcp.1": "0.0.0.0:61613",
-        "web_stomp.tcp.ip": "0.0.0.0",
-        "web_stomp.tcp.port": "15674",
-        "log.console.level": "info",
-    }
+    text = _template("rabbitmq.conf")
     files = {"enabled_plugins": b"[rabbitmq_stomp,rabbitmq_web_stomp].\n"}
     if settings.users is not None:
-        lines["load_definitions"] = f"{_ETC}/definitions.json"
+        text += f"load_definitions = {_ETC}/definitions.json\n"
         files["definitions.json"] = _definitions(settings.users).encode()
     if settings.memory_limit is not None:
-        lines["vm_memory_high_watermark.absolute"] = str(settings.memory_limit)
+        text += f"vm_memory_high_watermark.absolute = {settings.memory_limit}\n"
     if settings.tls:
         ports |= {"stomp+ssl": 61614, "wss": 15673}
-        lines |= {
-            "stomp.listeners.ssl.1": "0.0.0.0:61614",
-            "web_stomp.ssl.ip": "0.0.0.0",
-            "web_stomp.ssl.port": "15673",
-        }
-        for section in ("ssl_options", "web_stomp.ssl"):
-            for name, file in (("cacertfile", "ca.pem"), ("certfile", "broker.pem"), ("keyfile", "broker.pem")):
-                lines[f"{section}.{name}"] = f"{_ETC}/{file}"
-        # For web sockets alone RabbitMQ cannot require a certificate of the client.
-        lines["ssl_options.verify"] = "verify_peer" if settings.client_certificates else "verify_none"
-        lines["ssl_options.fail_if_no_peer_cert"] = str(settings.client_certificates).lower()
+        verify = "verify_peer" if settings.client_certificates else "verify_none"
+        text += _template("rabbitmq-tls.conf", verify=verify, client=_lower(settings.client_certificates))
     if certificates is not None:
         files["ca.pem"] = Path(certificates.ca_file).read_bytes()
         files["broker.pem"] = Path(certificates.broker_file).read_bytes()
-    for line in settings.configuration.splitlines():
-        name, equals, value = line.partition("=")
-        if equals:
-            lines[name.strip()] = value.strip()
+    entries = (line.partition("=") for line in f"{text}{settings.configuration}".splitlines())
+    lines = {name.strip(): value.strip() for name, equals, value in entries if equals}
     files["rabbitmq.conf"] = "".join(f"{name} = {value}\n" for name, value in lines.items()).encode()
     return Recipe(
         ports=ports,

@@ -1,7 +1,15 @@
-"""One connection through a proxy, and its two directions with their faults.
+"""One connection through a proxy: its two directions with their faults, and its sockets.
 
-Methods that are not marked as for tests run on the proxy's thread. `ProxyDirection` is used by that thread alone; other
-threads read its counters only.
+| lock | guards | held over I/O? |
+|---|---|---|
+| `ProxySelector.changed` | the whole state of a proxy: faults, connections, listening | no, as no socket blocks |
+
+The proxy's thread alone uses the selector; it waits without the lock, and handles each event with it. Any other thread
+changes the state inside `ProxySelector.changing`, so a change is complete when its caller goes on. The lock is held
+where `ProxyDirection` and the methods of `ProxyLink` that are not for tests are called; counters are read without it.
+
+A socket with `SO_LINGER` 0 that one thread closes while another is in `recv` on it sends no reset: the system keeps it
+open until that `recv` returns. With the lock no thread is in `recv` then.
 """
 
 from __future__ import annotations
@@ -10,17 +18,17 @@ import contextlib
 import errno
 import math
 import struct
-import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeAlias, cast
 
-from stompy.errors import ConfigurationError
+from stompy.errors import ConfigurationError, NotConnectedError
+from stompy.forks import Owner
+from stompy.locks import make_condition
 from stompy.testing.faults import RECEIVED, SENT, Cut, Fault, FaultInjector, FaultPlan, FramePiece
-from stompy.testing.proxy_loop import READ, WRITE, ProxyEventLoop
 from stompy.transport.tcp import Endpoint
-from stompy.world import os, socket, time
+from stompy.world import os, selectors, socket, time
 
 Direction: TypeAlias = Literal["up", "down"]
 """`"up"` is from the client to the broker."""
@@ -31,7 +39,6 @@ Ending: TypeAlias = Literal["fin", "rst"]
 """How a connection ends: closed in order, or reset."""
 
 DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
-
 
 HELD = 65_536
 """Maximum bytes that a direction buffers; then it stops reading, so that the sender's TCP window fills up."""
@@ -118,8 +125,7 @@ class FaultControls:
 
     def heal(self) -> None:
         """End all of these faults."""
-        none = DirectionFaults()
-        self._set("both", **{name: getattr(none, name) for name in DirectionFaults.__slots__})
+        self._set("both", **asdict(DirectionFaults()))
 
     def _set(self, direction: Which, **changes: Any) -> None:
         if direction not in (*DIRECTIONS, "both"):
@@ -139,23 +145,6 @@ def check_ending(ending: str) -> None:
 def _check(name: str, value: object, holds: bool) -> None:
     if not holds:
         raise ConfigurationError(f"{name} cannot be {value!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Bytes on their way.
-
-    Attributes:
-        data: the bytes.
-        due: when they may be written.
-        releases: more releases of the plan than these let them go at once.
-        cut: the fault that ends the connection after them.
-    """
-
-    data: memoryview
-    due: float
-    releases: int
-    cut: Cut | None
 
 
 class ProxyDirection:
@@ -192,7 +181,10 @@ class ProxyDirection:
         self._source_ended = False
         self._record = record
         self._injector = injector
-        self._chunks: deque[_Chunk] = deque()
+        self._pieces: deque[tuple[float, FramePiece]] = deque()
+        """Each with the time when it may be written."""
+        self._written = 0
+        """Bytes of the first piece."""
         self._held = 0
         self._next_write = -math.inf
         self._counted_from = 0
@@ -220,12 +212,12 @@ class ProxyDirection:
         """Return when the next write may be done; `None` while no time is known."""
         if self.faults.stalled or self.finished or self._cut is not None:
             return None
-        if not self._chunks:
+        if not self._pieces:
             return -math.inf if self._source_ended else None
-        head = self._chunks[0]
-        if self._injector is not None and self._injector.plan.releases > head.releases:
+        due, piece = self._pieces[0]
+        if piece.delay and self._injector is not None and self._injector.plan.releases > piece.releases:
             return self._next_write
-        due = max(head.due, self._next_write)
+        due = max(due, self._next_write)
         return due if due < math.inf else None
 
     def cut(self) -> tuple[Ending, Fault | None] | None:
@@ -247,9 +239,7 @@ class ProxyDirection:
         self._source_ended = not data
         for piece in (FramePiece(data),) if self._injector is None else self._injector.feed(data):
             if piece.data or piece.cut is not None:
-                due = now + self.faults.latency + piece.delay
-                releases = piece.releases if piece.delay else sys.maxsize
-                self._chunks.append(_Chunk(memoryview(piece.data), due, releases, piece.cut))
+                self._pieces.append((now + self.faults.latency + piece.delay, piece))
                 self._held += len(piece.data)
 
     def write(self, now: float) -> None:
@@ -258,18 +248,23 @@ class ProxyDirection:
         Raises:
             OSError: the sink is broken; `BlockingIOError` if its window is full.
         """
-        if not self._chunks:
+        if not self._pieces:
             self.sink.shutdown(socket.SHUT_WR)
             self.finished = True
             return
-        chunk = self._chunks[0]
-        sent = self.sink.send(chunk.data[: self._portion(len(chunk.data))], _NO_SIGNAL) if chunk.data else 0
-        self._note(chunk.data[:sent], now)
-        if sent < len(chunk.data):
-            self._chunks[0] = replace(chunk, data=chunk.data[sent:])
-        else:
-            self._cut = chunk.cut
-            self._chunks.popleft()
+        _, piece = self._pieces[0]
+        rest = memoryview(piece.data)[self._written :]
+        sent = self.sink.send(rest[: self._portion(len(rest))], _NO_SIGNAL) if rest else 0
+        self.recorded += rest[: min(sent, self._record - len(self.recorded))]
+        self.forwarded += sent
+        self._held -= sent
+        if self.faults.rate < math.inf:
+            self._next_write = max(now, self._next_write) + sent / self.faults.rate
+        self._written += sent
+        if self._written == len(piece.data):
+            self._pieces.popleft()
+            self._written = 0
+            self._cut = piece.cut
 
     def _portion(self, size: int) -> int:
         limits = [size, *(left for left, _ in self._limits())]
@@ -279,13 +274,6 @@ class ProxyDirection:
             limits.append(max(1, int(self.faults.rate * _SLICE)))
         return min(limits)
 
-    def _note(self, data: memoryview, now: float) -> None:
-        self.recorded += data[: self._record - len(self.recorded)]
-        self.forwarded += len(data)
-        self._held -= len(data)
-        if self.faults.rate < math.inf:
-            self._next_write = max(now, self._next_write) + len(data) / self.faults.rate
-
     def _limits(self) -> Iterator[tuple[int, Fault | None]]:
         """Yield how many bytes may still pass before the connection ends, for each fault that counts bytes."""
         if self.faults.cut_after is not None:
@@ -293,6 +281,105 @@ class ProxyDirection:
         if self._injector is not None:
             for end, fault in self._injector.limits(self.forwarded):
                 yield end - self.forwarded, fault
+
+
+READ = selectors.EVENT_READ
+WRITE = selectors.EVENT_WRITE
+
+
+class ProxySelector:
+    """What a proxy's thread waits for, and the lock over its state.
+
+    Attributes:
+        changed: the lock; notified after each change of the state.
+        changes: how many there were.
+        closed: whether the proxy has ended.
+        owner: the process of the proxy.
+    """
+
+    def __init__(self) -> None:
+        self.changed = make_condition("proxy", None)
+        self.changes = 0
+        self.closed = False
+        self.owner = Owner("proxy")
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._waker = socket.socketpair()
+        for sock in (self._woken, self._waker):
+            sock.setblocking(False)
+        self._selector.register(self._woken, READ)
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Change the state in this block, from any thread.
+
+        Raises:
+            NotConnectedError: the proxy is closed.
+        """
+        self.owner.check()
+        with self.changed:
+            if self.closed:
+                raise NotConnectedError("the proxy is closed")
+            yield
+            self.note()
+        self.wake()
+
+    def note(self) -> None:
+        """Note a change; with the lock held."""
+        self.changes += 1
+        self.changed.notify_all()
+
+    def wake(self) -> None:
+        """End `wait` at once; from any thread, without the lock."""
+        with contextlib.suppress(OSError):  # full: it is awake; closed: it has ended
+            self._waker.send(b"\0")
+
+    def changed_since(self, seen: int) -> bool:
+        """Return whether there were more changes than `seen`."""
+        return self.changes != seen
+
+    def drop(self, sock: socket.socket) -> None:
+        """Close a socket; from any thread, with the lock held."""
+        sock.close()
+        self.wake()  # `forget_closed` is called then; some selectors keep a socket open as long as they wait for it
+
+    # On the proxy's thread, which alone uses the selector
+
+    def wait(self, timeout: float | None) -> list[tuple[ProxyLink | None, socket.socket, int]]:
+        """Wait for the watched sockets, without the lock; return the ready ones, each with its link and its events."""
+        try:
+            ready = [
+                (key.data, cast("socket.socket", key.fileobj), events) for key, events in self._selector.select(timeout)
+            ]
+        except OSError:  # how some systems report that another thread has closed a socket meanwhile
+            return []
+        with contextlib.suppress(BlockingIOError):
+            while self._woken.recv(4096):
+                pass
+        return [each for each in ready if each[1] is not self._woken]
+
+    def watch(self, sock: socket.socket, events: int, link: ProxyLink | None) -> None:
+        """Watch a socket for `READ`, `WRITE`, both, or nothing (0) from now on; `link` is `None` for the listener's."""
+        key = self._selector.get_map().get(sock)
+        if key is None:
+            if events:
+                self._selector.register(sock, events, link)
+        elif not events:
+            self._selector.unregister(sock)
+        elif events != key.events:
+            self._selector.modify(sock, events, link)
+
+    def forget_closed(self) -> None:
+        """Watch closed sockets no longer; called before others are watched, which may have their numbers."""
+        for key in list(self._selector.get_map().values()):
+            sock = cast("socket.socket", key.fileobj)
+            if sock.fileno() < 0:
+                self._selector.unregister(sock)
+
+    def close(self) -> None:
+        """Close what `wait` needs, before the other sockets: a forked child must not change what its parent watches."""
+        self.closed = True
+        for each in (self._selector, self._woken, self._waker):
+            each.close()
 
 
 State = Literal["dialing", "open", "black-hole", "ending", "closed"]
@@ -318,7 +405,7 @@ class ProxyLink(FaultControls):
         plan: the frame faults; `None` forwards bytes without looking for frames.
         record: bytes of each direction to remember.
         window: bytes of the kernel's receive buffer; `None` leaves it to the system.
-        loop: the loop that serves the link.
+        selector: of the proxy.
     """
 
     def __init__(
@@ -331,31 +418,33 @@ class ProxyLink(FaultControls):
         plan: FaultPlan | None,
         record: int,
         window: int | None,
-        loop: ProxyEventLoop,
+        selector: ProxySelector,
     ) -> None:
         self.number = number
-        self._loop = loop
-        self._client = client
+        self._selector = selector
         self._target = target
         self._state: State = "black-hole" if target is None else "dialing"
-        self._broker = socket.socket(socket.AF_INET if target is None else target.family, socket.SOCK_STREAM)
-        self._sockets = [client, self._broker]
+        self._broker = broker = socket.socket(socket.AF_INET if target is None else target.family, socket.SOCK_STREAM)
+        self._sockets = [client, broker]
         for sock in self._sockets:
             sock.setblocking(False)
             with contextlib.suppress(OSError):  # the client may have reset it already
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if window is not None:
-            self._broker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+            broker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
         self._plan = plan
-        up, down = (
-            None if plan is None else FaultInjector(plan, link=number, direction=direction)
-            for direction in (RECEIVED, SENT)
-        )
+
+        def direction(name: Direction, source: socket.socket, sink: socket.socket, frames: str) -> ProxyDirection:
+            injector = None if plan is None else FaultInjector(plan, link=number, direction=frames)
+            return ProxyDirection(source, sink, faults=faults[name], record=record, injector=injector)
+
         self._directions: dict[Direction, ProxyDirection] = {
-            "up": ProxyDirection(client, self._broker, faults=faults["up"], record=record, injector=up),
-            "down": ProxyDirection(self._broker, client, faults=faults["down"], record=record, injector=down),
+            "up": direction("up", client, broker, RECEIVED),
+            "down": direction("down", broker, client, SENT),
         }
-        self._give_up_at: float | None = None
+        self._give_up_at = math.inf
+        if target is None:
+            self._drop(broker)
 
     # For tests
 
@@ -392,12 +481,14 @@ class ProxyLink(FaultControls):
             ConfigurationError: no such ending.
         """
         check_ending(ending)
-        self._loop.call(lambda: self.end(ending))
+        with self._selector.changing():
+            self.end(ending)
 
     def _change(self, directions: Sequence[Direction], changes: dict[str, Any]) -> None:
-        self._loop.call(lambda: self.change(directions, changes))
+        with self._selector.changing():
+            self.change(directions, changes)
 
-    # On the proxy's thread
+    # For the proxy, with its lock held
 
     def change(self, directions: Sequence[Direction], changes: dict[str, Any]) -> None:
         """Set faults."""
@@ -407,50 +498,51 @@ class ProxyLink(FaultControls):
 
     def dial(self) -> None:
         """Start to connect to the broker, if the proxy has one."""
-        if self._target is None or self._state != "dialing":
-            return
-        code = self._broker.connect_ex(self._target.sockaddr)
-        if code and code not in _SOON:
-            self.end("rst")
+        if self._target is not None and self._state == "dialing":
+            code = self._broker.connect_ex(self._target.sockaddr)
+            if code and code not in _SOON:
+                self.end("rst")
 
-    def wanted(self, now: float) -> Mapping[socket.socket, int]:
-        """Return the socket events that the state and the faults allow."""
-        if self._state == "dialing":
-            return {self._client: 0, self._broker: WRITE}
-        if self._state == "open":
-            up, down = self._directions["up"], self._directions["down"]
-            return {self._client: _events(up, down, now), self._broker: _events(down, up, now)}
+    def look(self, now: float) -> float:
+        """Watch the sockets for the events that the state and the faults allow; return when to look again without one.
+
+        A connection that was ended in order is closed, if a peer did not close it in time.
+        """
+        if self._give_up_at <= now:
+            self.close()
+        due = self._give_up_at
         # In a black hole or ending: what arrives is discarded, so that the end of the stream after it is found.
-        return {sock: READ for sock in self._sockets if sock is self._client or self._state != "black-hole"}
-
-    def due(self, now: float) -> float | None:
-        """Return when held bytes may go on, or the time to close in order is up."""
-        if self._state == "open":
-            times = [due for flow in self._directions.values() if (due := flow.due()) is not None and due > now]
-            return min(times, default=None)
-        return self._give_up_at
+        wanted = dict.fromkeys(self._sockets, 0 if self._state in ("dialing", "open") else READ)
+        if self._state == "dialing":
+            wanted[self._broker] = WRITE
+        elif self._state == "open":
+            for flow in self._directions.values():
+                wanted[flow.source] |= READ if flow.wants_to_read else 0
+                wanted[flow.sink] |= WRITE if flow.wants_to_write(now) else 0
+                if (time_of_write := flow.due()) is not None and time_of_write > now:
+                    due = min(due, time_of_write)
+        for sock, events in wanted.items():
+            self._selector.watch(sock, events, self)
+        return due
 
     def ready(self, sock: socket.socket, events: int, now: float) -> None:
-        """Forward or discard available bytes."""
+        """Forward or discard available bytes, if it is one of the link's sockets."""
         if sock not in self._sockets:
-            return  # closed by an earlier event of the same poll
+            return
         try:
             if self._state == "dialing":
-                self._dialed()
+                if code := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    raise OSError(code, os.strerror(code))
+                self._state = "open"
             elif self._state == "open":
                 self._forward(sock, events, now)
-            else:
-                self._discard(sock)
+            elif not sock.recv(_DISCARD_SIZE):
+                self._drop(sock)
         except BlockingIOError:
             pass
         except OSError:
             self.end("rst")  # if one peer resets, so does the proxy to the other
         self._end_if_due()
-
-    def look(self, now: float) -> None:
-        """Close a connection that was ended in order, if a peer does not close it in time."""
-        if self._state == "ending" and self._give_up_at is not None and self._give_up_at <= now:
-            self.close()
 
     def end(self, ending: Ending) -> None:
         """End the connection; a reset also ends a connection that is ending in order."""
@@ -462,7 +554,7 @@ class ProxyLink(FaultControls):
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.close()
             return
-        if self._state != "open":
+        if self._state == "dialing":
             self._drop(self._broker)
         self._state = "ending"
         self._give_up_at = time.monotonic() + LINGER
@@ -472,32 +564,22 @@ class ProxyLink(FaultControls):
                 sock.shutdown(socket.SHUT_WR)
             except OSError:
                 self._drop(sock)
-        self._close_if_empty()
 
     def close(self) -> None:
         """Close both sockets."""
         for sock in list(self._sockets):
             self._drop(sock)
-        self._state = "closed"
-
-    def _dialed(self) -> None:
-        code = self._broker.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            raise OSError(code, os.strerror(code))
-        self._state = "open"
 
     def _forward(self, sock: socket.socket, events: int, now: float) -> None:
-        outgoing, incoming = self._directions["up"], self._directions["down"]
-        if sock is self._broker:
-            outgoing, incoming = incoming, outgoing
-        if events & READ and outgoing.wants_to_read:
-            outgoing.read(now)
-            if outgoing.wants_to_write(now):
-                with contextlib.suppress(BlockingIOError):
-                    outgoing.write(now)
-        if events & WRITE and incoming.wants_to_write(now) and incoming.cut() is None:
-            incoming.write(now)
-        if outgoing.finished and incoming.finished:
+        for flow in self._directions.values():
+            if sock is flow.source and events & READ and flow.wants_to_read:
+                flow.read(now)
+                if flow.wants_to_write(now):
+                    with contextlib.suppress(BlockingIOError):
+                        flow.write(now)
+            elif sock is flow.sink and events & WRITE and flow.wants_to_write(now) and flow.cut() is None:
+                flow.write(now)
+        if all(flow.finished for flow in self._directions.values()):
             self.close()
 
     def _end_if_due(self) -> None:
@@ -508,26 +590,13 @@ class ProxyLink(FaultControls):
                 if self._plan is not None and fault is not None:
                     self._plan.struck(fault, link=self.number)
 
-    def _discard(self, sock: socket.socket) -> None:
-        if not sock.recv(_DISCARD_SIZE):
-            self._drop(sock)
-            if self._state == "black-hole":
-                self._drop(self._broker)
-            self._close_if_empty()
-
     def _drop(self, sock: socket.socket) -> None:
-        if sock in self._sockets:
-            self._sockets.remove(sock)
-            self._loop.close_socket(sock)
-
-    def _close_if_empty(self) -> None:
+        self._sockets.remove(sock)
+        self._selector.drop(sock)
         if not self._sockets:
             self._state = "closed"
+            self._give_up_at = math.inf
 
     def __repr__(self) -> str:
         counts = " ".join(f"{direction}={self.forwarded(direction)}" for direction in DIRECTIONS)
         return f"<ProxyLink {self.number} {self._state} {counts}>"
-
-
-def _events(source_of: ProxyDirection, sink_of: ProxyDirection, now: float) -> int:
-    return (READ if source_of.wants_to_read else 0) | (WRITE if sink_of.wants_to_write(now) else 0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 
 from stompy.arguments import check_arguments
 from stompy.broker.broker import Broker
+from stompy.closable import Closable
 from stompy.connection.encoding import Body
 from stompy.connection.message import AckMode, Message, detached
 from stompy.deadline import Deadline
@@ -19,7 +19,7 @@ from stompy.world import time
 _POLL = 0.005
 
 
-class RunningWorker:
+class RunningWorker(Closable):
     """A worker that runs on an embedded broker.
 
     Attributes:
@@ -72,14 +72,6 @@ class RunningWorker:
     def close(self) -> None:
         """End the worker."""
         self.worker.close()
-
-    def __enter__(self) -> RunningWorker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def message(

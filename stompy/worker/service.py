@@ -13,14 +13,7 @@ from types import FrameType
 from typing import Any
 
 from stompy.deadline import Deadline
-from stompy.errors import (
-    BrokerError,
-    ClientCertificateRefusedError,
-    ConfigurationError,
-    ConnectRefusedError,
-    StompError,
-    VersionMismatchError,
-)
+from stompy.errors import REFUSALS, ConfigurationError, StompError
 from stompy.forks import Owner, when_forked
 from stompy.threads import DaemonThread, Repeats
 from stompy.world import os, signal, socket, threading, time
@@ -51,7 +44,7 @@ def exit_of(error: StompError | None) -> WorkerExit:
     """Return the exit code for an error that ended the worker."""
     if isinstance(error, ConfigurationError):
         return WorkerExit.USAGE
-    if isinstance(error, (BrokerError, ConnectRefusedError, ClientCertificateRefusedError, VersionMismatchError)):
+    if isinstance(error, REFUSALS):
         return WorkerExit.BROKER
     return WorkerExit.CONNECTION
 

@@ -82,10 +82,8 @@ class TaskQueue:
         self._limit = limit
         self._lines: dict[Hashable, _Line] = {}
         """By key."""
-        self._line_of: dict[int, _Line] = {}
-        """By `id` of each message that is here or running."""
-        self._without_key: dict[int, Reject] = {}
-        """The same for messages whose key failed."""
+        self._line_of: dict[int, _Line | Reject] = {}
+        """By `id` of each message that is here or running; of a message whose key failed, the reason."""
         self._lock = make_condition("task queue")
         self._closed = False
 
@@ -113,13 +111,13 @@ class TaskQueue:
                 line.busy = True
         except BaseException as error:  # the key is the user's: making, hashing and comparing it may raise
             with self._lock:
-                self._without_key[id(message)] = no_key(error)
+                self._line_of[id(message)] = no_key(error)
         return True
 
     def check_key(self, message: Message) -> None:
         """Raise why a message has no place in the order, if it has none."""
-        failure = self._without_key.get(id(message))
-        if failure is not None:
+        failure = self._line_of.get(id(message))
+        if isinstance(failure, Reject):
             raise failure
 
     def get(self) -> Message | None:
@@ -137,9 +135,8 @@ class TaskQueue:
         if self._task.key is None:
             return
         with self._lock:
-            self._without_key.pop(id(message), None)
             line = self._line_of.pop(id(message), None)
-            if line is None:
+            if not isinstance(line, _Line):
                 return
             if not line.waiting:
                 line.busy = False
@@ -389,14 +386,14 @@ class Slot(DaemonThread):
                 connection=self._run.connection,
                 transaction=job.transaction,
             )
-        if task.retry_in_place is None:
-            with ChildEnds():
-                return task.call(job.message, context)
-        import tenacity
 
         def call(message: Message, context: TaskContext | None) -> Any:
             with ChildEnds():  # around each call, as a forked child must not try again itself
                 return task.call(message, context)
+
+        if task.retry_in_place is None:
+            return call(job.message, context)
+        import tenacity
 
         try:
             return task.retry_in_place.copy()(call, job.message, context)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, cast
 
 from stompy.arguments import check_arguments, check_counts, check_value, is_async
 from stompy.backoff import Backoff, check_attempts
+from stompy.closable import Closable
 from stompy.connection.connection import Connection
 from stompy.connection.encoding import Body
 from stompy.connection.message import Message, persistent_option
@@ -370,7 +370,7 @@ class Middleware:
         """Called when the message was not settled, so that the broker redelivers it."""
 
 
-class SqliteSeen:
+class SqliteSeen(Closable):
     """Remembers ids in an SQLite file, for `Worker.task(seen=...)`. Thread-safe; several processes may share the file.
     Use it as a context manager, or call `close`.
 
@@ -420,11 +420,3 @@ class SqliteSeen:
             return
         with self._lock:
             self._database.close()
-
-    def __enter__(self) -> SqliteSeen:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from stompy.arguments import check_arguments, check_counts, check_options
+from stompy.closable import Closable
 from stompy.connection.connecting import DEFAULT_URL, ConnectOptions, config_of
 from stompy.connection.encoding import Body, check_destination, encode_body, user_headers
 from stompy.connection.message import Message, detached
@@ -119,7 +119,7 @@ class SendRecorder:
         raise NotConnectedError(f"there is no connection here, so there is no {name!r}")
 
 
-class Worker:
+class Worker(Closable):
     """Runs tasks for messages, in threads, until it is stopped.
 
     A message is acknowledged after its task has returned. If the task raises, the message is tried again later, and is
@@ -407,11 +407,6 @@ class Worker:
     def __enter__(self) -> Worker:
         self.start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _new_engine(self, role: ChildRole | None = None, ticks: Sequence[Callable[[], None]] = ()) -> Engine:
         if self._engine is not None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pytest
 
 from stompy.broker import Broker
-from stompy.broker.message import MessageHead, StoredMessage
+from stompy.broker.message import MessageHead, StoredMessage, route_to
 from stompy.broker.profile import DeliveryRules, SubscribeRequest
 from stompy.broker.queues import Item, Queue
 from stompy.broker.session_state import Consumer, OutgoingMessage, SessionState
@@ -117,8 +117,8 @@ def a_session_state(version: str = "1.2", *, max_bytes: int = 1_000_000, max_fra
 def a_message(destination: str = "/queue/a", body: bytes = b"x", **headers: str) -> StoredMessage:
     """Return a message that a 1.2 client has sent; in header names `_` stands for `-`."""
     pairs = [(name.replace("_", "-"), value) for name, value in headers.items()]
-    grammar, size = grammar_of(Version.V1_2), len(body)
-    return StoredMessage(MessageHead(pairs, grammar, body_size=size, destination=destination, target=destination), body)
+    route = route_to(destination, grammar_of(Version.V1_2), last=pairs)
+    return StoredMessage(MessageHead(route, b"", len(body)), body)
 
 
 def a_consumer(
@@ -133,7 +133,7 @@ def a_consumer(
     """Return a subscription that takes part in a queue."""
     options = SubscribeRequest(mode=mode, prefetch=prefetch)
     consumer = Consumer(
-        session,
+        session=session,
         name=f"#{identity}",
         identity=identity,
         destination=queue.name,

@@ -6,7 +6,7 @@ import pytest
 
 from stompy.broker import BrokerLimits
 from stompy.broker.message import StoredMessage
-from stompy.broker.settings import ALLOWANCE, BoundedTable, MemoryBudget, SessionBudget
+from stompy.broker.settings import ALLOWANCE, MemoryBudget, SessionBudget
 from stompy.errors import LimitExceededError
 from tests.broker.conftest import Serve, Served, a_message
 from tests.support.peer import until
@@ -203,21 +203,3 @@ def test_deliveries_of_one_session_that_wait_for_their_ack_are_bounded(serve: Se
     for message in client.messages(20):
         client.ack(message)
     assert len(client.messages(20)) == 20
-
-
-def test_a_table_forgets_all_where_an_entry_would_be_too_much() -> None:
-    table: BoundedTable[str, int] = BoundedTable(10)
-    for _ in range(2):
-        table.remember("a", 1, 5)
-        table.remember("b", 2, 5)
-    assert table == {"a": 1, "b": 2}
-    for _ in range(2):
-        table.remember("c", 3, 5)
-        table.remember("d", 4, 5)
-    assert table == {"c": 3, "d": 4}
-
-
-def test_a_table_keeps_nothing_that_is_offered_once() -> None:
-    table: BoundedTable[str, int] = BoundedTable(10)
-    table.remember("a", 1, 5)
-    assert table == {}

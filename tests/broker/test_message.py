@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import get_args
 
-from stompy.broker.message import MessageHead, StoredMessage, passed_on
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompy.broker import Like
+from stompy.broker.broker import profile_named
+from stompy.broker.message import MessageHead, StoredMessage, passed_on, route_to
 from stompy.broker.profile import DeliveryRules
 from stompy.broker.queues import Item
-from stompy.errors import LocalProtocolError
-from stompy.frames.frame import Headers
-from stompy.frames.grammar import Grammar, Version, grammar_of
+from stompy.errors import LocalProtocolError, ProtocolError
+from stompy.frames.encoder import encode_lines
+from stompy.frames.frame import headers_from_head
+from stompy.frames.grammar import DEFAULT_LIMITS, Grammar, Version, grammar_of
+from stompy.frames.heads import HeadChecker
 from tests.broker.conftest import a_message
 
 V1_0, V1_1, V1_2 = (grammar_of(version) for version in (Version.V1_0, Version.V1_1, Version.V1_2))
@@ -42,15 +50,40 @@ def test_what_a_version_cannot_write_is_refused() -> None:
 @pytest.mark.requirement("A-47", "SRV-07")
 def test_headers_of_the_send_alone_are_not_passed_on() -> None:
     own = ("message-id", "subscription", "ack", "redelivered", "receipt", "transaction", "content-length")
-    headers = Headers([("destination", "/q"), *((name, "1") for name in own), ("kept", "a"), ("kept", "b")])
-    assert passed_on(headers, V1_2, DeliveryRules()) == [("kept", "a"), ("kept", "b")]
+    raw = b"\n" + encode_lines("SEND", [("destination", "/q"), *((name, "1") for name in own)], grammar=V1_2)
+    assert passed_on(raw + b"kept:a\nkept:b\n", V1_2, DeliveryRules()) == b"kept:a\nkept:b\n"
+
+
+@pytest.mark.parametrize("version", [Version.V1_0, Version.V1_1, Version.V1_2, Version.DRAFT])
+@pytest.mark.parametrize("like", [None, *get_args(Like)])
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("a", "b-c", "ack", "receipt", "größe")), st.text("a: \\cr\r\0é\xff", max_size=6)),
+        max_size=4,
+    )
+)
+def test_lines_that_are_passed_on_as_they_are_are_those_that_would_be_written(
+    like: Like | None, version: Version, pairs: list[tuple[str, str]]
+) -> None:
+    profile = profile_named(like)
+    rules, grammar = profile.deliveries, grammar_of(version, profile.handshake.leniency)
+    raw = "".join(["\n", *(f"{name}:{value}\n" for name, value in pairs)]).encode()
+    try:
+        raw = HeadChecker(grammar, DEFAULT_LIMITS).headers(raw, "SEND").encode()
+        # A name that no header has: so every line is split and written again.
+        again = passed_on(raw, grammar, rules, without=["none"])
+    except ProtocolError:
+        return
+    split = [
+        headers_from_head(b"\n" + lines, grammar, "MESSAGE").pairs for lines in (passed_on(raw, grammar, rules), again)
+    ]
+    assert sorted(split[0]) == sorted(split[1])
 
 
 @pytest.mark.parametrize("grammar", [V1_1, V1_2])
 def test_a_moved_copy_has_a_content_length_only_if_the_original_has(grammar: Grammar) -> None:
     for length in (False, True):
-        head = MessageHead([], V1_1, body_size=1, destination="/queue/a", target="/queue/a", length=length)
-        original = StoredMessage(head, b"x")
+        original = StoredMessage(MessageHead(route_to("/queue/a", V1_1, length=length), b"", 1), b"x")
         assert (b"content-length" in original.moved("/queue/b", ()).shared.encoded(grammar)) is length
 
 

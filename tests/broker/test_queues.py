@@ -88,7 +88,7 @@ def test_a_consumer_that_left_while_parked_is_never_asked_again() -> None:
     session.write_queue.take(0)
     queue.resume(consumer)
     hand_out(queue)
-    assert (queue.ready, queue.consumers) == (1, [])
+    assert (queue.ready, queue.consumers) == (1, {})
 
 
 def test_a_message_that_a_consumer_cannot_be_sent_is_returned_with_the_reason() -> None:
@@ -175,7 +175,9 @@ def test_a_message_far_behind_is_found_by_its_selector_without_a_search() -> Non
     options = SubscribeRequest(selector=compiled("kind = 'rare'"))
     rules = DeliveryRules()
     queue.join(
-        Consumer(session, name="#1", identity="1", destination="/queue/a", options=options, key="k", rules=rules)
+        Consumer(
+            session=session, name="#1", identity="1", destination="/queue/a", options=options, key="k", rules=rules
+        )
     )
     hand_out(queue)
     assert (queue.delivered, queue.ready) == (1, 19_999)

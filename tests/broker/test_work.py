@@ -45,11 +45,11 @@ class Calls:
             counts.now = 0
         elif getattr(counts, "now", None) is None:
             return
-        elif event == "call":
-            counts.now += 1
-        elif event == "c_call" and name == "_end_turn" and getattr(what, "__name__", "") == "release":
+        elif event == "call" and name == "release" and frame.f_back and frame.f_back.f_code.co_name == "_end_turn":
             self.most, self.turns = max(self.most, counts.now), self.turns + 1
             counts.now = None
+        elif event == "call":
+            counts.now += 1
 
 
 @pytest.fixture

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from stompy.cli.exits import Exit
+from stompy.spark.broker_options import SparkBrokerOptions
+from stompy.spark.options import table_of
 from tests.cli.conftest import Run
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
@@ -34,6 +37,13 @@ def test_a_wrong_command_line_is_named(run: Run, arguments: tuple[str, ...], mes
     assert result.code == Exit.USAGE
     assert message in result.err
     assert "sesame" not in result.err
+
+
+@pytest.mark.parametrize("pipeline", ["archive", "replay"])
+def test_a_pipeline_has_every_connection_option_of_spark(run: Run, pipeline: str) -> None:
+    shown = run("spark", pipeline, "--help").out.decode()
+    names = [option.name for option in table_of(SparkBrokerOptions)]
+    assert [name for name in names if "--" + re.sub("(?=[A-Z])", "-", name).lower() not in shown] == []
 
 
 @pytest.mark.skipif(HAS_SPARK, reason="Spark is installed here")

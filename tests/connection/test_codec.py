@@ -33,11 +33,20 @@ def test_bytes_stay_as_they_are_and_get_no_type(body: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "data"),
-    [({"n": 1}, b'{"n": 1}'), ([1, "é"], '[1, "é"]'.encode()), (5, b"5"), (True, b"true")],
+    [({"n": 1}, b'{"n":1}'), ([1, "é"], '[1,"é"]'.encode()), (5, b"5"), (True, b"true")],
 )
 def test_anything_else_is_json(value: object, data: bytes) -> None:
     assert encode_body(value, None) == (data, "application/json")
     assert encode_body(value, "application/geo+json") == (data, "application/geo+json")
+
+
+def test_json_that_contains_itself_is_refused() -> None:
+    circle: list[object] = []
+    circle.append(circle)
+    for _ in range(2):
+        with pytest.raises(LocalProtocolError, match="a body of list cannot be encoded as JSON"):
+            encode_body(circle, None)
+    assert encode_body([circle[:0]], None) == (b"[[]]", "application/json")
 
 
 def test_text_with_a_json_type_is_json_already() -> None:

@@ -341,6 +341,7 @@ def test_a_method_of_another_name_is_named(name: str, hint: str) -> None:
         with pytest.raises(AttributeError, match=hint):
             getattr(conn, name)
         assert not hasattr(conn, name)
+        assert name not in dir(conn)
 
 
 @pytest.mark.parametrize("like", [None, "activemq", "activemq5", "rabbitmq"])

@@ -98,7 +98,7 @@ def test_bytes_are_sent_as_they_are_and_the_rest_as_json(talking: Talking) -> No
     talk.conn.send("/queue/a", {"n": 1})
     talk.conn.send("/queue/a")
     frames = [talk.peer.expect("SEND") for _ in range(3)]
-    assert [frame.body for frame in frames] == [b"\x00\x01", b'{"n": 1}', b""]
+    assert [frame.body for frame in frames] == [b"\x00\x01", b'{"n":1}', b""]
     assert [frame.headers.get("content-type") for frame in frames] == [None, "application/json", None]
 
 

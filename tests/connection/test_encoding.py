@@ -210,6 +210,18 @@ def test_a_head_that_was_kept_says_what_one_made_anew_says(
         assert outcome(kept, arguments) == outcome(anew, arguments) == outcome(kept, arguments)
 
 
+def test_headers_that_the_program_changes_in_place_are_seen(talking: Talking) -> None:
+    talk = talking()
+    headers: dict[str, object] = {"a": "1", "b": True}
+    sent = []
+    for change in ({}, {}, {"a": "2"}, {"b": 1}, {"a": "1", "b": True}):
+        headers.update(change)
+        talk.conn.send("/queue/a", "x", headers=headers)
+        got = talk.peer.expect("SEND").headers
+        sent.append((got["a"], got["b"]))
+    assert sent == [("1", "true"), ("1", "true"), ("2", "true"), ("2", "1"), ("1", "true")]
+
+
 def test_a_large_body_is_not_copied() -> None:
     linked = link_over(*memory_pair(), start=False)
     body = b"x" * LARGE_BODY

@@ -52,8 +52,8 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_FRAME, "first.setdefault(name, value)", "first[name] = value", "the last repeated header wins"),
     (
         _FRAME,
-        "start = text.find(start_of_line)",
-        "start = text.rfind(start_of_line)",
+        "text.partition(start_of_line)",
+        "text.rpartition(start_of_line)",
         "peek finds the last repeated header",
     ),
     (
@@ -160,7 +160,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
         "the line end after a learned frame counts",
     ),
     (_PARSER, "runs[-1].names &= shape.names", "pass", "a learned run has names that some of its frames lack"),
-    (_LEARNED, "if max(map(len, heads)) > self._harmless:", "if False:", "a learned head is too long"),
+    (_LEARNED, "and max(map(len, heads)) > self._harmless:", "and False:", "a learned head is too long"),
     (_LEARNED, "self._off = grammar.draft or grammar", "self._off = grammar", "heads of the draft are learned"),
     (_LEARNED, "and name not in groups:", "and True:", "the last content-length of a learned head counts"),
     (_LEARNED, 'or (bodyless and b"content-length" in groups):', "or False:", "a learned RECEIPT has a length"),

@@ -13,7 +13,6 @@ from stompy.protocol.state import (
     SessionIds,
     State,
     next_state,
-    state_after_end,
     subscription_key,
 )
 from tests.protocol.exchange import ALL, DRAFT, MODERN, V1_0, client_of, commands, server_of, wire
@@ -68,7 +67,7 @@ def test_a_frame_leads_where_its_event_leads(state: State, command: str) -> None
 @pytest.mark.requirement("DIS-01")
 @pytest.mark.parametrize("state", State)
 def test_the_stream_may_end_at_any_time(state: State) -> None:
-    assert state_after_end(state) is State.CLOSED
+    assert TRANSITIONS[state][ProtocolEvent.END] is State.CLOSED
 
 
 SUBSCRIBE = {"destination": "/q", "id": "1"}

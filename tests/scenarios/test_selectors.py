@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from stompy.broker.broker import profile_named
-from stompy.broker.message import MessageHead
+from stompy.broker.message import MessageHead, route_to
 from stompy.broker.profile import send_options
 from stompy.broker.selector import Evaluation, compiled
 from stompy.errors import StompTimeoutError
@@ -32,9 +32,8 @@ def selected_here(selector: str, times: Pairs, ways: Evaluation) -> set[int]:
     """Return the numbers of the messages that the embedded broker's evaluation selects."""
     chosen, grammar = set(), grammar_of(Version.V1_2)
     for number, headers in enumerate(HEADERS):
-        pairs = [*headers.items(), *times]
         options = send_options(headers.get, 0.0)
-        head = MessageHead(pairs, grammar, body_size=0, destination="/topic/a", target="/topic/a", options=options)
+        head = MessageHead(route_to("/topic/a", grammar, options=options, last=[*headers.items(), *times]), b"", 0)
         if compiled(selector, ways).matches(head.lookup):
             chosen.add(number)
     return chosen

@@ -24,6 +24,7 @@ SHARED = frozenset(
         "exports",
         "types",
         "backoff",
+        "closable",
         "deadline",
         "default",
         "secret",
@@ -44,6 +45,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     "types": frozenset(),
     "backoff": frozenset(),
+    "closable": frozenset(),
     "deadline": frozenset(),
     "default": frozenset(),
     "secret": frozenset(),
@@ -118,7 +120,6 @@ WORLD = frozenset({
 OUTSIDE_OF_THE_WORLD = {
     "stompy.world": "it is the seam",
     "stompy.link.receipts": "users may wait for a receipt as for a future of the standard library",
-    "stompy.testing.proxy_loop": "the proxy stands between real sockets, and its callers wait for futures",
 }
 """The modules that import them directly, and why."""
 

@@ -290,6 +290,93 @@ def test_cuts_from_many_threads_in_the_midst_of_traffic_leave_nothing(upstream: 
                     sock.close()
 
 
+# The port
+
+
+def test_who_dials_is_refused_until_it_listens_again_on_the_same_port(
+    proxy: FaultProxy, dial: Dial, upstream: Upstream
+) -> None:
+    port = proxy.port
+    first, broker, _ = through(proxy, dial, upstream)
+    for _ in range(3):
+        for _ in range(2):
+            proxy.refuse()
+            with pytest.raises(ConnectionRefusedError):
+                dial(port)
+        for _ in range(2):
+            proxy.listen()
+            through(proxy, dial, upstream)
+    assert proxy.stats().accepted == 7
+    first.sendall(b"x")
+    assert read(broker, 1) == b"x"
+    assert proxy.port == port
+
+
+@pytest.mark.usefixtures("no_descriptor_left")
+@pytest.mark.parametrize("host", ["192.0.2.1", "no address"])
+def test_an_address_of_somebody_else_cannot_be_listened_on(upstream: Upstream, host: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot listen"):
+        FaultProxy(upstream.address, host=host).start()
+
+
+def test_a_port_that_somebody_has_for_a_moment_is_waited_for(
+    proxy: FaultProxy, dial: Dial, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind, failures = proxy._bind, [OSError(), OSError()]
+
+    def taken(port: int) -> socket.socket:
+        if failures:
+            raise failures.pop()
+        return bind(port)
+
+    monkeypatch.setattr(proxy, "_bind", taken)
+    proxy.refuse()
+    proxy.listen()
+    through(proxy, dial, upstream)
+    assert failures == []
+
+
+@pytest.mark.parametrize("error", [BlockingIOError(), ConnectionAbortedError(), OSError(24, "too many open files")])
+def test_a_client_that_cannot_be_accepted_ends_nothing(
+    error: OSError, upstream: Upstream, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [error]
+
+    class Broken(socket.socket):
+        def accept(self) -> tuple[socket.socket, object]:
+            if errors:
+                raise errors.pop()
+            return super().accept()
+
+    monkeypatch.setattr(socket, "socket", Broken)
+    with FaultProxy(upstream.address) as proxy:
+        monkeypatch.undo()
+        through(proxy, dial, upstream)
+    assert errors == []
+
+
+@pytest.mark.usefixtures("quick_switches", "no_descriptor_left")
+def test_calls_that_meet_the_end_take_effect_or_say_that_it_is_closed(upstream: Upstream) -> None:
+    for _ in range(50):
+        answers: list[bool] = []
+
+        def ask(proxy: FaultProxy, answers: list[bool]) -> None:
+            for _ in range(20):
+                try:
+                    proxy.chop()
+                    answers.append(True)
+                except NotConnectedError:
+                    answers.append(False)
+
+        with FaultProxy(upstream.address) as proxy:
+            threads = [threading.Thread(target=ask, args=(proxy, answers)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+        for thread in threads:
+            thread.join(WITHIN)
+        assert len(answers) == 60
+
+
 # By a real client
 
 

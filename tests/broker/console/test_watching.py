@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from stompy.broker.console import KEPT, FrameWatch, Tap, Watches
+from stompy.broker.console import KEPT, Watches
 from stompy.broker.profile import targets_of
-from stompy.broker.queues import Item
 from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import FrameHook, Settings
 from stompy.frames.frame import Frame
@@ -41,13 +40,13 @@ def publish(router: BrokerRouter, destination: str, body: bytes) -> None:
 def test_a_tap_that_nobody_reads_ends(router: BrokerRouter, watches: Watches, target: object) -> None:
     with router.turn():
         tap = watches.messages("me", target, selector="", text="")  # type: ignore[arg-type]
-    until(lambda: not router.topology.queues and not list(router.topology.followers("/topic/a").candidates(str)))
+    until(lambda: not router.publisher.taps)
     publish(router, "/queue/a", b"x")
     publish(router, "/topic/a", b"x")
     assert tap.seen == 0
 
 
-def test_a_watched_queue_is_kept_while_it_is_empty(router: BrokerRouter) -> None:
+def test_a_queue_is_watched_though_it_is_empty_and_forgotten_meanwhile(router: BrokerRouter) -> None:
     watches = Watches(router, unread=1000.0)
     with router.turn():
         tap = watches.messages("me", QUEUE, selector="", text="")
@@ -66,25 +65,33 @@ def test_a_watched_queue_is_kept_while_it_is_empty(router: BrokerRouter) -> None
 def test_the_frames_of_a_session_are_no_longer_noted(watches: Watches, router: BrokerRouter) -> None:
     session = a_session_state()
     hooks: list[tuple[FrameHook, ...]] = []
+    sent = Frame("SEND", {"passcode": "sesame", "Authorization": "Bearer x"}, b"x" * 5000)
     session.watch = lambda *given: hooks.append(given)
     with router.turn():
         watch = watches.frames("me", session)
         watches.frames("other", session)
     assert [len(given) for given in hooks] == [1, 2]
+    hooks[0][0]("received", "s-1", sent)
     until(lambda: hooks[-1] == ())
-    watch.note("received", "s-1", Frame("SEND", {"passcode": "sesame", "Authorization": "Bearer x"}, b"x" * 5000))
     (seen,) = watch.read()
     assert seen.headers == (("passcode", "***"), ("Authorization", "***"))
     assert (len(seen.body), seen.size) == (2048, 5000)
 
 
-def test_watches_keep_the_start_of_large_bodies_only() -> None:
-    tap, watch = Tap(None, b"", after=0), FrameWatch()
+def test_watches_keep_the_start_of_large_bodies_only(router: BrokerRouter) -> None:
+    watches, session = Watches(router, unread=1000.0), a_session_state()
+    hooks: list[FrameHook] = []
+    session.watch = lambda *given: hooks.extend(given)
+    with router.turn():
+        messages, frames = watches.messages("me", QUEUE, selector="", text=""), watches.frames("me", session)
     tracemalloc.start()
-    for order in range(1, KEPT + 1):
-        tap.sees(Item(a_message("/queue/a", bytes(1_000_000)), order))
-        watch.note("received", "s-1", Frame("SEND", {"destination": "/queue/a"}, bytes(1_000_000)))
+    for _ in range(KEPT):
+        publish(router, "/queue/a", bytes(1_000_000))
+        with router.turn():
+            router.publisher.take_out("/queue/a", lambda item: True)
+        hooks[0]("received", "s-1", Frame("SEND", {"destination": "/queue/a"}, bytes(1_000_000)))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 3_000_000
-    assert len(tap.read()) == len(watch.read()) == KEPT
+    assert len(messages.read()) == len(frames.read()) == KEPT
+    watches.close()
