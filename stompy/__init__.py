@@ -5,14 +5,14 @@ from __future__ import annotations
 __version__ = "0.1.0"
 __distribution__ = "stompy-client"  # first, see `stompy.installed`
 
+from stompy.exports import TYPE_CHECKING
 from stompy.installed import check_alone  # noqa: F401 - has looked for another package of this name
 
-TYPE_CHECKING = False  # `typing` costs more than all the rest
 if TYPE_CHECKING:
     from stompy.backoff import Backoff
     from stompy.connection.config import Login, Passcode
     from stompy.connection.connecting import ConnectOptions, Telemetry, connect
-    from stompy.connection.connection import Connection
+    from stompy.connection.connection import Connection, ConnectionStats
     from stompy.connection.encoding import Body
     from stompy.connection.listeners import (
         ClosedEvent,
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from stompy.connection.message import AckMode, Message
     from stompy.connection.reconnect import Order, Reconnect, ResendLimits
     from stompy.connection.sending import Batch
-    from stompy.connection.stats import ConnectionStats
     from stompy.connection.subscription import Subscription
     from stompy.connection.subscriptions import Handler, MessageListener, OnException
     from stompy.connection.transaction import Transaction
@@ -192,136 +191,47 @@ __all__ = [
 ]
 
 _LAZY = {
-    "stompy.backoff": ("Backoff",),
-    "stompy.connection.config": (
-        "Login",
-        "Passcode",
-    ),
-    "stompy.connection.connecting": (
-        "ConnectOptions",
-        "Telemetry",
-        "connect",
-    ),
-    "stompy.connection.connection": ("Connection",),
-    "stompy.connection.encoding": ("Body",),
+    "stompy.backoff": "Backoff",
+    "stompy.connection.config": "Login Passcode",
+    "stompy.connection.connecting": "ConnectOptions Telemetry connect",
+    "stompy.connection.connection": "Connection ConnectionStats",
+    "stompy.connection.encoding": "Body",
     "stompy.connection.listeners": (
-        "ClosedEvent",
-        "ConnectedEvent",
-        "DisconnectedEvent",
-        "HandlerErrorEvent",
-        "HeartbeatTimeoutEvent",
-        "Listener",
-        "ReconnectingEvent",
+        "ClosedEvent ConnectedEvent DisconnectedEvent HandlerErrorEvent HeartbeatTimeoutEvent Listener "
+        "ReconnectingEvent"
     ),
-    "stompy.connection.message": (
-        "AckMode",
-        "Message",
-    ),
-    "stompy.connection.reconnect": (
-        "Order",
-        "Reconnect",
-        "ResendLimits",
-    ),
-    "stompy.connection.sending": ("Batch",),
-    "stompy.connection.stats": ("ConnectionStats",),
-    "stompy.connection.subscription": ("Subscription",),
-    "stompy.connection.subscriptions": (
-        "Handler",
-        "MessageListener",
-        "OnException",
-    ),
-    "stompy.connection.transaction": ("Transaction",),
-    "stompy.default": (
-        "DEFAULT",
-        "Default",
-    ),
-    "stompy.dialects.brokers": ("DialectName",),
-    "stompy.dialects.options": ("SendOptions",),
+    "stompy.connection.message": "AckMode Message",
+    "stompy.connection.reconnect": "Order Reconnect ResendLimits",
+    "stompy.connection.sending": "Batch",
+    "stompy.connection.subscription": "Subscription",
+    "stompy.connection.subscriptions": "Handler MessageListener OnException",
+    "stompy.connection.transaction": "Transaction",
+    "stompy.default": "DEFAULT Default",
+    "stompy.dialects.brokers": "DialectName",
+    "stompy.dialects.options": "SendOptions",
     "stompy.errors": (
-        "AckError",
-        "AllBrokersFailedError",
-        "BodyDecodeError",
-        "BrokerError",
-        "ClientCertificateRefusedError",
-        "ClientIdInUseError",
-        "ConcurrencyError",
-        "ConfigurationError",
-        "ConnectError",
-        "ConnectRefusedError",
-        "ConnectTimeoutError",
-        "ConnectionLostError",
-        "FrameTooLargeError",
-        "HeartbeatTimeoutError",
-        "InsecureTlsWarning",
-        "LimitExceededError",
-        "LocalProtocolError",
-        "MessageError",
-        "NotConnectedError",
-        "OutboxBusyError",
-        "OutboxDamagedError",
-        "OutboxError",
-        "OutboxFullError",
-        "Outcome",
-        "ProtocolError",
-        "ProxyError",
-        "ProxyLoginRefusedError",
-        "ReceiptTimeoutError",
-        "ReceiveTimeoutError",
-        "RemoteProtocolError",
-        "SendTimeoutError",
-        "SessionError",
-        "StompError",
-        "StompTimeoutError",
-        "TlsError",
-        "TransactionError",
-        "UnconfirmedFullError",
-        "VersionMismatchError",
-        "WebSocketRefusedError",
+        "AckError AllBrokersFailedError BodyDecodeError BrokerError ClientCertificateRefusedError ClientIdInUseError "
+        "ConcurrencyError ConfigurationError ConnectError ConnectRefusedError ConnectTimeoutError ConnectionLostError "
+        "FrameTooLargeError HeartbeatTimeoutError InsecureTlsWarning LimitExceededError LocalProtocolError "
+        "MessageError NotConnectedError OutboxBusyError OutboxDamagedError OutboxError OutboxFullError Outcome "
+        "ProtocolError ProxyError ProxyLoginRefusedError ReceiptTimeoutError ReceiveTimeoutError RemoteProtocolError "
+        "SendTimeoutError SessionError StompError StompTimeoutError TlsError TransactionError UnconfirmedFullError "
+        "VersionMismatchError WebSocketRefusedError"
     ),
-    "stompy.frames.frame": (
-        "Frame",
-        "Headers",
-        "Pairs",
-    ),
-    "stompy.frames.grammar": (
-        "Leniency",
-        "Version",
-    ),
-    "stompy.link.receipts": ("Receipt",),
-    "stompy.link.settings": (
-        "Limits",
-        "Timeouts",
-    ),
-    "stompy.outbox.outbox": (
-        "DeadLetter",
-        "Outbox",
-        "OutboxStats",
-    ),
-    "stompy.secret": ("Secret",),
-    "stompy.telemetry.otel": ("OpenTelemetry",),
-    "stompy.telemetry.prometheus": ("PrometheusCollector",),
-    "stompy.transport.tcp": ("TcpOptions",),
-    "stompy.transport.tls.options": (
-        "Tls",
-        "TlsVersion",
-    ),
-    "stompy.transport.websocket.handshake": (
-        "HttpHeaders",
-        "WebSocketOptions",
-    ),
-    "stompy.worker.service": (
-        "TaskHealth",
-        "WorkerExit",
-        "WorkerHealth",
-    ),
-    "stompy.worker.task": (
-        "Defer",
-        "Reject",
-        "Retry",
-        "TaskContext",
-        "TaskListener",
-    ),
-    "stompy.worker.worker": ("Worker",),
+    "stompy.frames.frame": "Frame Headers Pairs",
+    "stompy.frames.grammar": "Leniency Version",
+    "stompy.link.receipts": "Receipt",
+    "stompy.link.settings": "Limits Timeouts",
+    "stompy.outbox.outbox": "DeadLetter Outbox OutboxStats",
+    "stompy.secret": "Secret",
+    "stompy.telemetry.otel": "OpenTelemetry",
+    "stompy.telemetry.prometheus": "PrometheusCollector",
+    "stompy.transport.tcp": "TcpOptions",
+    "stompy.transport.tls.options": "Tls TlsVersion",
+    "stompy.transport.websocket.handshake": "HttpHeaders WebSocketOptions",
+    "stompy.worker.service": "TaskHealth WorkerExit WorkerHealth",
+    "stompy.worker.task": "Defer Reject Retry TaskContext TaskListener",
+    "stompy.worker.worker": "Worker",
 }
 """Imported on first use, to keep `import stompy` fast; type checkers read the imports above."""
 

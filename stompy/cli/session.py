@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 from stompy.cli.exits import Exit, Failure, code_of
 from stompy.cli.options import passcode_from, tls_from
-from stompy.connection.config import addresses_of, is_failover
+from stompy.connection.config import addresses_of, is_failover, parse_failover
 from stompy.connection.connecting import DEFAULT_URL, connect
 from stompy.connection.connection import Connection
-from stompy.connection.failover import parse_failover
 from stompy.connection.listeners import DisconnectedEvent, Listener
 from stompy.errors import AckError, ConnectError, StompError
 from stompy.frames.frame import Frame

@@ -15,6 +15,7 @@ from stompy.connection.config import (
     addresses_of,
     check_credentials,
     is_failover,
+    parse_failover,
     versions_of,
 )
 from stompy.connection.connection import Closing, Connection
@@ -172,11 +173,7 @@ def _config(*, url: str | Sequence[str], login: Any, passcode: Any, proxy: Any, 
     hidden = ("headers", *given_login)
     check_arguments(connect, {**rest, **given_login}, hidden=hidden, skip=("misspelt",))
     check_heartbeat(rest["heartbeat"])
-    failover = None
-    if isinstance(url, str) and is_failover(url):
-        from stompy.connection.failover import parse_failover  # late, as few addresses are
-
-        failover = parse_failover(url)
+    failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
     policy = reconnect_of(rest["reconnect"], None if failover is None else failover.policy)
     if proxy is not None:
         from stompy.transport.proxy import parse_proxy  # late, as few connections need one

@@ -12,6 +12,7 @@ import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +44,12 @@ from stompy.forks import Owner, when_forked
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, SafeEvent, make_lock
 from stompy.threads import DaemonThread
+from stompy.world import time
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from stompy.connection.stats import ConnectionStats
+    from stompy.dialects.options import show_send_options
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -148,8 +150,6 @@ class Connection:
 
     def stats(self) -> ConnectionStats:
         """Return counters and gauges of the connection."""
-        from stompy.connection.stats import ConnectionStats  # late, as few programs ask
-
         self._links.check_process()
         waiting, total = self._links.counted()
         link, flows = waiting[-1], [each.flow for each in waiting]
@@ -193,8 +193,15 @@ class Connection:
             body: `str` (sent as `text/plain;charset=utf-8`), bytes (sent unchanged), or a value to encode as JSON.
             confirm: wait until the broker has confirmed the message by a receipt.
             timeout: seconds for the write and, with `confirm`, for the receipt; by default those of the connection.
-            options: `content_type: str`, `headers: Mapping[str, object]`, `content_length: bool`, `persistent: bool`,
-                `priority: int`, `expires: float`, `delay: float`, `group: str`, `dedupe_id: str`; see `SendOptions`.
+            content_type: a MIME type; text is encoded with its charset. By default that of the body.
+            headers: additional headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`).
+            content_length: whether to add that header; by default the connection's setting.
+            persistent: whether the message survives a restart of the broker; by default the broker's choice.
+            priority: 0 to 9.
+            expires: seconds to live.
+            delay: seconds until the broker delivers it.
+            group: messages of a group go to one consumer, in order.
+            dedupe_id: the broker drops messages with an id it has seen.
 
         Raises:
             LocalProtocolError: the frame cannot be encoded; nothing was sent.
@@ -207,6 +214,8 @@ class Connection:
         if timeout is not DEFAULT:
             check_seconds(timeout)
         if confirm:
+            if TYPE_CHECKING:
+                show_send_options(**options)
             check_value("confirm", confirm, bool)
             receipt = self._sender.send(destination, body, options, True, timeout)
             self._sender.flush_batch(timeout=timeout)
@@ -229,13 +238,15 @@ class Connection:
             destination: as in `send`.
             body: as in `send`.
             timeout: seconds for the write; by default the send timeout.
-            options: see `SendOptions`.
+            options: those of `Connection.send`.
 
         Raises:
             StompError: as `send`; the receipt has the errors of later events.
         """
         if timeout is not DEFAULT:
             check_seconds(timeout)
+            if TYPE_CHECKING:
+                show_send_options(**options)
         receipt = self._sender.send(destination, body, options, True, timeout)
         assert receipt is not None
         return receipt
@@ -288,13 +299,15 @@ class Connection:
             destination: where the responder is subscribed.
             body: as in `send`.
             timeout: seconds; by default the receipt timeout. Later replies are dropped and counted.
-            options: see `SendOptions`; headers without `reply-to` and `correlation-id`.
+            options: those of `Connection.send`; headers without `reply-to` and `correlation-id`.
 
         Raises:
             ReceiveTimeoutError: no reply in time.
             ConfigurationError: as `send`, or the headers have one of these two; nothing was sent.
             ConnectionLostError: the connection was lost first.
         """
+        if TYPE_CHECKING:
+            show_send_options(**options)
         check_seconds(given(timeout, None))
         seconds = given(timeout, self._config.timeouts.receipt)
         return self._replies.request(destination, body, options, timeout=seconds)
@@ -678,3 +691,51 @@ class Closing:
         """End this copy in a forked child, without touching the parent's session."""
         self._callbacks.discarding = True
         self._links.after_fork(self._owner.error())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionStats:
+    """Counters and gauges of a connection.
+
+    Counters are totals over all sessions; gauges are those of the latest session, even if it has ended.
+
+    Attributes:
+        frames_sent: frames written, without heartbeats.
+        bytes_sent: bytes written.
+        frames_received: frames received.
+        bytes_received: bytes received.
+        receipts_pending: receipts that have no outcome yet.
+        unconfirmed: messages in the resend buffer of `Reconnect(resend_unconfirmed=...)`.
+        unconfirmed_bytes: bytes of their bodies and headers.
+        queued_messages: messages that wait for user code, and receipts that wait for listeners.
+        queued_bytes: bytes of their bodies and, approximately, headers.
+        subscriptions: active subscriptions.
+        unrouted: messages for no known subscription.
+        late_replies: replies to requests that had timed out.
+        links: sessions, including the latest; failed attempts are not counted.
+        reconnects: lost sessions that were replaced.
+        reading_paused: whether reading from the broker is paused because user code is slow.
+        times_paused: how often reading was paused.
+        silent_for: seconds since the last received byte.
+        outage: why there is no session and when the next attempt is made, such as
+            `localhost:61613: connection refused; attempt 7 in 3.2 s`; `None` if there is a session, or it was closed.
+    """
+
+    frames_sent: int
+    bytes_sent: int
+    frames_received: int
+    bytes_received: int
+    receipts_pending: int
+    unconfirmed: int
+    unconfirmed_bytes: int
+    queued_messages: int
+    queued_bytes: int
+    subscriptions: int
+    unrouted: int
+    late_replies: int
+    links: int
+    reconnects: int
+    reading_paused: bool
+    times_paused: int
+    silent_for: float
+    outage: str | None

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from stompy.connection.config import addresses_of, is_failover
+from stompy.connection.config import addresses_of, is_failover, parse_failover
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
-from stompy.connection.failover import parse_failover
 from stompy.dialects.brokers import DialectName
 from stompy.errors import ConfigurationError
 from stompy.link.settings import Limits, Timeouts

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.backoff import Backoff
-from stompy.connection.config import is_failover
-from stompy.connection.failover import parse_failover
+from stompy.connection.config import is_failover, parse_failover
 from stompy.connection.reconnect import Reconnect
 from stompy.errors import ConfigurationError
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from stompy.connection.stats import ConnectionStats
+from stompy.connection.connection import ConnectionStats
 from tests.connection.conftest import Talking
 from tests.support.peer import until
 
