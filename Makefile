@@ -100,8 +100,8 @@ test-gevent: $(VENV)/.installed-test ## scenarios in a process that gevent has p
 	$(GEVENT) --transport=ws $(call scenarios,connecting messages heartbeats outages)
 	$(PYTEST) $(call scenarios,gevent)
 
-test-browser: $(VENV)/.installed-test ## the console, and the libraries of web pages, in Chromium against the embedded broker
-	libraries=$$(.ci/browser) && $(PYTEST) tests/browser --browser-libraries=$$libraries $(ARGS)
+test-browser: $(VENV)/.installed-test ## the console, and the libraries of web pages, in Chromium; what editors on Pyright show
+	libraries=$$(.ci/browser) && $(PYTEST) tests/browser tests/documentation/test_editors.py --browser-libraries=$$libraries $(ARGS)
 
 test-autobahn: $(VENV)/.installed-test ## the Autobahn test suite of WebSocket against both ends of stompy's (needs Python 2.7)
 	suite=$$(.ci/autobahn) && $(PYTEST) tests/autobahn --autobahn=$$suite $(ARGS)

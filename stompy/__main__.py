@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` makes enumerations, which takes long
 import sys
-
-from stompy.world import signal
 
 
 def run() -> int:
     """Run the command of this process; see `stompy.cli.main.main`."""
-    # Until the command handles Ctrl-C, and after that, it ends the process without a traceback.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from stompy.cli.main import main
 
     code = main()

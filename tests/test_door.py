@@ -62,7 +62,7 @@ def test_every_public_name_is_there_and_told(name: str) -> None:
 
 def late_names(name: str) -> dict[str, str]:
     """Return the names that a package imports when they are asked for, each with its module."""
-    return {each: module for module, names in import_module(name)._LAZY.items() for each in names}
+    return {each: module for module, names in import_module(name)._LAZY.items() for each in names.split()}
 
 
 @pytest.mark.parametrize("name", ["stompy", "stompy.testing", "stompy.spark"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypedDict
 
 from stompy.arguments import check_arguments, check_heartbeat
@@ -57,22 +58,46 @@ class ConnectOptions(TypedDict, total=False):
     """The keyword arguments of `connect` without those that an outbox sets itself."""
 
     login: Login | None
+    """Overrides the address's login. A function is called for each connect, including reconnects; it returns the login,
+    or a pair of login and passcode."""
     passcode: Passcode | None
+    """Overrides the address's passcode. A function is called for each connect, such as for a token that expires."""
     vhost: str | None
+    """The `host` header of CONNECT; by default the path of the address, else its host name (RabbitMQ: `/`)."""
     client_id: str | None
+    """Identifies this client across restarts; durable subscriptions belong to it."""
     dialect: DialectName | None
+    """The kind of broker: `"activemq"`, `"artemis"`, `"rabbitmq"`, `"stompy"` (the embedded broker) or `"generic"`
+    (standard STOMP only). `None` detects it from CONNECTED; set it if the login has characters that STOMP escapes, as
+    brokers differ there."""
     versions: str | Version | Iterable[str | Version]
+    """STOMP versions to offer, such as `"1.2"` or `("1.1", "1.2")`."""
     heartbeat: tuple[float, float]
+    """Seconds between heartbeats: those we can send, those we want to receive; 0 for none."""
     timeouts: Timeouts | Default
+    """How long operations may take; by default `Timeouts()`."""
     limits: Limits | Default
+    """Sizes and counts that are accepted and kept, and tolerated deviations; by default `Limits()`."""
     headers: Mapping[str, object] | None
+    """Added to CONNECT."""
     content_length: bool
+    """Whether SEND has `content-length` by default; without it ActiveMQ makes a text message."""
     tls: Tls | ssl.SSLContext | None
+    """For `stomp+ssl://` and `wss://`: certificate authorities, client certificate and the like; by default the
+    system's authorities are trusted, and the certificate must have the broker's host name."""
     tcp: TcpOptions | None
+    """Source address, keepalive and the like."""
     proxy: str | None
+    """`http://[login:passcode@]host:port` or `socks5://[login:passcode@]host[:port]`; the proxy resolves the broker's
+    host name."""
     telemetry: Telemetry | None
+    """A `stompy.OpenTelemetry`, which records traces and metrics."""
     websocket: WebSocketOptions | None
+    """HTTP headers and the like, for `ws://` and `wss://`."""
 
+
+if TYPE_CHECKING:
+    show_connect_options = dataclass(ConnectOptions)  # as `stompy.dialects.options.show_send_options`
 
 DEFAULT_URL = "stomp://localhost:61613"
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from stompy.connection.subscriptions import ActiveSubscription
+    from stompy.dialects.options import show_send_options
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -86,8 +87,10 @@ def persistent_option(message: Message, dialect: Dialect) -> bool | None:
     return True if able and message.headers.get("persistent", "").lower() == "true" else None
 
 
-def options_to_forward(message: Message, dialect: Dialect, options: SendOptions) -> SendOptions:
+def options_to_forward(message: Message, dialect: Dialect, **options: Unpack[SendOptions]) -> SendOptions:
     """Return the options to send a message on: its own, updated by `options`."""
+    if TYPE_CHECKING:
+        show_send_options(**options)
     check_headers(options.get("headers") or {})
     taken = dialect.headers_of(options).values()
     own = {name: value for name, value in headers_to_copy(message).items() if name not in taken}
@@ -367,12 +370,14 @@ class Message:
             body: as for `Connection.send`.
             confirm: as for `Connection.send`.
             timeout: as for `Connection.send`.
-            options: see `SendOptions`.
+            options: those of `Connection.send`.
 
         Raises:
             MessageError: it has no `reply-to`; nothing was sent.
             StompError: as `Connection.send`.
         """
+        if TYPE_CHECKING:
+            show_send_options(**options)
         to = self.headers.get("reply-to")
         if not to:
             raise MessageError(f"message {self.message_id!r} from {self.destination!r} has no reply-to header")
@@ -397,14 +402,14 @@ class Message:
             destination: as for `Connection.send`.
             confirm: as for `Connection.send`.
             timeout: as for `Connection.send`.
-            options: see `SendOptions`; by default those of the message.
+            options: those of `Connection.send`; by default those of the message.
 
         Raises:
             StompError: as `Connection.send`.
         """
         connection = self._connection()
-        options = options_to_forward(self, dialect_named(connection.dialect), options)
-        connection.send(destination, self._body, confirm=confirm, timeout=timeout, **options)
+        whole = options_to_forward(self, dialect_named(connection.dialect), **options)
+        connection.send(destination, self._body, confirm=confirm, timeout=timeout, **whole)
 
     def _connection(self) -> MessageSender:
         connection = self._delivery.acker.connection()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from stompy.connection.sending import Sender
+    from stompy.dialects.options import show_send_options
 
 
 class Transaction:
@@ -106,19 +107,21 @@ class Transaction:
         """
         if self._frames >= self._most or self._end is not None or not self._begun:
             self._check_room()
-        headers = options.pop("headers", None) if options else None
+        given_headers = options.pop("headers", None) if options else None
         receipt = self._link.receipts.make(deferred=True) if self._each else None
         line = self._line if receipt is None else self._line + receipt_line(receipt)
-        data = self._encoder.send(destination, body, headers, options, line)
+        data = self._encoder.send(destination, body, given_headers, options, line)
         if receipt is None:
             self._buffer.add(data)
             self._frames += 1
         else:
+            if TYPE_CHECKING:
+                show_send_options(**options)
             self._add(data, receipt)
 
     def forward(self, message: Message, destination: str, **options: Unpack[SendOptions]) -> None:
         """Send a message on in the transaction, as `Message.forward` does; raises as `send` does."""
-        self.send(destination, message.body, **options_to_forward(message, self._dialect, options))
+        self.send(destination, message.body, **options_to_forward(message, self._dialect, **options))
 
     def ack(self, message: Message) -> None:
         """Acknowledge a message when the transaction commits; also raises as `Message.ack` and `send` do.

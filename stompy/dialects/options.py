@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from stompy.errors import ConfigurationError
 from stompy.printable import did_you_mean
@@ -20,7 +20,7 @@ class SendOptions(TypedDict, total=False):
     """
 
     content_type: str | None
-    """A MIME type; text is encoded with its charset. By default that of the body, see `Connection.send`."""
+    """A MIME type; text is encoded with its charset. By default that of the body."""
     headers: Mapping[str, object] | None
     """Additional headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`)."""
     content_length: bool | None
@@ -37,6 +37,13 @@ class SendOptions(TypedDict, total=False):
     """Messages of a group go to one consumer, in order."""
     dedupe_id: str | None
     """The broker drops messages with an id it has seen."""
+
+
+if TYPE_CHECKING:
+    # Editors on Jedi do not follow `Unpack`, but show what a function calls with its `**options`, and as its arguments
+    # the fields of a dataclass. So each function that takes these options calls this one, where it costs nothing. Those
+    # on Pyright find no docstring of an option that is also the name of a local variable there.
+    show_send_options = dataclass(SendOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,9 @@ from stompy.world import os, secrets
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from stompy.connection.connecting import show_connect_options
+    from stompy.dialects.options import show_send_options
+
 _LOG = logging.getLogger("stompy.outbox")
 
 _EXIT_TIMEOUT = 2.0
@@ -144,25 +147,27 @@ class Outbox(Closable):
         backoff: Backoff = DEFAULT_BACKOFF,
         **connect_options: Unpack[ConnectOptions],
     ) -> None:
+        if TYPE_CHECKING:
+            show_connect_options(**connect_options)
         # From here on, no local variable shows a credential in a traceback.
         arguments, url = Secret((url, {**connect_options})), ""
         self._telemetry = connect_options.get("telemetry")
-        dialect = connect_options.get("dialect")
+        dialect_name = connect_options.get("dialect")
         del connect_options
         check_arguments(Outbox.__init__, locals(), skip=("path", "url"))
         check_attempts(attempts)
         check_counts(max_messages=max_messages, max_bytes=max_bytes, batch=batch)
         check_counts(least=0, keep_free=keep_free)
         # Now, not in the forwarder, where a wrong argument would fail repeatedly.
-        self._timeouts = timeouts = without_traceback(lambda: _checked(*arguments.reveal()))
+        self._timeouts = waits = without_traceback(lambda: _checked(*arguments.reveal()))
         name = f"outbox-{next(_NUMBERS)}"
 
         def open_connection(listener: Listener) -> Connection:
             # The forwarder must know which session confirmed which message, so it reconnects itself.
-            own = {"timeouts": timeouts, "listeners": [listener], "name": name, "reconnect": False}
+            own = {"timeouts": waits, "listeners": [listener], "name": name, "reconnect": False}
             return without_traceback(lambda: _connected(*arguments.reveal(), own))
 
-        self._dialect = None if dialect is None else dialect_named(dialect)
+        self._dialect = None if dialect_name is None else dialect_named(dialect_name)
         self._path = os.path.realpath(_path_of(path))
         self._owner = Owner("outbox", "only that process may use its file")
         self._changes = _Changes()
@@ -174,7 +179,7 @@ class Outbox(Closable):
             batch=batch,
             attempts=attempts,
             backoff=backoff,
-            receipt_timeout=timeouts.receipt,
+            receipt_timeout=waits.receipt,
             name=f"stompy-{name}",
         )
         self._forwarder.start()
@@ -189,8 +194,8 @@ class Outbox(Closable):
         Args:
             destination: as in `Connection.send`.
             body: as in `Connection.send`.
-            options: see `SendOptions`; stored with the message. By default it is persistent, and its dedupe id is the
-                returned one. `expires` and `delay` count from this call.
+            options: those of `Connection.send`; stored with the message. By default it is persistent, and its dedupe id
+                is the returned one. `expires` and `delay` count from this call.
 
         Returns:
             The id for `retry` and `discard`.
@@ -204,19 +209,21 @@ class Outbox(Closable):
             OutboxError: the outbox is closed or corrupt, or the disk failed.
             ConcurrencyError: called in a forked child.
         """
+        if TYPE_CHECKING:
+            show_send_options(**options)
         self._owner.check()
         check_destination(destination)
         check_send_options(options)
         encoded, kind = encode_body(body, options.pop("content_type", None))
-        headers = options.pop("headers", None)
+        given_headers = options.pop("headers", None)
         if self._telemetry is not None:
-            headers = self._telemetry.inject(headers)
+            given_headers = self._telemetry.inject(given_headers)
         fields = {"content-type": kind} if kind is not None else {}
-        fields.update(user_headers(headers))
+        fields.update(user_headers(given_headers))
         given = {name: value for name, value in options.items() if value is not None}
-        dialect = self._forwarder.dialect or self._dialect
-        if given and dialect is not None:
-            dialect.send_headers({**given, "dedupe_id": None}, fields)  # the outbox has a header for any broker
+        broker = self._forwarder.dialect or self._dialect
+        if given and broker is not None:
+            broker.send_headers({**given, "dedupe_id": None}, fields)  # the outbox has a header for any broker
         check_given_once(given, fields)
         # A message that cannot be encoded must fail here, in the caller.
         encode("SEND", [("destination", destination), *fields.items()], grammar=_GRAMMAR)

@@ -46,15 +46,8 @@ __all__ = [
 ]
 
 _LAZY = {
-    "stompy.spark.archiving": (
-        "Archive",
-        "Body",
-        "archive",
-    ),
-    "stompy.spark.replaying": (
-        "Selection",
-        "replay",
-    ),
+    "stompy.spark.archiving": "Archive Body archive",
+    "stompy.spark.replaying": "Selection replay",
 }
 """Imported on first use, as they need pyspark and pyarrow."""
 

@@ -45,36 +45,18 @@ if TYPE_CHECKING:
     from stompy.testing.worker import message as message
 
 _LAZY = {
-    "stompy.testing.brokers": ("BrokerSettings", "BrokerUnavailableError", "Certificates", "RunningBroker"),
+    "stompy.testing.brokers": "BrokerSettings BrokerUnavailableError Certificates RunningBroker",
     "stompy.testing.containers": (
-        "ActiveMQContainer",
-        "ArtemisContainer",
-        "BrokerOptions",
-        "RabbitMQStompContainer",
-        "broker_or_skip",
-        "start_broker",
+        "ActiveMQContainer ArtemisContainer BrokerOptions RabbitMQStompContainer broker_or_skip start_broker"
     ),
     "stompy.testing.faults": (
-        "Cut",
-        "CutAfter",
-        "Delay",
-        "Double",
-        "Drop",
-        "Fault",
-        "FaultPlan",
-        "FrameFault",
-        "GARBAGE",
-        "Insert",
-        "Range",
-        "Refuse",
-        "Rewrite",
-        "STRAY_MESSAGE",
-        "Strike",
+        "Cut CutAfter Delay Double Drop Fault FaultPlan FrameFault GARBAGE Insert Range Refuse Rewrite STRAY_MESSAGE "
+        "Strike"
     ),
-    "stompy.testing.listener": ("Event", "EventName", "RecordingListener"),
-    "stompy.testing.proxied": ("Direction", "Ending", "FaultControls", "ProxyLink", "State", "Which"),
-    "stompy.testing.proxy": ("FaultProxy", "ProxyStats"),
-    "stompy.testing.worker": ("RunningWorker", "message"),
+    "stompy.testing.listener": "Event EventName RecordingListener",
+    "stompy.testing.proxied": "Direction Ending FaultControls ProxyLink State Which",
+    "stompy.testing.proxy": "FaultProxy ProxyStats",
+    "stompy.testing.worker": "RunningWorker message",
 }
 """Imported on first use; type checkers read the imports above."""
 

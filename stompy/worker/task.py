@@ -132,7 +132,7 @@ class TaskContext:
             body: as for `Connection.send`.
             confirm: as for `Connection.send`; a transaction is confirmed by its commit.
             timeout: as for `Connection.send`; not in a transaction.
-            options: see `SendOptions`. By default the message is persistent if the task's message is.
+            options: those of `Connection.send`. By default the message is persistent if the task's message is.
 
         Raises:
             StompError: as `Connection.send` and `Transaction.send`.
@@ -149,23 +149,50 @@ class TaskArguments(TypedDict, total=False):
     """The keyword arguments of `Worker.task` and `Worker.add`; for their meaning see there."""
 
     name: str | None
+    """For logs and threads; by default the name of the function."""
     attempts: int | None
+    """How often a message is tried, the first time included (4). After the last attempt it is a dead letter. `None` for
+    no limit."""
     backoff: Delays
+    """The delays between attempts (`Backoff(first=1, longest=60)`), or a function of the number of the failed attempt
+    that returns seconds."""
     retry_in_place: tenacity.BaseRetrying | None
+    """A `tenacity.Retrying`, with which each attempt calls the function again at once, in the same thread."""
     dead_letter: str | None
+    """Where dead letters go; by default the queue `<destination>.dead`."""
     concurrency: int | Default
+    """Number of threads; by default the worker's."""
     key: str | Callable[[Message], Hashable] | None
+    """The name of a header, or a function of the message. Messages with equal keys are handled one at a time, in order;
+    a retry then waits in its thread instead of going back to the queue. A message whose key is missing or raises is a
+    dead letter."""
     prefetch: int | Default
+    """Unacknowledged messages that the broker may send; by default enough for the threads."""
     decode: Decode | None
+    """`None` passes the message; `"json"` the value in a JSON body; `"arguments"` the members of a JSON object as
+    keyword arguments; a function of the message, what it returns."""
     time_limit: float | None
+    """Seconds for one attempt. After that it counts as failed, and another thread takes over."""
     rate: float | None
+    """Messages per second that are started at most, by this process."""
     transactional: bool
+    """`context.send`, the reply and the acknowledgement take effect together."""
     seen: SeenStore | None
+    """A `SeenStore`; messages whose id it has are acknowledged without calling the function."""
     identity: Callable[[Message], str] | None
+    """A function of the message that returns the id for `seen`; by default the broker's id."""
     selector: str | None
+    """As for `Connection.subscribe`."""
     durable: str | None
+    """As for `Connection.subscribe`."""
     exclusive: bool
+    """As for `Connection.subscribe`."""
     headers: Mapping[str, object] | None
+    """As for `Connection.subscribe`."""
+
+
+if TYPE_CHECKING:
+    show_task_arguments = dataclass(TaskArguments)  # as `stompy.dialects.options.show_send_options`
 
 
 class TaskListener:
@@ -213,6 +240,8 @@ class Task:
     def __init__(
         self, function: Callable[..., Any], destinations: Sequence[str], **options: Unpack[TaskArguments]
     ) -> None:
+        if TYPE_CHECKING:
+            show_task_arguments(**options)
         key = options.get("key")
         self.name = options.get("name") or str(getattr(function, "__name__", type(function).__name__))
         self.destinations = tuple(destinations)

@@ -51,6 +51,8 @@ from stompy.world import os
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from stompy.connection.connecting import show_connect_options
+
 _LOG = logging.getLogger("stompy.worker")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -160,6 +162,8 @@ class Worker(Closable):
         name: str = "worker",
         **options: Unpack[ConnectOptions],
     ) -> None:
+        if TYPE_CHECKING:
+            show_connect_options(**options)
         own = inspect.signature(Worker).parameters
         check_names("a worker", options, ConnectOptions.__annotations__, own)
         check_arguments(Worker.__init__, locals(), skip=("url", "options"))
@@ -176,10 +180,10 @@ class Worker(Closable):
         if not url:
             url = DEFAULT_URL
             _LOG.info("%s: neither url nor STOMPY_URL is set: the broker is %s", name, url)
-        telemetry = options.get("telemetry")
-        if telemetry is not None:
-            options["telemetry"] = telemetry = telemetry.for_worker()
-            middleware = (telemetry, *middleware)  # type: ignore[arg-type]  # it has the methods
+        recorder = options.get("telemetry")
+        if recorder is not None:
+            options["telemetry"] = recorder = recorder.for_worker()
+            middleware = (recorder, *middleware)  # type: ignore[arg-type]  # it has the methods
         self._settings = WorkerSettings(
             url=url,
             concurrency=concurrency,
@@ -243,29 +247,30 @@ class Worker(Closable):
 
         Args:
             destinations: to subscribe to.
-            arguments: the options:
-
-                - `name`: for logs and threads; by default the name of the function.
-                - `attempts`: how often a message is tried, the first time included (4). After the last attempt it is a
-                  dead letter. `None` for no limit.
-                - `backoff`: the delays between attempts (`Backoff(first=1, longest=60)`), or a function of the number
-                  of the failed attempt that returns seconds.
-                - `retry_in_place`: a `tenacity.Retrying`, with which each attempt calls the function again at once, in
-                  the same thread.
-                - `dead_letter`: where dead letters go; by default the queue `<destination>.dead`.
-                - `concurrency`: number of threads; by default the worker's.
-                - `key`: the name of a header, or a function of the message. Messages with equal keys are handled one at
-                  a time, in order; a retry then waits in its thread instead of going back to the queue. A message
-                  whose key is missing or raises is a dead letter.
-                - `prefetch`: unacknowledged messages that the broker may send; by default enough for the threads.
-                - `decode`: `None` passes the message; `"json"` the value in a JSON body; `"arguments"` the members of a
-                  JSON object as keyword arguments; a function of the message, what it returns.
-                - `time_limit`: seconds for one attempt. After that it counts as failed, and another thread takes over.
-                - `rate`: messages per second that are started at most, by this process.
-                - `transactional`: `context.send`, the reply and the acknowledgement take effect together.
-                - `seen`: a `SeenStore`; messages whose id it has are acknowledged without calling the function.
-                - `identity`: a function of the message that returns the id for `seen`; by default the broker's id.
-                - `selector`, `durable`, `exclusive`, `headers`: as for `Connection.subscribe`.
+            name: for logs and threads; by default the name of the function.
+            attempts: how often a message is tried, the first time included (4). After the last attempt it is a dead
+                letter. `None` for no limit.
+            backoff: the delays between attempts (`Backoff(first=1, longest=60)`), or a function of the number of the
+                failed attempt that returns seconds.
+            retry_in_place: a `tenacity.Retrying`, with which each attempt calls the function again at once, in the same
+                thread.
+            dead_letter: where dead letters go; by default the queue `<destination>.dead`.
+            concurrency: number of threads; by default the worker's.
+            key: the name of a header, or a function of the message. Messages with equal keys are handled one at a time,
+                in order; a retry then waits in its thread instead of going back to the queue. A message whose key is
+                missing or raises is a dead letter.
+            prefetch: unacknowledged messages that the broker may send; by default enough for the threads.
+            decode: `None` passes the message; `"json"` the value in a JSON body; `"arguments"` the members of a JSON
+                object as keyword arguments; a function of the message, what it returns.
+            time_limit: seconds for one attempt. After that it counts as failed, and another thread takes over.
+            rate: messages per second that are started at most, by this process.
+            transactional: `context.send`, the reply and the acknowledgement take effect together.
+            seen: a `SeenStore`; messages whose id it has are acknowledged without calling the function.
+            identity: a function of the message that returns the id for `seen`; by default the broker's id.
+            selector: as for `Connection.subscribe`.
+            durable: as for `Connection.subscribe`.
+            exclusive: as for `Connection.subscribe`.
+            headers: as for `Connection.subscribe`.
 
         Raises:
             ConfigurationError: an option is unknown or invalid.

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -171,19 +172,20 @@ def test_a_real_file_goes_through_a_broker_byte_for_byte_and_in_order(start: Sta
     assert b"".join(body + b"\n" for body in bodies) == FLIGHTS.read_bytes()
 
 
-@pytest.mark.parametrize("imported", [b"argparse", b"stompy.cli.exits", b"stompy.cli.options", b"stompy.cli.session"])
-def test_ctrl_c_while_it_is_imported_prints_no_traceback(imported: bytes) -> None:
-    command = [
-        sys.executable,
-        "-X",
-        "importtime",
-        "-m",
-        "stompy",
-        "subscribe",
-        "/queue/a",
-        "--url",
-        "stomp://127.0.0.1:1",
-    ]
+IMPORTED = (b"stompy.exports", b"stompy.installed", b"argparse", b"stompy.cli.exits", b"stompy.cli.options")
+
+
+SCRIPT = pytest.param(
+    (str(Path(sys.executable).with_name("stompy")),), marks=pytest.mark.needs("installation"), id="script"
+)
+
+
+@pytest.mark.parametrize("form", [pytest.param(("-m", "stompy"), id="-m"), SCRIPT])
+@pytest.mark.parametrize("imported", IMPORTED)
+def test_ctrl_c_while_it_is_imported_prints_no_traceback(imported: bytes, form: tuple[str, ...]) -> None:
+    """From our first module on; what comes earlier is the interpreter's."""
+    arguments = ("subscribe", "/queue/a", "--url", "stomp://127.0.0.1:1")
+    command = [sys.executable, "-X", "importtime", *form, *arguments]
     process = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE)
     assert process.stderr is not None
     while not process.stderr.readline().endswith(imported + b"\n"):
@@ -192,6 +194,12 @@ def test_ctrl_c_while_it_is_imported_prints_no_traceback(imported: bytes) -> Non
     rest = process.communicate(timeout=30)[1]
     assert b"Traceback" not in rest
     assert process.returncode in (-signal.SIGINT, 130, 3)  # the last if it was too late
+
+
+@pytest.mark.parametrize("name", ["stompy", "stompy.cli.main", "stompy.exports"])
+def test_another_program_gets_its_keyboard_interrupt(name: str) -> None:
+    program = f"import signal, {name}; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_signal_that_is_sent_twice_ends_it_once(broker: Broker, start: Start) -> None:
