@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DELETE_ON_ERROR:
 .PHONY: help demo flights test simulate test-tools test-brokers test-transports test-gevent test-dropin test-browser test-pythons test-load \
 	test-spark test-spark-oldest test-spark-release test-spark-brokers test-autobahn test-long test-long-client test-long-worker test-long-spark fuzz mutation \
-	check-long images bench bench-instructions bench-spark dev lint format types conformance docs architecture audit coverage build check clean
+	check-long images bench bench-page bench-instructions bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' Makefile
@@ -216,6 +216,9 @@ $(BENCH_VENV)/.installed: setup.cfg pyproject.toml
 bench: $(BENCH_VENV)/.installed ## what a message costs the client, beside other clients (ARGS="--rows send,receive" for some rows)
 	@! command -v go >/dev/null || (cd benchmarks/clients/go_stomp && go build -o $(abspath build)/bench-go-stomp .)
 	$(BENCH_VENV)/bin/python -m benchmarks.run $(ARGS)
+
+bench-page: bench ## the same, every row, then write docs/topics/performance.md and its chart (on a quiet machine)
+	$(BENCH_VENV)/bin/python -m benchmarks.page
 
 # What no neighbour disturbs: ARGS=--record keeps the figures as the limits.
 bench-instructions: $(BENCH_VENV)/.installed ## the instructions of a message: fails if a row has 3 % more than recorded (needs valgrind)

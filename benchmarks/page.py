@@ -23,7 +23,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "topics" / "performance.md"
 COMPARISON = DOCS / "why.md"
 CHART = PAGE.with_suffix(".svg")
-COLOURS = dict(zip(ALL, ("#c0392b", "#2563a8", "#1a8a5a", "#8e5bb5", "#c77d0a", "#7a828c"), strict=True))
+COLOURS = dict(zip(ALL, ("#c0392b", "#2563a8", "#c77d0a", "#1a8a5a", "#8e5bb5", "#7a828c"), strict=True))
 CLIENTS = tuple(client for client in ALL if client != "raw socket")
 CHARTED = (
     "receive",
@@ -31,7 +31,11 @@ CHARTED = (
     "subscriptions",
     "receive-ack",
     "send",
+    "send-typed-prompt",
+    "send-persistent-prompt",
+    "send-json-prompt",
     "send-batch",
+    "batch-typed-prompt",
     "send-receipts",
     "latency",
 )
@@ -55,6 +59,9 @@ def part(run: Run, name: str) -> str:
 
 def _beside(run: Run, section: str) -> Iterator[str]:
     rows = [row for row in run["rows"].values() if row["section"] == section]
+    if not rows:
+        yield "Not in this run."
+        return
     clients = [client for client in ALL if any(client in row["clients"] for row in rows)]
     yield f"| | {' | '.join(clients)} | stompy's ratio, and its goal |"
     yield "|---" * (len(clients) + 2) + "|"
@@ -88,6 +95,8 @@ def _figure(row: Run, client: str) -> str:
     if figures is None:
         return ""
     unit = row["unit"]
+    if row["section"] == "users":
+        return f"{number(figures['user'])} + {number(figures['system'])} {unit}"
     if unit == "µs" and figures["value"] >= 10_000:
         return f"{number(figures['value'] / 1000)} ms"
     return f"{number(figures['value'])} {unit}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-ALL = ("stompy", "stomp.py", "stompest", "stompman", "go-stomp", "raw socket")
+ALL = ("stompy", "stomp.py", "go-stomp", "stompest", "stompman", "raw socket")
 CLIENTS = (*ALL, "stompy.compat")
 PROGRAMS = {
     "stompy": ("stompy_client", "stompy"),
@@ -47,6 +47,7 @@ class Row:
         goal: stompy's ratio that is aimed at, or its figure where there is no reference.
         unit: of the figures.
         tls: over TLS.
+        prompt: the peer reads at once; else it reads now and then, so that writes of the client do not wake it.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Row:
     goal: float | None = None
     unit: str = "µs"
     tls: bool = False
+    prompt: bool = False
 
     def entries(self) -> dict[str, Entry]:
         """Return what runs side by side, by the name it has in the table."""
@@ -74,6 +76,13 @@ def grown(name: str, title: str, base: str, count: int = 20_000, **feed: Any) ->
     return Row(name, title, action, count, ("stompy", "raw socket"), feed, reference=base, goal=1.3)
 
 
+def sent(name: str, title: str, action: str, kind: str, *, prompt: bool = False) -> Row:
+    """Return a row of what users send, which the other clients that send it the same way run too."""
+    when = "the peer reads at once" if prompt else "the peer reads now and then"
+    return Row(f"{name}-prompt" if prompt else name, f"{title}; {when}", action, clients=USERS,
+               feed={"kind": kind}, prompt=prompt)  # fmt: skip
+
+
 def embedded(name: str, title: str, count: int = 50_000, goal: float | None = 1.3, **feed: Any) -> Row:
     """Return a row of the embedded broker, which is compared with the one of ten producers."""
     return Row(f"embedded-{name}", f"embedded broker, {title}", "embedded-broker", count, ("stompy",),
@@ -87,6 +96,7 @@ def worker(prefetch: int) -> Row:
 
 
 PYTHONS = ("stompy", "stomp.py")
+USERS = (*PYTHONS, "go-stomp")
 LIMIT = (*PYTHONS, "raw socket")
 
 TABLE = (
@@ -104,6 +114,19 @@ TABLE = (
     Row("import", "`import`, as far as `connect`; raw socket: six modules", "import", 3, LIMIT,
         reference="raw socket", goal=1.5),
 )  # fmt: skip
+USERS_ROWS = tuple(
+    sent(name, title, action, kind, prompt=prompt)
+    for name, title, action, kind in (
+        ("send-plain", "`send` of bytes alone", "send", "plain"),
+        ("send-typed", "`send` of text with a content type and a header", "send", "typed"),
+        ("send-persistent", "`send(persistent=True)`", "send", "persistent"),
+        ("send-json", "`send` of JSON", "send", "json"),
+        ("batch-typed", "`batch()`, text with a content type and a header", "send-batch", "typed"),
+        ("transaction-typed", "transaction, the same", "send-transaction", "typed"),
+    )
+    for prompt in (False, True)
+)
+"""What users send, to a peer that reads now and then and to one that reads at once."""
 EMBEDDED = {"producers": 10, "batch": 10}
 ALSO = (
     Row("receive-tls", "receive over TLS", "receive", clients=LIMIT, tls=True),
@@ -192,6 +215,6 @@ ADAPTER = tuple(
 LONG = (grown("10-million", "10 million messages", "receive", 10_000_000),)
 """What takes minutes: only by its name, or with `--long`."""
 
-SECTIONS = {"table": TABLE, "also": ALSO, "growth": GROWTH, "adapter": ADAPTER, "long": LONG}
+SECTIONS = {"table": TABLE, "users": USERS_ROWS, "also": ALSO, "growth": GROWTH, "adapter": ADAPTER, "long": LONG}
 BY_NAME = {row.name: row for rows in SECTIONS.values() for row in rows}
 SECTION_OF = {row.name: section for section, rows in SECTIONS.items() for row in rows}

@@ -93,16 +93,17 @@ def program(client: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def peer(*, tls: bool) -> Iterator[Mapping[str, Any]]:
+def peer(*, tls: bool, prompt: bool = False) -> Iterator[Mapping[str, Any]]:
     """Start a raw socket server; yield what a client must know of it."""
     with contextlib.ExitStack() as ending:
-        arguments, certificate = [], {}
+        arguments, certificate = ["--prompt"] if prompt else [], {}
         if tls:
             folder = Path(ending.enter_context(tempfile.TemporaryDirectory()))
-            arguments, certificate = [str(folder / "server.pem")], {"certificate": str(folder / "authority.pem")}
+            arguments.append(str(folder / "server.pem"))
+            certificate["certificate"] = str(folder / "authority.pem")
             authority = trustme.CA()
             authority.cert_pem.write_to_path(certificate["certificate"])
-            authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(arguments[0])
+            authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(arguments[-1])
         server = Child(sys.executable, "-m", "benchmarks.server", *arguments)
         ending.callback(server.close)
         yield {"port": server.read(), **certificate}
@@ -142,6 +143,9 @@ def summary(rounds: Sequence[Figures], reference: Sequence[Figures] | None) -> F
         "rate": statistics.median(one["rate"] for one in rounds),
         "peak_mib": max(one["peak"] for one in rounds) / 2**20,
     }
+    for mode in ("user", "system"):
+        if all(mode in one for one in rounds):
+            figures[mode] = statistics.median(one[mode] for one in rounds)
     if reference is not None:
         ratios = [one / other["value"] for one, other in zip(values, reference, strict=True)]
         figures.update(ratio=statistics.median(ratios), ratio_spread=[min(ratios), max(ratios)])
@@ -157,10 +161,11 @@ def measured(
 ) -> Iterator[tuple[Row, dict[str, Figures]]]:
     """Yield what was measured of each row."""
     with contextlib.ExitStack() as ending:
-        servers = {tls: ending.enter_context(peer(tls=tls)) for tls in {row.tls for row in rows}}
+        kinds = {(row.tls, row.prompt) for row in rows}
+        servers = {kind: ending.enter_context(peer(tls=kind[0], prompt=kind[1])) for kind in kinds}
         for row in rows:
             try:
-                yield row, measure(row, servers[row.tls], clients=clients, rounds=rounds, part=part)
+                yield row, measure(row, servers[row.tls, row.prompt], clients=clients, rounds=rounds, part=part)
             except Ended as ended:
                 print(f"{row.name}: left out, as a client ended: {ended}", flush=True)
     if through_brokers:

@@ -1,11 +1,12 @@
 """The peer of a measured client: a raw STOMP server in a separate process, which parses as little as possible.
 
-    python -m benchmarks.server [CERTIFICATE]     prints its port, and ends with its standard input
+    python -m benchmarks.server [--prompt] [CERTIFICATE]     prints its port, and ends with its standard input
 
 A client that begins with an HTTP request has a WebSocket, each message of which is one frame to it. The server answers
 receipts and drops everything else, but for destinations that begin with /control/. A SUBSCRIBE to one is
 remembered, and a SEND to one is an order: `give` sends MESSAGE frames to the subscriptions in turn (the body is JSON,
-see `Feed`), `echo` sends one back, `hold` keeps receipts back until as many have come together as the body says.
+see `Feed`), `echo` sends one back, `hold` keeps receipts back until as many have come together as the body says. With
+`--prompt` it reads what a client writes at once, else now and then.
 """
 
 from __future__ import annotations
@@ -174,7 +175,8 @@ class WebSocket:
 class Session:
     """One client's connection."""
 
-    def __init__(self, transport: socket.socket) -> None:
+    def __init__(self, transport: socket.socket, *, prompt: bool) -> None:
+        self._prompt = prompt
         self._raw = transport  # what is given is framed already
         web = not isinstance(transport, ssl.SSLSocket) and transport.recv(1, socket.MSG_PEEK) == b"G"
         self._transport = WebSocket(transport) if web else transport
@@ -201,7 +203,7 @@ class Session:
                     answered = self._answer(bytes(buffer[:end]))
                     del buffer[:end]
                     full = self._transport.full if isinstance(self._transport, WebSocket) else len(data) == READ
-                    if not (answered or full or isinstance(self._transport, ssl.SSLSocket)):
+                    if not (answered or full or self._prompt or isinstance(self._transport, ssl.SSLSocket)):
                         time.sleep(UNHURRIED)
         except OSError:
             pass  # clients end without DISCONNECT
@@ -249,27 +251,29 @@ class Session:
         self._hold = int(body)
 
 
-def serve(listener: socket.socket, context: ssl.SSLContext | None) -> None:
+def serve(listener: socket.socket, context: ssl.SSLContext | None, *, prompt: bool) -> None:
     """Answer each client in a separate thread."""
     while True:
         transport, _ = listener.accept()
         transport.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
             transport = context.wrap_socket(transport, server_side=True)
-        threading.Thread(target=lambda client: Session(client).run(), args=(transport,), daemon=True).start()
+        threading.Thread(
+            target=lambda client: Session(client, prompt=prompt).run(), args=(transport,), daemon=True
+        ).start()
 
 
-def main(certificate: str | None = None) -> None:
+def main(certificate: str | None = None, *, prompt: bool = False) -> None:
     """Listen until standard input ends."""
     context = None
     if certificate is not None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate)
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
-        threading.Thread(target=serve, args=(listener, context), daemon=True).start()
+        threading.Thread(target=serve, args=(listener, context), kwargs={"prompt": prompt}, daemon=True).start()
         print(listener.getsockname()[1], flush=True)
         sys.stdin.read()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*(word for word in sys.argv[1:] if word != "--prompt"), prompt="--prompt" in sys.argv)

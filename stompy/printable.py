@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNPRINTABLE = "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 """C0, DEL and C1; line and paragraph separators; controls of the text direction; unpaired surrogates."""
 
 
@@ -16,7 +16,9 @@ def printable(text: str, *, keep: str = "") -> str:
         text: from any source; escape sequences that it already holds stay as they are.
         keep: control characters that are not escaped.
     """
-    return _UNPRINTABLE.sub(lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
+    if text.isprintable():
+        return text
+    return re.sub(_UNPRINTABLE, lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
 
 
 def printable_bytes(data: bytes) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
 
 from stompy.backoff import Backoff
 from stompy.connection.reconnect import Order, Reconnect, ResendLimits
@@ -20,13 +19,13 @@ from stompy.link.settings import Credentials, LinkSettings
 from stompy.secret import Secret, as_secret, check_text, without_traceback
 from stompy.threads import must_propagate
 from stompy.transport.address import Address, parse_addresses
-from stompy.transport.proxy import Proxy
 from stompy.transport.tcp import TcpOptions
-from stompy.transport.tls.options import Tls
 
 if TYPE_CHECKING:
     import ssl
 
+    from stompy.transport.proxy import Proxy
+    from stompy.transport.tls.options import Tls
     from stompy.transport.websocket.handshake import WebSocketOptions
 
 Login = str | Callable[[], str | tuple[str | None, str | Secret[str] | None]]
@@ -276,6 +275,8 @@ def parse_failover(url: str) -> Failover:
         ConfigurationError: the address is malformed or has an unknown option; the error does not show the address, as
             it may contain a passcode.
     """
+    from urllib.parse import parse_qsl  # late, as `urllib` is slow to import
+
     match = _FORM.fullmatch(url)
     if match is None:
         raise ConfigurationError(

@@ -29,13 +29,12 @@ from stompy.errors import StompError
 from stompy.frames.grammar import NEGOTIABLE, Version
 from stompy.link.settings import DEFAULT_HEARTBEAT, Limits, Timeouts
 from stompy.secret import Secret, as_secret, without_traceback
-from stompy.transport.proxy import parse_proxy
 from stompy.transport.tcp import TcpOptions
-from stompy.transport.tls.options import Tls
 
 if TYPE_CHECKING:
     import ssl
 
+    from stompy.transport.tls.options import Tls
     from stompy.transport.websocket.handshake import WebSocketOptions
 
 
@@ -201,6 +200,10 @@ def _config(*, url: str | Sequence[str], login: Any, passcode: Any, proxy: Any, 
     check_heartbeat(rest["heartbeat"])
     failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
     policy = reconnect_of(rest["reconnect"], None if failover is None else failover.policy)
+    if proxy is not None:
+        from stompy.transport.proxy import parse_proxy  # late, as few connections need one
+
+        proxy = parse_proxy(proxy)
     same = ("vhost", "client_id", "dialect", "heartbeat", "content_length", "name", "tls", "websocket")
     return Config(
         addresses=addresses_of(url if failover is None else failover.urls),
@@ -213,7 +216,7 @@ def _config(*, url: str | Sequence[str], login: Any, passcode: Any, proxy: Any, 
         headers=user_headers(rest["headers"]),
         reconnect=policy,
         tcp=rest["tcp"] or TcpOptions(),
-        proxy=None if proxy is None else parse_proxy(proxy),
+        proxy=proxy,
         **{name: rest[name] for name in same},
     )
 

@@ -49,9 +49,7 @@ from stompy.protocol.subprotocols import subprotocols
 from stompy.threads import DaemonThread, must_propagate
 from stompy.transport.address import UNIX, WS, WSS, Address
 from stompy.transport.base import Dialer, Transport
-from stompy.transport.proxy import ProxyDialer
 from stompy.transport.tcp import TcpDialer
-from stompy.transport.tls.options import Tls
 from stompy.transport.unix import UnixDialer
 from stompy.world import random, time
 
@@ -61,6 +59,7 @@ if TYPE_CHECKING:
     from stompy.connection.subscriptions import SubscriptionTable
     from stompy.frames.frame import Frame
     from stompy.frames.heads import Run
+    from stompy.transport.proxy import ProxyDialer
 
 _LOG = logging.getLogger("stompy.connection")
 
@@ -522,14 +521,15 @@ def dialer_of(address: Address, config: Config) -> Dialer:
     """Return the dialer for `address`."""
     if address.scheme == UNIX:
         return UnixDialer(address.path or "")
-    tcp = (
-        TcpDialer(address.host, address.port, options=config.tcp)
-        if config.proxy is None
-        else ProxyDialer(config.proxy, address.host, address.port, options=config.tcp)
-    )
+    # Imported late, as `ssl` is slow to import, and as few connections need a proxy or WebSocket.
+    tcp: TcpDialer | ProxyDialer = TcpDialer(address.host, address.port, options=config.tcp)
+    if config.proxy is not None:
+        from stompy.transport.proxy import ProxyDialer
+
+        tcp = ProxyDialer(config.proxy, address.host, address.port, options=config.tcp)
     stream: TcpDialer | ProxyDialer | TlsDialer = tcp
-    # Imported late, as `ssl` is slow to import, and as few connections need WebSocket.
     if address.secure:
+        from stompy.transport.tls.options import Tls
         from stompy.transport.tls.transport import TlsDialer
 
         stream = TlsDialer(tcp, Tls() if config.tls is None else config.tls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stompy.arguments import check_fields
 from stompy.backoff import Backoff, check_attempts
@@ -76,8 +76,7 @@ class Reconnect:
         check_seconds(self.total, "total", positive=True, finite=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Outage:
+class Outage(NamedTuple):
     """Why there is no session; `str` adds the next attempt.
 
     Attributes:

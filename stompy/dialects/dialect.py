@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from stompy.dialects.options import BROKER_OPTIONS, SUBSCRIBE_FEATURES, SubscribeOptions
 from stompy.errors import ConfigurationError
@@ -21,8 +21,7 @@ NOT_DURABLE = ("/queue/", "/temp-queue/", "/temp-topic/")
 _QUEUES = ("/queue/", "/temp-queue/", "/remote-temp-queue/")
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderPitfall:
+class HeaderPitfall(NamedTuple):
     """An explicit header that a broker does not treat as its name suggests.
 
     Attributes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, given
@@ -40,8 +41,7 @@ _REASON_TIMEOUT = 1.0
 """Seconds to wait for the broker's reason if CONNECT could not be sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedSession:
+class OpenedSession(NamedTuple):
     """The result of a handshake.
 
     Attributes:
@@ -129,8 +129,7 @@ def _first_frame(settings: LinkSettings, host: str, credentials: Credentials) ->
     return protocol, request
 
 
-@dataclass(frozen=True, slots=True)
-class _Handshake:
+class _Handshake(NamedTuple):
     """Sends CONNECT and reads the answer."""
 
     transport: Transport

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from stompy.arguments import check_fields
 from stompy.deadline import check_seconds
@@ -22,8 +23,7 @@ MAX_RECEIPTS = 100_000
 """Pending receipts of one link, at most by default, so that a broker that never confirms cannot exhaust memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(NamedTuple):
     """Login and passcode for one connect.
 
     Attributes:

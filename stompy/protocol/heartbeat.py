@@ -6,7 +6,7 @@ Every `now` is the time of a monotonic clock, in seconds.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from stompy.errors import ConfigurationError, LimitExceededError, RemoteProtocolError
 from stompy.protocol.rules import shown
@@ -34,8 +34,7 @@ _FREE_PER_FRAME = 16
 """Bytes of line ends that each frame may bring without being counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatOffer:
+class HeartbeatOffer(NamedTuple):
     """The `heart-beat` header of one side, in milliseconds; 0 means none.
 
     Attributes:
@@ -82,8 +81,7 @@ def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000)) if seconds else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeats:
+class Heartbeats(NamedTuple):
     """The negotiated intervals of one side, in seconds; `None` means no heartbeats in this direction."""
 
     send: float | None = None

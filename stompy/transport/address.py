@@ -12,12 +12,10 @@ more than the passcode.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
-from urllib.parse import quote, unquote_to_bytes
 
 from stompy.errors import ConfigurationError
 
@@ -38,15 +36,16 @@ _CANONICAL = {
     "wss": WSS,
 }
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*"
-_NEXT_URL = re.compile(rf",(?={_SCHEME}:(?://|\())")
-_KNOWN_PREFIX = re.compile("(?:" + "|".join(map(re.escape, (*_CANONICAL, "failover"))) + ")://", re.IGNORECASE)
-_SECRET_OPTION = re.compile("[?&][^=&]*(?:pass|pwd|secret|token)[^=&]*=", re.IGNORECASE)
+# Patterns as text: most programs need few of them, and `re` keeps those that are used.
+_NEXT_URL = rf",(?={_SCHEME}:(?://|\())"
+_KNOWN_PREFIX = "(?i:" + "|".join(map(re.escape, (*_CANONICAL, "failover"))) + ")://"
+_SECRET_OPTION = "(?i)[?&][^=&]*(?:pass|pwd|secret|token)[^=&]*="
 # `stomp://user:secret`, without a host, has the passcode in place of the port.
-_MISSING_HOST = re.compile(rf"\A(?!failover:)((?:{_SCHEME}://)?[^:/?#\[]*:)(?!//|[0-9]+(?:[/?#]|\Z)|\Z).*", re.S | re.I)
-_BAD_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
-_PORT = re.compile("[0-9]{1,5}")
-_NOT_IN_A_HOST = re.compile(r"[\[\]%\\<>\"^`{|}]")
-_ENDS_A_HEADER = re.compile("[\r\n\0]")
+_MISSING_HOST = rf"(?is)\A(?!failover:)((?:{_SCHEME}://)?[^:/?#\[]*:)(?!//|[0-9]+(?:[/?#]|\Z)|\Z).*"
+_BAD_PERCENT = "%(?![0-9A-Fa-f]{2})"
+_PORT = "[0-9]{1,5}"
+_NOT_IN_A_HOST = r"[\[\]%\\<>\"^`{|}]"
+_ENDS_A_HEADER = "[\r\n\0]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +101,8 @@ class Address:
             return unix_url(self.path or "")
         path = self.path or ""
         if path and self.scheme in (PLAIN, TLS):
+            from urllib.parse import quote  # late, as `urllib` is slow to import
+
             path = "/" + quote(path[1:], safe="")
         # An IPv6 zone is written after %25 in a URL (RFC 6874).
         return f"{self.scheme}://{host_port(self.host.replace('%', '%25'), self.port)}{path}"
@@ -114,6 +115,8 @@ def host_port(host: str, port: int) -> str:
 
 def unix_url(path: str) -> str:
     """Return the URL of a Unix socket."""
+    from urllib.parse import quote  # late, as `urllib` is slow to import
+
     return f"{UNIX}://{quote(path)}"
 
 
@@ -134,15 +137,15 @@ def parse_addresses(url: str | Sequence[str]) -> tuple[Address, ...]:
 
 def masked(url: str) -> str:
     """Return `url`, which may be malformed, with everything that may be a passcode replaced by `***`."""
-    prefix = _KNOWN_PREFIX.match(url)
+    prefix = re.match(_KNOWN_PREFIX, url)
     start = prefix.end() if prefix else 0
-    if _SECRET_OPTION.search(url):
+    if re.search(_SECRET_OPTION, url):
         return url[:start] + "***"
     before, at, after = url.rpartition("@")
     if at:
         login, colon, _ = before[start:].partition(":")
         return before[:start] + login + (":***@" if colon else "@") + after
-    return _MISSING_HOST.sub(r"\1***", url)
+    return re.sub(_MISSING_HOST, r"\1***", url)
 
 
 def _texts(given: object) -> list[str]:
@@ -164,7 +167,7 @@ def _split(text: str) -> list[str]:
     if text.lower().startswith("failover:"):
         return [text]
     # Only a comma before another URL is a separator: others belong to a passcode or a virtual host.
-    return _NEXT_URL.split(text)
+    return re.split(_NEXT_URL, text)
 
 
 def _parse(url: str) -> Address:
@@ -247,6 +250,8 @@ def _host_and_port(location: str, url: str, default: int) -> tuple[str, int]:
         host, bracket, tail = location[1:].partition("]")
         if not bracket or (tail and not tail.startswith(":")):
             _refuse("an IPv6 address is written in brackets: stomp://[::1]:61613", url)
+        import ipaddress  # late, as few addresses have a number
+
         host = _decoded(host, "host name", url)
         if not _is_accepted(ipaddress.IPv6Address, host):
             _refuse("not an IPv6 address in the brackets of a broker address", url)
@@ -262,7 +267,7 @@ def _host_name(host: str, url: str) -> str:
         _refuse("a broker address has no host name", url)
     if "," in host:
         _refuse("several broker addresses are written in full each: stomp://a:61613,stomp://b:61613", url)
-    if _NOT_IN_A_HOST.search(host) or not _is_accepted(str.encode, host, "idna"):
+    if re.search(_NOT_IN_A_HOST, host) or not _is_accepted(str.encode, host, "idna"):
         _refuse("not a valid host name (a forbidden character, or an empty or too long part)", url)
     return host
 
@@ -277,7 +282,7 @@ def _is_accepted(function: Callable[..., object], *arguments: str) -> bool:
 
 def _port_number(text: str, url: str) -> int:
     # int() alone would accept non-ASCII digits, signs and underscores.
-    if not _PORT.fullmatch(text) or not 1 <= int(text) <= 65535:
+    if not re.fullmatch(_PORT, text) or not 1 <= int(text) <= 65535:
         _refuse("the port of a broker address is a number from 1 to 65535", url)
     return int(text)
 
@@ -295,18 +300,22 @@ def _options(query: str | None, url: str) -> tuple[tuple[str, str], ...]:
 def _header_value(text: str, what: str, url: str) -> str:
     """Return a decoded value for a CONNECT header, which is not escaped and so cannot contain a line end."""
     value = _decoded(text, what, url)
-    if _ENDS_A_HEADER.search(value):
+    if re.search(_ENDS_A_HEADER, value):
         _refuse(f"the {what} of a broker address has a line end or NUL in it", url)
     return value
 
 
 def _decoded(text: str, what: str, url: str) -> str:
-    if _BAD_PERCENT.search(text):
+    if re.search(_BAD_PERCENT, text):
         _refuse(
             f"'%' in the {what} of a broker address needs two hex digits after it (a plain '%' is written %25)", url
         )
     # Not in an except block: the UnicodeDecodeError, which holds the bytes, would be the context of the error raised.
-    value = unquote_to_bytes(text).decode("utf-8", "surrogateescape")
+    value = text
+    if "%" in text:
+        from urllib.parse import unquote_to_bytes  # late, as `urllib` is slow to import
+
+        value = unquote_to_bytes(text).decode("utf-8", "surrogateescape")
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         _refuse(f"the {what} of a broker address is not UTF-8 after percent-decoding", url)
     return value

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -140,6 +139,8 @@ class TcpOptions:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.source is not None:
+            import ipaddress  # late, as few set it
+
             try:
                 ipaddress.ip_address(self.source.partition("%")[0])
             except ValueError:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-stomp/stomp/v3"
+	"github.com/go-stomp/stomp/v3/frame"
 )
 
 const (
@@ -88,6 +89,62 @@ func receiving(mode stomp.AckMode, look func(conn *stomp.Conn, message *stomp.Me
 	}
 }
 
+// kindOf is what a feed wants sent: the content type, the body, and the headers.
+func kindOf(f feed) (string, []byte, []func(*frame.Frame) error) {
+	text := []byte(strings.Repeat("x", number(f, "body", 256)))
+	switch f["kind"] {
+	case "typed":
+		return "text/plain", text, []func(*frame.Frame) error{stomp.SendOpt.Header("customer", "4711")}
+	case "persistent":
+		return "", text, []func(*frame.Frame) error{stomp.SendOpt.Header("persistent", "true")}
+	}
+	return "", text, nil
+}
+
+type item struct {
+	Sku   string `json:"sku"`
+	Count int    `json:"count"`
+}
+
+type document struct {
+	Order int    `json:"order"`
+	Items []item `json:"items"`
+}
+
+// written is the document of the Python clients as JSON, made for each message.
+func written(value document) []byte {
+	body, err := json.Marshal(value)
+	check(err)
+	return body
+}
+
+func orders() document {
+	value := document{Order: 4711}
+	for i := 0; i < 7; i++ {
+		value.Items = append(value.Items, item{fmt.Sprintf("A-%05d", i), i})
+	}
+	return value
+}
+
+// users sends what users send, one call for each message.
+func users(conn *stomp.Conn, f feed) round {
+	kind, body, options := kindOf(f)
+	value, asJson := orders(), f["kind"] == "json"
+	if asJson {
+		kind = "application/json"
+	}
+	return func(count int) {
+		for i := 0; i < count-1; i++ {
+			if asJson {
+				body = written(value)
+			}
+			check(conn.Send(queue, kind, body, options...))
+		}
+		// What was given to a channel is written when the last has its receipt.
+		check(conn.Send(queue, kind, body, stomp.SendOpt.Receipt))
+	}
+}
+
 func sending(send func(conn *stomp.Conn, body []byte, number int)) action {
 	return func(conn *stomp.Conn, f feed) round {
 		body := []byte(strings.Repeat("x", number(f, "body", 256)))
@@ -102,12 +159,12 @@ func sending(send func(conn *stomp.Conn, body []byte, number int)) action {
 }
 
 func transactions(conn *stomp.Conn, f feed) round {
-	body := []byte(strings.Repeat("x", 256))
+	kind, body, options := kindOf(f)
 	return func(count int) {
 		for start := 0; start < count; start += batch {
 			transaction := conn.Begin()
 			for i := start; i < count && i < start+batch; i++ {
-				check(transaction.Send(queue, "", body))
+				check(transaction.Send(queue, kind, body, options...))
 			}
 			check(transaction.Commit())
 		}
@@ -127,10 +184,6 @@ func latency(conn *stomp.Conn, f feed) round {
 	}
 }
 
-var plain = sending(func(conn *stomp.Conn, body []byte, _ int) {
-	check(conn.Send(queue, "", body))
-})
-
 var actions = map[string]action{
 	"receive": receiving(stomp.AckAuto, func(*stomp.Conn, *stomp.Message) {}),
 	"receive-headers": receiving(stomp.AckAuto, func(_ *stomp.Conn, message *stomp.Message) {
@@ -140,11 +193,11 @@ var actions = map[string]action{
 		check(conn.Ack(message))
 	}),
 	"iterate": receiving(stomp.AckAuto, func(*stomp.Conn, *stomp.Message) {}),
-	"send":    plain,
+	"send":    users,
 	"send-differing": sending(func(conn *stomp.Conn, body []byte, number int) {
 		check(conn.Send(queue, "", body, stomp.SendOpt.Header("number", strconv.Itoa(number))))
 	}),
-	"send-batch":       plain, // it has no batch
+	"send-batch":       users, // it has no batch
 	"send-transaction": transactions,
 	"send-receipts": sending(func(conn *stomp.Conn, body []byte, _ int) {
 		check(conn.Send(queue, "", body, stomp.SendOpt.Receipt)) // one at a time
@@ -156,10 +209,11 @@ func seconds(t syscall.Timeval) float64 {
 	return float64(t.Sec) + float64(t.Usec)/1e6
 }
 
-func cpu() float64 {
+// cpu is the time of the processor that this process has used: its own, and the system's for it.
+func cpu() (user, system float64) {
 	var used syscall.Rusage
 	check(syscall.Getrusage(syscall.RUSAGE_SELF, &used))
-	return seconds(used.Utime) + seconds(used.Stime)
+	return seconds(used.Utime), seconds(used.Stime)
 }
 
 // peak is the most memory that was resident, 0 where the system does not tell.
@@ -193,13 +247,16 @@ func main() {
 		count, err := strconv.Atoi(lines.Text())
 		check(err)
 		began := time.Now()
-		before := cpu()
+		user, system := cpu()
 		run(count)
-		after := cpu()
+		userAfter, systemAfter := cpu()
+		user, system = 1e6*(userAfter-user)/float64(count), 1e6*(systemAfter-system)/float64(count)
 		answer(map[string]any{
-			"value": 1e6 * (after - before) / float64(count),
-			"rate":  float64(count) / time.Since(began).Seconds(),
-			"peak":  peak(),
+			"value":  user + system,
+			"user":   user,
+			"system": system,
+			"rate":   float64(count) / time.Since(began).Seconds(),
+			"peak":   peak(),
 		})
 	}
 }
