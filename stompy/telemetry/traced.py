@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stompy.connection.config import Config
 from stompy.connection.connection import Connection
@@ -16,9 +16,13 @@ from stompy.connection.subscriptions import ActiveSubscription, Handler, Message
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default
+from stompy.dialects.options import SendOptions
 from stompy.link.receipts import Receipt
 from stompy.telemetry.recorder import ACK, NACK, REQUEST, SEND, Observation, Operation, Recorder
 from stompy.world import time
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class TracedConnection(Connection):
@@ -37,24 +41,49 @@ class TracedConnection(Connection):
         super().__init__(config, listeners, _TracedAcker(self._recorder))
         self._new_subscription = partial(_TracedSubscription, self._recorder)
 
-    def send(self, destination: str, body: Body = b"", **options: Any) -> None:
+    def send(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        confirm: bool = False,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> None:
         """Send a message."""
         with self._observation(SEND, destination, options) as observed:
-            super().send(destination, body, **{**options, "headers": observed.headers})
+            options["headers"] = observed.headers
+            super().send(destination, body, confirm=confirm, timeout=timeout, **options)
 
-    def send_async(self, destination: str, body: Body = b"", **options: Any) -> Receipt:
+    def send_async(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> Receipt:
         """Send a message, and return its receipt."""
         with self._observation(SEND, destination, options) as observed:
-            return super().send_async(destination, body, **{**options, "headers": observed.headers})
+            options["headers"] = observed.headers
+            return super().send_async(destination, body, timeout=timeout, **options)
 
-    def request(self, destination: str, body: Body = b"", **options: Any) -> Message:
+    def request(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        timeout: float | Default | None = DEFAULT,
+        **options: Unpack[SendOptions],
+    ) -> Message:
         """Send a request and return its reply."""
         with self._observation(REQUEST, destination, options) as observed:
-            reply = super().request(destination, body, **{**options, "headers": observed.headers})
+            options["headers"] = observed.headers
+            reply = super().request(destination, body, timeout=timeout, **options)
             observed.answered(reply)
             return reply
 
-    def _observation(self, operation: Operation, destination: str, options: Mapping[str, Any]) -> Observation:
+    def _observation(self, operation: Operation, destination: str, options: SendOptions) -> Observation:
         return Observation(self._recorder, operation, self._links.link, destination, headers=options.get("headers"))
 
     def transaction(self) -> Transaction:
@@ -107,9 +136,10 @@ class _TracedTransaction(Transaction):
         super().__init__(sender, acker)
         self._recorder = recorder
 
-    def send(self, destination: str, body: Body = b"", **options: Any) -> None:
+    def send(self, destination: str, body: Body = b"", **options: Unpack[SendOptions]) -> None:
         with Observation(self._recorder, SEND, self._link, destination, headers=options.get("headers")) as observed:
-            super().send(destination, body, **{**options, "headers": observed.headers})
+            options["headers"] = observed.headers
+            super().send(destination, body, **options)
 
     def ack(self, message: Message) -> None:
         with self._recorder.of_message(ACK, message):

@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -168,8 +167,8 @@ def _remove(folder: str, owner: Owner) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class RunningBroker(ABC):
-    """A broker for a test; it runs inside its `with` block, or from `start` to `stop`.
+class RunningBroker(Closable, ABC):
+    """A broker for a test; it runs inside its `with` block, or from `start` to `close`.
 
     Not for two threads at once.
 
@@ -263,7 +262,7 @@ class RunningBroker(ABC):
         """
 
     @abstractmethod
-    def stop(self) -> None:
+    def close(self) -> None:
         """End it for good and remove its files; may be called again."""
 
     @abstractmethod
@@ -298,11 +297,6 @@ class RunningBroker(ABC):
     def __enter__(self: _Broker) -> _Broker:
         self.start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.kind} {self.flavour} {self.server or 'not started'}>"
@@ -350,7 +344,7 @@ class EmbeddedBroker(RunningBroker):
         self.broker.start()
         self.server = self.broker.server
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """See `RunningBroker`."""
         self.shut_down()
         if self.certificates is not None:

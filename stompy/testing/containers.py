@@ -125,7 +125,7 @@ class NetworkBroker(RunningBroker):
 class ContainerBroker(NetworkBroker):
     """A broker in a container, on ports that stay the same.
 
-    The container is removed by `stop`, and, where that was not called, by testcontainers' Ryuk.
+    The container is removed by `close`, and, where that was not called, by testcontainers' Ryuk.
 
     Args:
         product: the broker in the container.
@@ -156,10 +156,10 @@ class ContainerBroker(NetworkBroker):
                 return
             self._await_ready()
         except BaseException:
-            self.stop()
+            self.close()
             raise
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """See `RunningBroker`."""
         if self._owner.forked:
             return
@@ -399,7 +399,7 @@ KINDS = ("embedded", "like-activemq", "like-activemq5", "like-artemis", "like-ra
 
 
 def start_broker(kind: str, **options: Any) -> RunningBroker:
-    """Start a broker and return it; the caller ends it with `stop`, or uses it as a `with` block.
+    """Start a broker and return it; the caller ends it with `close`, or uses it as a `with` block.
 
     Args:
         kind: one of `KINDS`: `embedded`, `activemq` (6.x), `activemq5`, `artemis`, `rabbitmq3` or `rabbitmq4`; with

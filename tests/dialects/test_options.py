@@ -110,12 +110,6 @@ def test_the_table_has_each_option_that_editors_show() -> None:
     )
 
 
-def test_the_help_of_send_names_each_option_with_its_type() -> None:
-    said = " ".join((stompy.Connection.send.__doc__ or "").split())
-    for name, kind in stompy.SendOptions.__annotations__.items():
-        assert f"`{name}: {kind.__forward_arg__.removesuffix(' | None')}`" in said
-
-
 def test_an_option_without_a_meaning_of_its_own_stands_in_the_table_and_at_the_brokers_alone() -> None:
     named = set()
     for file in (TOP / "stompy").rglob("*.py"):

@@ -145,7 +145,7 @@ def a_broker_for_tests() -> Iterator[Held_]:
         def works() -> None:
             connection.send("/queue/a", "1", confirm=True)
 
-        yield [broker, connection], [broker.broker.stats], [broker.stop, broker.kill, broker.shut_down], works
+        yield [broker, connection], [broker.broker.stats], [broker.close, broker.kill, broker.shut_down], works
 
 
 @contextlib.contextmanager

@@ -74,8 +74,8 @@ def calls_of(
     """Yield everything public that can be done with an object."""
     ours = [kind for kind in type(one).__mro__ if kind.__module__.startswith("stompy")]
     for attribute, value in {name: value for kind in reversed(ours) for name, value in vars(kind).items()}.items():
-        if attribute.startswith("_") and attribute not in SPECIAL:
-            continue
+        if (attribute.startswith("_") and attribute not in SPECIAL) or not hasattr(type(one), attribute):
+            continue  # an attribute of which the class says that it is called otherwise is none
         given = arguments.get(f"{name}.{attribute}", arguments.get(attribute, ()))
         if attribute == "__iter__":
             yield f"next({name})", partial(_first, one)

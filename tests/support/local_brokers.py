@@ -81,7 +81,7 @@ def for_programs() -> dict[str, str]:
 def _stop_all() -> None:
     """Remove the containers of a run that was broken off."""
     for broker in list(_alive):
-        broker.stop()
+        broker.close()
 
 
 @functools.cache

@@ -273,10 +273,10 @@ class ProcessBroker(NetworkBroker):
             self._launch()
             self._await_ready()
         except BaseException:
-            self.stop()
+            self.close()
             raise
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """See `RunningBroker`."""
         self.shut_down()
         if self._folder is not None:

@@ -155,8 +155,8 @@ class Bare(NetworkBroker):
         self.done.append("start")
         self._await_ready()
 
-    def stop(self) -> None:
-        self.done.append("stop")
+    def close(self) -> None:
+        self.done.append("close")
 
     def shut_down(self) -> None:
         self.done.append("shut_down")
@@ -186,7 +186,7 @@ def test_it_is_ready_once_connect_is_answered(toy: Making) -> None:
     with broker as entered:
         assert entered is broker
         assert (broker.server, broker.version) == ("Toy/1.2.3 (for tests)", "1.2.3")
-    assert broker.done == ["start", "stop"]
+    assert broker.done == ["start", "close"]
 
 
 def test_it_is_ready_once_every_user_may_come_in(toy: Making) -> None:

@@ -30,7 +30,7 @@ RABBITMQ = INSTALLED["rabbitmq4"]
 def broker() -> Iterator[ProcessBroker]:
     made = ProcessBroker(TOY, BrokerSettings(), InstalledToy())
     yield made
-    made.stop()
+    made.close()
 
 
 def test_it_runs_and_leaves_nothing(broker: ProcessBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
