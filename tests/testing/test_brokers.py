@@ -177,7 +177,7 @@ def test_a_paused_one_takes_connections_and_says_nothing(broker: EmbeddedBroker)
         stompy.connect(broker.url(), timeouts=stompy.Timeouts(connect=0.2))
 
 
-@pytest.mark.parametrize("ending", ["kill", "restart", "stop"])
+@pytest.mark.parametrize("ending", ["kill", "restart", "close"])
 def test_a_paused_one_can_be_ended(broker: EmbeddedBroker, ending: str) -> None:
     with stompy.connect(broker.url(login="ann"), heartbeat=(0, 0), timeouts=stompy.Timeouts(close=1)) as conn:
         broker.pause()
