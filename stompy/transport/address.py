@@ -39,7 +39,7 @@ _SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*"
 # Patterns as text: most programs need few of them, and `re` keeps those that are used.
 _NEXT_URL = rf",(?={_SCHEME}:(?://|\())"
 _KNOWN_PREFIX = "(?i:" + "|".join(map(re.escape, (*_CANONICAL, "failover"))) + ")://"
-_SECRET_OPTION = "(?i)[?&][^=&]*(?:pass|pwd|secret|token)[^=&]*="
+_SECRET_OPTION = "(?i)[?&][^=&]*(?:pass|pwd|secret|token)[^=&]*="  # noqa: S105 - a pattern
 # `stomp://user:secret`, without a host, has the passcode in place of the port.
 _MISSING_HOST = rf"(?is)\A(?!failover:)((?:{_SCHEME}://)?[^:/?#\[]*:)(?!//|[0-9]+(?:[/?#]|\Z)|\Z).*"
 _BAD_PERCENT = "%(?![0-9A-Fa-f]{2})"

@@ -85,6 +85,14 @@ def arguments_of(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
         yield name, plain(told)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give this process a cache of its own: Jedi reads what another process has not written to the end yet."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jedi.settings, "cache_directory", str(tmp_path_factory.mktemp("jedi")))
+        yield
+
+
 @pytest.mark.parametrize(("options", "function"), DESCRIBED, ids=lambda value: value.__name__)
 def test_an_option_has_one_description(options: Any, function: Callable[..., Any]) -> None:
     told = dict(arguments_of(function))
