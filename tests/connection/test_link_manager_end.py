@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 
 import pytest
 
@@ -46,10 +47,14 @@ def test_closing_waits_for_the_readers_of_sessions_that_were_replaced(
 
     monkeypatch.setattr(Link, "clean_up", linger)
     conn, peer = sessions.connect()
-    for _ in range(2):
+
+    def are_replaced(count: int) -> bool:
+        return conn.stats().reconnects == len(lingering) == count
+
+    for count in (1, 2):
         peer.close()
         peer = sessions.next()
-        until(lambda: conn.stats().reconnects == len(lingering))
+        until(partial(are_replaced, count))
     leaving = calling(conn.close)
     peer.expect_disconnect()
     leaving.until_blocked()
