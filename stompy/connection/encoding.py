@@ -319,7 +319,7 @@ class SendEncoder:
         kind = type(body)
         # Values are known if they are the very objects: equal ones may be other text, such as `1 == True == 1.0`.
         try:
-            last, given, made, by_hand, whole = self._recent[destination]
+            last, given, made, explicit, whole = self._recent[destination]
             known = last is kind and type(destination) is str
             if options or given:
                 known = known and len(options) == len(given)
@@ -330,13 +330,13 @@ class SendEncoder:
         except (KeyError, TypeError):
             known = False
         if not known:
-            made, by_hand, whole = self._head(destination, kind, options), {}, b""
+            made, explicit, whole = self._head(destination, kind, options), {}, b""
         head, encode, content_length, taken = made
         if headers:
             try:
-                known = len(headers) == len(by_hand)
+                known = len(headers) == len(explicit)
                 for name, value in headers.items():
-                    if name not in by_hand or by_hand[name] is not value:
+                    if name not in explicit or explicit[name] is not value:
                         known = False
                         break
                 if known:
