@@ -63,6 +63,8 @@ _SILENT = 10.0
 _HUNG = 60.0
 """Seconds without a report after which a child is killed and replaced."""
 
+_STACKS_PAUSE = 0.2
+"""Seconds for a child to write its stacks before the next one is asked, so that their lines do not mix."""
 _TERMINATED = tuple(code for number in (signal.SIGTERM, signal.SIGINT) for code in (-number, 128 + number))
 """Exit codes of a child that a signal ended, before it ran tasks or after."""
 
@@ -583,6 +585,7 @@ class Supervisor:
         for child in self._children:
             if child.process is not None and child.report is not None:  # others may not handle the signal yet
                 child.process.send_signal(signal.SIGUSR1)
+                time.sleep(_STACKS_PAUSE)
 
     def _supervise(self) -> WorkerExit | None:
         """Start and restart children; return the exit code, or `None` if a signal came."""
