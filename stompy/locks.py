@@ -49,6 +49,9 @@ _LOOK = 1.0
 _GRACE = 2.0
 """Seconds that whoever changed a value has to notify those that wait for it."""
 
+_LOOKS = 40
+"""How often a checked wait looks in that time whether the value has changed back, as nobody is to be notified then."""
+
 _BETWEEN_SIGNALS = 1.0
 """Seconds after which the main thread looks for signals that the system gave to another thread."""
 
@@ -221,12 +224,13 @@ class CheckedLock(Condition):
         """Wait as without the check, but look every second, and note in `lost_wakeups` what was not notified."""
         deadline = Deadline(timeout)
         while not (result := predicate()) and not deadline.expired:
-            before = self._notified
+            before, looks = self._notified, 0
             self.wait(deadline.sooner(_LOOK).remaining())
-            if self._notified == before and predicate():
-                self.wait(_GRACE)  # some change a value first, and notify when they have the lock
-                if self._notified == before and predicate():
-                    lost_wakeups.append(f"{self._name}, in {threading.current_thread().name}")
+            while self._notified == before and predicate() and looks < _LOOKS:
+                looks += 1
+                self.wait(_GRACE / _LOOKS)  # some change a value first, and notify when they have the lock
+            if looks == _LOOKS and self._notified == before and predicate():
+                lost_wakeups.append(f"{self._name}, in {threading.current_thread().name}")
         return result
 
 

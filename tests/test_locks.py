@@ -195,6 +195,15 @@ def test_a_value_that_is_changed_before_the_lock_is_taken_to_notify_is_no_lost_w
     assert waiter.result() == ["go"]
 
 
+def test_a_value_that_comes_and_goes_is_no_lost_wake_up() -> None:
+    """As the frames that wait for a writer do, while other threads write them at once, without waking it."""
+    condition = make_condition("inbox")
+    seen = iter([False, True, True, False])
+    with condition:
+        assert condition.wait_for(lambda: next(seen, True))
+    assert locks.lost_wakeups == []
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends signals")
 def test_a_signal_handler_may_take_any_lock_while_its_thread_waits() -> None:
     condition = make_condition("inbox")
