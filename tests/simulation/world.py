@@ -536,7 +536,7 @@ def _hex(size: int = 32) -> str:
 
 
 def _inside_only(simulated: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls the simulated one in the threads that see the world, and in all others the real one."""
+    """Return what calls the simulated function in the threads that see the world, and the real one in all others."""
     inside, ident = _inside, threading.get_ident
 
     def call(*arguments: Any, **options: Any) -> Any:
