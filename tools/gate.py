@@ -64,7 +64,9 @@ class Stage:
 
 IMAGES = {"STOMPY_BROKERS_FROM": "local"}
 
-# In this order they begin, as soon as there is room. What takes both processors for itself runs alone.
+# In this order they begin, as soon as there is room. What takes both processors for itself runs alone. What runs in
+# several processes for long (`test-brokers`, `test-pythons`) has what runs in one beside it, and begins early, so that
+# it is not left alone at the end.
 GATE: tuple[Stage, ...] = (
     Stage("test", alone=True, tests=True),
     Stage("dev", alone=True),
@@ -76,19 +78,19 @@ GATE: tuple[Stage, ...] = (
     Stage("lint"),
     Stage("audit"),
     Stage("bench-instructions"),
+    Stage("simulate"),
+    Stage("test-load", tests=True),
+    Stage("test-pythons", tests=True),
     Stage("build"),
     Stage("demo"),
     Stage("test-tools", tests=True),
     Stage("check-long"),
     Stage("test-spark-brokers", after=("images",), tests=True, settings=IMAGES),
-    Stage("test-transports", after=("images",), tests=True, settings=IMAGES),
-    Stage("simulate"),
-    Stage("test-gevent", tests=True),
-    Stage("test-dropin", tests=True),
-    Stage("test-browser", tests=True),
     Stage("test-spark-oldest", tests=True),
-    Stage("test-load", tests=True),
-    Stage("test-pythons", tests=True),
+    Stage("test-gevent", tests=True),
+    Stage("test-browser", tests=True),
+    Stage("test-transports", after=("images",), tests=True, settings=IMAGES),
+    Stage("test-dropin", tests=True),
 )
 
 LONG: tuple[Stage, ...] = (

@@ -229,6 +229,8 @@ def test_children_stop_when_the_parent_is_killed(
 def test_when_every_child_dies_the_code_says_so(broker: Broker, start: Start, tmp_path: Path) -> None:
     (tmp_path / "doom").touch()
     process = start("doomed", "--processes", "2", url=broker.url)
+    assert process.stderr is not None
+    assert sum(b"restarted in" in line for line in process.stderr) >= 10  # it ends when all have died five times
     assert process.wait(WITHIN) == stompy.WorkerExit.FAILED
 
 
