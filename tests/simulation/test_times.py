@@ -1,4 +1,4 @@
-"""What is promised about time, where a test that waits for a clock of the machine would depend on its load."""
+"""Limits of time, where a test that waits for a clock of the machine would depend on its load."""
 
 from __future__ import annotations
 
