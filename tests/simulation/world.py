@@ -199,7 +199,8 @@ class World:
         """
         _worlds.append(self)
         before, locks_before = set(stompy.forks._objects), set(stompy.forks._locks)
-        forks, stompy.forks._forks = stompy.forks._forks, next(_processes)
+        forks = stompy.forks.forks()
+        _be_process(next(_processes))
         outcome: list[T] = []
         main = Thread(lambda: outcome.append(program()), "main")
         self.current = main
@@ -207,7 +208,7 @@ class World:
         main.gate.release()
         main.done.acquire()
         self.abandon()
-        stompy.forks._forks = forks  # what is left does nothing more, as in a forked child
+        _be_process(forks)  # what is left does nothing more, as in a forked child
         self.finished = True
         left = stompy.forks._objects - before
         for reference in left:
@@ -496,6 +497,12 @@ class SimpleQueue:
 _worlds: list[World] = []
 _processes = count(-1, -1)
 """Of each run, a number that no process has: what it made belongs to another process afterwards."""
+
+
+def _be_process(number: int) -> None:
+    stompy.forks._forks = number
+
+
 _inside: set[int] = set()
 """The threads that see the simulated world: those of a run, and the one that is in `installed`."""
 
