@@ -79,13 +79,16 @@ test-load: $(VENV)/.installed-test ## tests of volume and memory
 images: ## images of real brokers, built on this machine
 	tools/broker_images.py
 
-# With docker: the official images where they can be pulled, else those of `make images`. None may be missing.
+# With docker: the official images where they can be pulled, else those of `make images`. None may be missing. The embedded
+# broker as itself is left out, as `make test` has it.
 test-brokers: $(VENV)/.installed-test ## the scenarios against real brokers in containers, and against the embedded one in their place
-	home=$$(.ci/activemq) && $(REQUIRED),embedded $(PYTEST) -m broker --activemq-home=$$home $(BY_BROKER) $(ARGS)
+	home=$$(.ci/activemq) && $(REQUIRED) $(PYTEST) -m broker -k "not embedded" --activemq-home=$$home $(BY_BROKER) $(ARGS)
 	env $$($(BIN)/python -m tests.support.local_brokers) STOMPY_REQUIRE_BROKERS=activemq,artemis,rabbitmq4 $(PYTEST) examples
 
-# On the embedded broker all scenarios over each transport; on the real ones those of connecting, messages and outages, and by
-# WebSocket those of acknowledging, receipts and transactions too.
+# On the embedded broker all scenarios over TLS 1.3, Unix sockets and WebSocket; over TLS 1.2, with client certificates and over
+# WebSocket in TLS those of how a session begins, carries bytes, waits and ends. On the real ones those of connecting, messages
+# and outages, and by WebSocket those of acknowledging, receipts and transactions too.
+PARTLY := tls12 mtls wss
 test-transports: $(addprefix test-transport-,tls12 tls13 mtls unix ws wss) ## the scenarios over TLS, client certificates, Unix sockets and WebSocket
 	$(call scenarios_on,$(REAL),ws,connecting messages)
 	$(call scenarios_on,$(NEWEST),ws,settling receipts transactions outages)
@@ -95,7 +98,8 @@ test-transports: $(addprefix test-transport-,tls12 tls13 mtls unix ws wss) ## th
 
 test-transport-%: $(VENV)/.installed-test
 	STOMPY_REQUIRE_BROKERS=embedded $(PYTEST) -m broker --transport=$* --brokers=embedded $(SIDE_BY_SIDE) \
-		tests/scenarios -k embedded
+		$(if $(filter $*,$(PARTLY)),$(call scenarios,client closing connecting flow heartbeats messages outages),tests/scenarios) \
+		-k embedded
 
 # In a process that gevent has patched, with the broker in it; tests/scenarios/test_gevent.py has one outside.
 GEVENT := STOMPY_REQUIRE_BROKERS=embedded $(BIN)/python -m gevent.monkey --module pytest -q -m broker -k embedded --brokers=embedded
@@ -115,11 +119,13 @@ test-browser: $(VENV)/.installed-test ## the console, and the libraries of web p
 test-autobahn: $(VENV)/.installed-test ## the Autobahn test suite of WebSocket against both ends of stompy's (needs Python 2.7)
 	suite=$$(.ci/autobahn) && $(PYTEST) tests/autobahn --autobahn=$$suite $(ARGS)
 
-# Not the pages, the tools, the cost of parsing and the long sweeps over each byte, which are the same on every Python.
+# Not the pages, the tools, the cost of parsing and of the broker's work, the schedules of simulated threads and the long sweeps
+# over each byte, which are the same on every Python.
 test-pythons: $(VENV)/.installed-test ## what depends on the interpreter, on the oldest and the newest Python here
 	$(NO_BROKERS) tools/test_pythons $(VENV) -m "not broker" $(SIDE_BY_SIDE) --ignore tests/tools \
 		--ignore tests/documentation --ignore tests/conformance --ignore tests/test_architecture.py \
 		--ignore tests/property --ignore tests/fuzz --ignore-glob 'tests/scenarios/test_every_byte*' \
+		--ignore tests/simulation/test_pieces.py --ignore tests/broker/test_work.py \
 		--ignore tests/scenarios/test_outbox_oversized.py --ignore tests/hostile/test_memory.py $(ARGS)
 
 # The data pipeline: Spark takes half a gigabyte and ten seconds to start, so it has an environment and a command of its own.

@@ -63,8 +63,9 @@ _SILENT = 10.0
 _HUNG = 60.0
 """Seconds without a report after which a child is killed and replaced."""
 
-_STACKS_PAUSE = 0.2
-"""Seconds for a child to write its stacks before the next one is asked, so that their lines do not mix."""
+_STACKS = 5.0
+"""Seconds that a child has to say that it has written its stacks: it cannot while its main thread hangs in C code."""
+
 _TERMINATED = tuple(code for number in (signal.SIGTERM, signal.SIGINT) for code in (-number, 128 + number))
 """Exit codes of a child that a signal ended, before it ran tasks or after."""
 
@@ -394,6 +395,11 @@ class ChildRole:
         except OSError as error:
             _LOG.debug("health was not reported: %s", error)
 
+    def wrote_stacks(self) -> None:
+        """Tell the parent that the stacks of this child are written."""
+        with contextlib.suppress(OSError):
+            (self._folder / f"stacks-{self.number}").touch()
+
 
 def _report_path(folder: Path, child: int) -> Path:
     return folder / f"health-{child}"
@@ -464,6 +470,17 @@ class _Child:
                 self.silence, self._version = 0.0, version
         except FileNotFoundError:
             pass  # it is still being imported
+
+    def write_stacks(self) -> None:
+        """Let the process write its stacks, and wait until it has: those of the next one would mix with them."""
+        if self.process is None or self.report is None:
+            return  # it may not handle the signal yet
+        written = self._folder / f"stacks-{self._number}"
+        written.unlink(missing_ok=True)
+        self.process.send_signal(signal.SIGUSR1)
+        deadline = Deadline(_STACKS)
+        while not (written.exists() or self.process.poll() is not None or deadline.expired):
+            time.sleep(_LOOK)
 
     def put_off(self) -> float:
         """Count a failed start; return the seconds until the next one."""
@@ -583,9 +600,7 @@ class Supervisor:
 
     def _ask_for_stacks(self) -> None:
         for child in self._children:
-            if child.process is not None and child.report is not None:  # others may not handle the signal yet
-                child.process.send_signal(signal.SIGUSR1)
-                time.sleep(_STACKS_PAUSE)
+            child.write_stacks()
 
     def _supervise(self) -> WorkerExit | None:
         """Start and restart children; return the exit code, or `None` if a signal came."""

@@ -301,13 +301,13 @@ class Systemd:
 
 
 @contextlib.contextmanager
-def stacks_on_request(forward: Callable[[], None] = lambda: None) -> Iterator[None]:
+def stacks_on_request(written: Callable[[], None] | None) -> Iterator[None]:
     """Write the stacks of all threads to standard error at SIGUSR1, unless the program handles it; main thread only.
 
     They are written from C, so also while the main thread waits in C code.
 
     Args:
-        forward: called then, in the main thread.
+        written: called afterwards, in the main thread.
     """
     number = getattr(signal, "SIGUSR1", None)
     if (
@@ -318,7 +318,7 @@ def stacks_on_request(forward: Callable[[], None] = lambda: None) -> Iterator[No
         yield
         return
     try:
-        signal.signal(number, lambda *_: forward())
+        signal.signal(number, lambda *_: written and written())
         with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):  # there is no standard error
             faulthandler.register(number, all_threads=True, chain=True)
         yield

@@ -453,7 +453,7 @@ class Worker(Closable):
                 systemd.notify("READY=1")
                 self._supervisor = Supervisor(settings.name, settings.processes, settings.close_timeout, systemd.tick)
                 return self._supervisor.run()
-            with stacks_on_request():
+            with stacks_on_request(None if role is None else role.wrote_stacks):
                 return self._run_tasks(role, systemd)
         except ConfigurationError as error:
             _LOG.error("%s: not started: %s", settings.name, error)

@@ -13,6 +13,7 @@ import stompy
 from stompy.frames.frame import Frame
 from stompy.transport.tcp import TcpListener
 from tests.support.peer import WITHIN, Peer, Served, until
+from tests.support.ports import reserved_port
 from tests.transport.conftest import Call, Calling
 from tests.transport.conftest import calling as calling
 
@@ -213,9 +214,10 @@ class Sessions:
     """An address whose sessions are scripted, one after the other."""
 
     def __init__(self, calling: Calling) -> None:
-        self._listener = TcpListener()
-        host, port = self._listener.address
-        self.url = f"stomp://{host}:{port}"
+        self._reserved = contextlib.ExitStack()  # else another program may get the port while it is shut
+        port = self._reserved.enter_context(reserved_port())
+        self._listener = TcpListener("127.0.0.1", port)
+        self.url = f"stomp://127.0.0.1:{port}"
         self._calling = calling
         self._open: list[Peer] = []
         self._conn: stompy.Connection | None = None
@@ -272,6 +274,7 @@ class Sessions:
             peer.close()
         if self._conn is not None:
             self._conn.close(timeout=WITHIN)
+        self._reserved.close()
 
 
 @pytest.fixture

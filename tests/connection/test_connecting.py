@@ -202,19 +202,6 @@ def test_a_session_that_dies_at_once_is_followed_by_another(sessions: Sessions, 
     conn.close(timeout=0)
 
 
-def test_when_the_time_is_over_the_last_reasons_are_told(sessions: Sessions) -> None:
-    sessions.shut()
-    listener = Recorder()
-    before = set(threading.enumerate())
-    with pytest.raises(stompy.AllBrokersFailedError, match=r"refused.*refused") as failed:
-        stompy.connect(
-            [sessions.url, sessions.url], timeouts=stompy.Timeouts(start=0.5), reconnect=QUICK, listeners=[listener]
-        )
-    assert len(failed.value.errors) == 2
-    assert set(threading.enumerate()) <= before
-    assert listener.names == []
-
-
 def test_the_time_bounds_an_attempt_too(sessions: Sessions, calling: Calling) -> None:
     """Somebody takes the connection and says nothing: the connect timeout alone would be an hour."""
     call = calling(

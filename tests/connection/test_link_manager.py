@@ -18,6 +18,7 @@ from stompy.transport.base import Transport
 from stompy.transport.tcp import TcpListener
 from tests.connection.conftest import Sessions
 from tests.support.peer import Peer, until
+from tests.support.ports import reserved_port
 from tests.support.receipts import outcome_of
 from tests.transport.conftest import Calling
 
@@ -59,11 +60,10 @@ class Recorder(stompy.Listener):
 class Restartable:
     """An embedded broker that comes back at its port, empty."""
 
-    def __init__(self) -> None:
-        self.broker = Broker()
-        self.broker.start()
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.back()
         self.url = self.broker.url
-        self.port = int(self.url.rsplit(":", 1)[1])
 
     def stop(self) -> None:
         self.broker.close()
@@ -75,9 +75,10 @@ class Restartable:
 
 @pytest.fixture
 def restartable() -> Iterator[Restartable]:
-    broker = Restartable()
-    yield broker
-    broker.stop()
+    with reserved_port() as port:
+        broker = Restartable(port)
+        yield broker
+        broker.stop()
 
 
 def test_without_a_policy_a_lost_link_is_the_end(restartable: Restartable) -> None:

@@ -14,6 +14,8 @@ from tests.support.peer import until
 
 CONNECTIONS = 10
 BODY = b"x" * 100
+FLUSHED = 1_000
+"""Messages after which a producer waits for the broker: all that it has could lie in the buffers of the system."""
 
 
 def exchange(url: str, each: int) -> dict[int, list[int]]:
@@ -35,7 +37,8 @@ def exchange(url: str, each: int) -> dict[int, list[int]]:
         try:
             for number in range(each):
                 (conn.send if number % 100 else conn.send_async)("/queue/load", b"%d %d " % (producer, number) + BODY)
-            conn.flush(timeout=50)
+                if number % FLUSHED == FLUSHED - 1:
+                    conn.flush(timeout=50)
         except BaseException as error:
             errors.append(error)
 

@@ -9,6 +9,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,16 +17,17 @@ import stompy
 from stompy.broker import Broker
 from stompy.worker.service import HttpEndpoint
 from tests.support.certificates import Certificates
+from tests.support.ports import reserved_port
 from tests.worker.conftest import WITHIN, wait_until
 
 QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.05))
 
 
 @pytest.fixture
-def closed_port() -> int:
-    """A port of this machine at which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+def closed_port() -> Iterator[int]:
+    """A port of this machine at which nothing listens, and which no other program gets."""
+    with reserved_port() as port:
+        yield port
 
 
 def gone(url: str) -> str:
@@ -44,9 +46,11 @@ def worker_of(url: str | None, **options: object) -> stompy.Worker:
     return worker
 
 
-def test_a_lost_broker_is_named_with_the_reason_and_the_next_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    with Broker() as broker:
-        url, port = broker.url, int(broker.url.rpartition(":")[2])
+def test_a_lost_broker_is_named_with_the_reason_and_the_next_attempt(
+    closed_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Broker(port=closed_port) as broker:
+        url = broker.url
         connection = stompy.connect(url, reconnect=QUICK)
         assert connection.stats().outage is None
     with connection:
@@ -58,7 +62,7 @@ def test_a_lost_broker_is_named_with_the_reason_and_the_next_attempt(caplog: pyt
         assert caught.value.outcome == "not-sent"
         assert isinstance(caught.value.__cause__, stompy.ConnectError)
         wait_until(lambda: logged(caplog, rf"{gone(url)}; attempt \d+ in \d\.\d s"))
-        with Broker(port=port):
+        with Broker(port=closed_port):
             connection.send("/queue/a", "x", timeout=WITHIN)
             assert connection.stats().outage is None
             wait_until(lambda: logged(caplog, rf"connected again to {gone(url).partition(': ')[0]}, after \d+\.\d s"))
@@ -78,24 +82,24 @@ def test_a_connection_that_is_lost_for_good_says_why_to_all(caplog: pytest.LogCa
         assert re.search(gone(url), str(connection.stats().outage))
 
 
-def test_a_refused_login_is_told_apart(caplog: pytest.LogCaptureFixture) -> None:
-    with Broker() as broker:
-        url, port = broker.url, int(broker.url.rpartition(":")[2])
-        connection = stompy.connect(url, reconnect=QUICK)
-    with connection, Broker(port=port, users={"known": "secret"}):
-        wait_until(lambda: logged(caplog, f"gave up reconnecting: 127.0.0.1:{port}: the broker .*refused"))
+def test_a_refused_login_is_told_apart(closed_port: int, caplog: pytest.LogCaptureFixture) -> None:
+    with Broker(port=closed_port) as broker:
+        connection = stompy.connect(broker.url, reconnect=QUICK)
+    with connection, Broker(port=closed_port, users={"known": "secret"}):
+        wait_until(lambda: logged(caplog, f"gave up reconnecting: 127.0.0.1:{closed_port}: the broker .*refused"))
         with pytest.raises(stompy.ConnectionLostError, match="lost for good") as caught:
             connection.send("/queue/a", "x", timeout=WITHIN)
         assert isinstance(caught.value.__cause__, stompy.ConnectRefusedError)
 
 
-def test_a_broken_certificate_is_told_apart(certificates: Certificates, caplog: pytest.LogCaptureFixture) -> None:
-    with Broker(tls=certificates.broker_options()) as broker:
-        url, port = broker.url, int(broker.url.rpartition(":")[2])
-        connection = stompy.connect(url, reconnect=QUICK, tls=certificates.client_options())
+def test_a_broken_certificate_is_told_apart(
+    closed_port: int, certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Broker(port=closed_port, tls=certificates.broker_options()) as broker:
+        connection = stompy.connect(broker.url, reconnect=QUICK, tls=certificates.client_options())
     expired = stompy.Tls(cert=certificates.expired)
-    with connection, Broker(port=port, tls=expired):
-        pattern = rf":{port}: .*certificate .*expired"
+    with connection, Broker(port=closed_port, tls=expired):
+        pattern = rf":{closed_port}: .*certificate .*expired"
         wait_until(lambda: logged(caplog, rf"{pattern}.*; attempt \d+ in"))
         wait_until(lambda: re.search(pattern, str(connection.stats().outage)))
         with pytest.raises(stompy.ConnectionLostError, match=pattern) as caught:

@@ -10,6 +10,7 @@ import pytest
 from stompy import deadline, forks, locks
 from tests.simulation.pieces import together
 from tests.simulation.world import DeadlockError, Schedules, Thread, World, installed
+from tests.transport.conftest import Call
 
 
 def test_the_clock_jumps_to_the_first_deadline_and_only_where_all_wait() -> None:
@@ -85,6 +86,34 @@ def test_an_error_of_a_thread_is_one_of_the_run_and_nothing_stays_replaced() -> 
     with pytest.raises(ValueError, match="planted"), installed():
         World(lambda able, current: 0).run(program)
     assert (locks.make_lock, locks.SafeEvent) == before
+
+
+def test_what_is_outside_of_a_world_is_not_disturbed_and_does_not_disturb_it() -> None:
+    """As the threads of a broker that many tests use: they wait, and make conditions, meanwhile."""
+    owner, over, condition = forks.Owner("broker"), threading.Event(), locks.make_condition("outside")
+
+    def outside() -> None:
+        while not over.is_set():
+            for each in (condition, locks.make_condition("new")):
+                with each:
+                    each.wait_for(lambda: False, 0.0001)
+
+    def program() -> None:
+        together(*[lambda: locks.SafeEvent().wait(5.0)] * 2)
+
+    calls = [Call(outside) for _ in range(2)]
+    for call in calls:
+        call.start()
+    with installed():
+        for choose in Schedules(4):
+            world = World(choose)
+            began = world.now
+            world.run(program)
+            assert world.now - began == pytest.approx(5.0)
+    over.set()
+    for call in calls:
+        call.result()
+    owner.check()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")

@@ -3,6 +3,8 @@
 The threads are real, and hand on a baton: at each lock, condition, event, start, end and sleep the one that has it asks
 who goes on. So a run is decided by its choices alone. The clock only moves when all wait, to the first deadline; if
 there is none, that is a deadlock, and its error says where each thread waits.
+
+A process has other threads of stompy's, such as those of a broker that many tests use. They see no simulated world.
 """
 
 from __future__ import annotations
@@ -119,6 +121,7 @@ class Thread:
     def _run(self) -> None:
         self.gate.acquire()
         self.ident = threading.get_ident()
+        _inside.add(self.ident)
         try:
             if not self.world.over:
                 sys.settrace(self.world.tracer)
@@ -133,6 +136,7 @@ class Thread:
             self.world.alive.remove(self)
             if not self.killed:
                 self.world.hand_on(self)
+            _inside.discard(self.ident)
             self.done.release()
 
     def check(self) -> None:
@@ -195,6 +199,8 @@ class World:
         """
         _worlds.append(self)
         before, locks_before = set(stompy.forks._objects), set(stompy.forks._locks)
+        forks = stompy.forks.forks()
+        _be_process(next(_processes))
         outcome: list[T] = []
         main = Thread(lambda: outcome.append(program()), "main")
         self.current = main
@@ -202,7 +208,7 @@ class World:
         main.gate.release()
         main.done.acquire()
         self.abandon()
-        stompy.forks._forks += 1  # what is left does nothing more, as in a forked child
+        _be_process(forks)  # what is left does nothing more, as in a forked child
         self.finished = True
         left = stompy.forks._objects - before
         for reference in left:
@@ -489,6 +495,16 @@ class SimpleQueue:
 
 
 _worlds: list[World] = []
+_processes = count(-1, -1)
+"""Of each run, a number that no process has: what it made belongs to another process afterwards."""
+
+
+def _be_process(number: int) -> None:
+    stompy.forks._forks = number
+
+
+_inside: set[int] = set()
+"""The threads that see the simulated world: those of a run, and the one that is in `installed`."""
 
 
 def current_world() -> World:
@@ -526,31 +542,54 @@ def _hex(size: int = 32) -> str:
     return _bytes(size).hex()
 
 
+def _inside_only(simulated: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what calls the simulated function in the threads that see the world, and the real one in all others."""
+    inside, ident = _inside, threading.get_ident
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        return (simulated if ident() in inside else real)(*arguments, **options)
+
+    return call
+
+
+def _instead(module: ModuleType, **simulated: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    return {name: _inside_only(function, getattr(module, name)) for name, function in simulated.items()}
+
+
 _REPLACED: dict[str, object] = {
     "threading": SimpleNamespace(
-        Thread=Thread,
-        Lock=PlainLock,
-        RLock=Lock,
-        Condition=Lock,
-        Event=Event,
+        **_instead(
+            threading,
+            Thread=Thread,
+            Lock=PlainLock,
+            RLock=Lock,
+            Condition=Lock,
+            Event=Event,
+            current_thread=lambda: current_world().current,
+            main_thread=lambda: current_world().threads[0],
+            enumerate=lambda: [thread for thread in current_world().threads if thread.is_alive()],
+        ),
         BoundedSemaphore=threading.BoundedSemaphore,  # no thread loses its turn while it hashes
         local=threading.local,
         get_ident=threading.get_ident,
-        current_thread=lambda: current_world().current,
-        main_thread=lambda: current_world().threads[0],
-        enumerate=lambda: [thread for thread in current_world().threads if thread.is_alive()],
         TIMEOUT_MAX=threading.TIMEOUT_MAX,
     ),
-    "time": _copy(time, monotonic=_clock, time=_clock, sleep=_sleep),
-    "random": _copy(random, **{name: _drawn(name) for name in ("random", "uniform", "sample", "choice", "randrange")}),
-    "secrets": _copy(secrets, token_bytes=_bytes, token_hex=_hex, token_urlsafe=_hex),
-    "os": _copy(os, urandom=_bytes),
-    "queue": _copy(queue, SimpleQueue=SimpleQueue),
-    "_monotonic": _clock,
-    "Condition": Lock,
-    "SafeEvent": Event,
-    "make_lock": lambda rank, name: Lock(name=name),
-    "make_condition": lambda name, rank=None: Lock(name=name),
+    "time": _copy(time, **_instead(time, monotonic=_clock, time=_clock, sleep=_sleep)),
+    "random": _copy(
+        random,
+        **_instead(random, **{name: _drawn(name) for name in ("random", "uniform", "sample", "choice", "randrange")}),
+    ),
+    "secrets": _copy(secrets, **_instead(secrets, token_bytes=_bytes, token_hex=_hex, token_urlsafe=_hex)),
+    "os": _copy(os, **_instead(os, urandom=_bytes)),
+    "queue": _copy(queue, **_instead(queue, SimpleQueue=SimpleQueue)),
+    "_monotonic": _inside_only(_clock, time.monotonic),
+    **_instead(
+        stompy.locks,
+        Condition=Lock,
+        SafeEvent=Event,
+        make_lock=lambda rank, name: Lock(name=name),
+        make_condition=lambda name, rank=None: Lock(name=name),
+    ),
 }
 """What stompy's modules see instead, by the names in stompy's modules."""
 
@@ -619,6 +658,8 @@ def installed(**more: tuple[object, object]) -> Iterator[None]:
     propagates, unraisable = log.propagate, sys.unraisablehook
     sys.unraisablehook = lambda raised: None if isinstance(raised.exc_value, _AbandonedError) else unraisable(raised)
     gc.disable()  # finalizers would run at a moment that nobody chose
+    me = threading.get_ident()
+    _inside.add(me)
     logging.disable(logging.WARNING)
     log.addHandler(bugs)
     log.propagate = False
@@ -631,6 +672,7 @@ def installed(**more: tuple[object, object]) -> Iterator[None]:
     finally:
         for module, name, value, _ in undo:
             setattr(module, name, value)
+        _inside.discard(me)
         sys.unraisablehook = unraisable
         log.removeHandler(bugs)
         log.propagate = propagates

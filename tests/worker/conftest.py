@@ -18,6 +18,7 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from tests.support.stacks import gave_up
+from tests.transport.conftest import free_port as free_port
 
 WITHIN = 20.0
 """Seconds after which a test has failed."""

@@ -112,14 +112,14 @@ def test_a_second_signal_ends_at_once(broker: Broker, start: Start, noted: Calla
     assert redelivered(broker.url, 1) == {"x": True}
 
 
-def test_a_worker_starts_before_its_broker(start: Start, noted: Callable[[], list[str]], tmp_path: Path) -> None:
+def test_a_worker_starts_before_its_broker(
+    start: Start, noted: Callable[[], list[str]], tmp_path: Path, free_port: int
+) -> None:
     (tmp_path / "release").touch()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    process = start("slow", url=f"stomp://127.0.0.1:{port}")
+    process = start("slow", url=f"stomp://127.0.0.1:{free_port}")
     assert process.stderr is not None
     wait_until(lambda: b"connection refused; attempt" in (process.stderr.readline() if process.stderr else b""))
-    with Broker(port=port) as broker:
+    with Broker(port=free_port) as broker:
         send(broker.url, "x")
         wait_until(lambda: noted() == ["begin x", "end x"])
         wait_until(lambda: left(broker) == 0)
@@ -229,28 +229,28 @@ def test_children_stop_when_the_parent_is_killed(
 def test_when_every_child_dies_the_code_says_so(broker: Broker, start: Start, tmp_path: Path) -> None:
     (tmp_path / "doom").touch()
     process = start("doomed", "--processes", "2", url=broker.url)
+    assert process.stderr is not None
+    assert sum(b"restarted in" in line for line in process.stderr) >= 10  # it ends when all have died five times
     assert process.wait(WITHIN) == stompy.WorkerExit.FAILED
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "2")])
 def test_probes_and_metrics_are_served(
-    broker: Broker, start: Start, tmp_path: Path, processes: tuple[str, ...]
+    broker: Broker, start: Start, tmp_path: Path, free_port: int, processes: tuple[str, ...]
 ) -> None:
     (tmp_path / "release").touch()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    process = start("slow", "--http", str(port), *processes, url=broker.url)
-    wait_until(lambda: get(port, "/ready")[0] == 200)
+    process = start("slow", "--http", str(free_port), *processes, url=broker.url)
+    wait_until(lambda: get(free_port, "/ready")[0] == 200)
     send(broker.url, "x")
     line = 'stompy_worker_messages_total{worker="worker",task="slow",outcome="processed"} 1'
-    wait_until(lambda: line in get(port, "/metrics")[1])
-    assert get(port, "/live")[0] == 200
-    health: dict[str, Any] = json.loads(get(port, "/ready")[1])
+    wait_until(lambda: line in get(free_port, "/metrics")[1])
+    assert get(free_port, "/live")[0] == 200
+    health: dict[str, Any] = json.loads(get(free_port, "/ready")[1])
     assert health["state"] == "running"
-    assert get(port, "/other")[0] == 404
+    assert get(free_port, "/other")[0] == 404
     broker.close()
-    wait_until(lambda: get(port, "/ready")[0] == 503)
-    assert get(port, "/live")[0] == 200
+    wait_until(lambda: get(free_port, "/ready")[0] == 503)
+    assert get(free_port, "/live")[0] == 200
     process.terminate()
     assert process.wait(WITHIN) == 0
 
@@ -304,13 +304,11 @@ def test_a_terminal_that_hangs_up_stops_it_in_order(
 
 @pytest.mark.parametrize("processes", [[], ["--processes", "2"]])
 def test_it_writes_the_stacks_of_all_threads_when_asked(
-    broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path, processes: list[str]
+    broker: Broker, start: Start, noted: Callable[[], list[str]], tmp_path: Path, free_port: int, processes: list[str]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    process = start("slow", "--http", str(port), *processes, url=broker.url)
+    process = start("slow", "--http", str(free_port), *processes, url=broker.url)
     send(broker.url, "x")
-    wait_until(lambda: get(port, "/ready")[0] == 200 and noted() == ["begin x"])
+    wait_until(lambda: get(free_port, "/ready")[0] == 200 and noted() == ["begin x"])
     process.send_signal(signal.SIGUSR1)
     lines: list[bytes] = []
     while not lines or b"in until_released" not in lines[-1]:

@@ -30,7 +30,7 @@ def resident() -> int:
 @pytest.mark.parametrize(
     ("rounds", "count"),
     [
-        pytest.param(10, 20_000, id="400000", marks=[pytest.mark.load, pytest.mark.timeout(1800)]),
+        pytest.param(10, 10_000, id="200000", marks=[pytest.mark.load, pytest.mark.timeout(1800)]),
         pytest.param(40, 125_000, id="10-million", marks=[pytest.mark.long, pytest.mark.timeout(4 * 3600)]),
     ],
 )

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -69,12 +68,6 @@ def paused(*pids: int) -> Iterator[None]:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def processed(port: int) -> int:
@@ -198,13 +191,12 @@ def test_a_death_after_a_signal_leaves_tasks_unfinished(
     assert process.wait(LONG) == stompy.WorkerExit.UNFINISHED
 
 
-def test_limits_end_a_process_and_not_the_worker(broker: Broker, start: Start, noted: Noted) -> None:
-    port = free_port()
-    process = start("limited", "--processes", "2", "--http", str(port), url=broker.url)
+def test_limits_end_a_process_and_not_the_worker(broker: Broker, start: Start, noted: Noted, free_port: int) -> None:
+    process = start("limited", "--processes", "2", "--http", str(free_port), url=broker.url)
     send(broker.url, *(f"sleep 0 {number}" for number in range(20)))
     wait_until(lambda: left(broker) == 0)
     assert len({line.split()[1] for line in noted()}) >= 20 / 3
-    wait_until(lambda: processed(port) == 20)
+    wait_until(lambda: processed(free_port) == 20)
     process.terminate()
     assert process.wait(LONG) == 0
 
@@ -212,34 +204,32 @@ def test_limits_end_a_process_and_not_the_worker(broker: Broker, start: Start, n
 # What is seen from outside.
 
 
-def test_counters_do_not_fall_when_a_process_is_replaced(broker: Broker, start: Start) -> None:
-    port = free_port()
-    process = start("supervised", "--processes", "1", "--http", str(port), url=broker.url)
+def test_counters_do_not_fall_when_a_process_is_replaced(broker: Broker, start: Start, free_port: int) -> None:
+    process = start("supervised", "--processes", "1", "--http", str(free_port), url=broker.url)
     send(broker.url, *["sleep 0"] * 5)
-    wait_until(lambda: processed(port) == 5)
+    wait_until(lambda: processed(free_port) == 5)
     (before,) = children_of(process)
     os.kill(before, signal.SIGKILL)
 
     def replaced() -> bool:
-        assert processed(port) >= 5
-        return get(port, "/ready")[0] == 200 and children_of(process) != [before]
+        assert processed(free_port) >= 5
+        return get(free_port, "/ready")[0] == 200 and children_of(process) != [before]
 
     wait_until(replaced)
     send(broker.url, "sleep 0")
-    wait_until(lambda: processed(port) == 6)
+    wait_until(lambda: processed(free_port) == 6)
     process.terminate()
     assert process.wait(LONG) == 0
 
 
-def test_probes_fail_while_a_process_hangs(broker: Broker, start: Start) -> None:
-    port = free_port()
-    process = start("supervised", "--processes", "2", "--http", str(port), url=broker.url)
-    wait_until(lambda: get(port, "/ready")[0] == get(port, "/live")[0] == 200)
+def test_probes_fail_while_a_process_hangs(broker: Broker, start: Start, free_port: int) -> None:
+    process = start("supervised", "--processes", "2", "--http", str(free_port), url=broker.url)
+    wait_until(lambda: get(free_port, "/ready")[0] == get(free_port, "/live")[0] == 200)
     with paused(children_of(process)[0]):
-        wait_until(lambda: get(port, "/ready")[0] == get(port, "/live")[0] == 503)
-        health: dict[str, Any] = json.loads(get(port, "/live")[1])
+        wait_until(lambda: get(free_port, "/ready")[0] == get(free_port, "/live")[0] == 503)
+        health: dict[str, Any] = json.loads(get(free_port, "/live")[1])
         assert (health["processes"], health["hung"]) == (2, 1)
-    wait_until(lambda: get(port, "/ready")[0] == get(port, "/live")[0] == 200)
+    wait_until(lambda: get(free_port, "/ready")[0] == get(free_port, "/live")[0] == 200)
     process.terminate()
     assert process.wait(LONG) == 0
 
