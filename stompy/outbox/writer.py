@@ -133,7 +133,7 @@ class DiskWriter(DaemonThread):
 
     def _next(self) -> list[_Task[Any]] | None:
         with self._jobs:
-            # Without a pause callers form two groups: those whose jobs are written, and those who have put the next ones
+            # Without a pause callers form two groups: those whose jobs are written, and those who put the next ones
             # meanwhile. So the callers that were just released may join them, for a fraction of what a sync costs.
             if self._tasks:
                 self._together += len(self._tasks)

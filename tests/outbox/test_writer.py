@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import sqlite3
 import threading
 import time
@@ -103,7 +104,7 @@ def test_callers_that_go_on_at_once_share_the_next_transaction_too(path: str) ->
 
     def call(caller: int) -> None:
         for number in range(rounds):
-            writer.call(lambda db, ledger: insert(db, ledger, f"id-{caller}-{number}"))
+            writer.call(functools.partial(insert, id=f"id-{caller}-{number}"))
 
     threads = [threading.Thread(target=call, args=(caller,)) for caller in range(callers)]
     for thread in threads:

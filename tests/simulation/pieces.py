@@ -310,7 +310,7 @@ PIECES = [
 ]
 
 
-# What takes no lock, as one operation of a container or counter is one step, with and without the GIL. Each fault divides it.
+# What takes no lock, as one operation of a container or counter is one step. Each fault divides it.
 
 
 def numbered_side_by_side(module: ModuleType) -> None:
