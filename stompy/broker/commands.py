@@ -57,6 +57,8 @@ _RECEIPT = re.compile(rb"\nreceipt:([!-9;-\[\]-~]+)(?=\n)")
 """A receipt that is answered as it is, without escape sequences."""
 _MEANT = lines_named({*SEND_HEADERS, "destination", "transaction", "content-length", "timestamp", "scheduledJobId"})
 """The header lines that the plan of a SEND depends on; the others are only passed on."""
+_DESTINATION = re.compile(rb"\ndestination:([!-9;-\[\]-~]+)(?=\n|$)")
+"""A destination that means the same with and without escape sequences and trimming."""
 _TOGETHER = 64
 """SENDs with the same plan that are done together."""
 
@@ -98,6 +100,15 @@ class SendPlan:
         options, single = self.routes[0].options, len(self.routes) == 1 and self.transaction is None and not self.owned
         return single and options.timeless and options.dedupe_id is None
 
+    def to(self, target: Target) -> SendPlan:
+        """Return the plan of a SEND that differs in its target alone, where this one `lasts`.
+
+        Raises:
+            LocalProtocolError: its name cannot be written.
+        """
+        route = self.routes[0].to(target)
+        return SendPlan(self.moment, (target,), [route], self.transaction, self.owned, self.replaced, self.text)
+
     def body(self, body: bytes) -> bytes:
         """Return a body as it is passed on."""
         return body.decode("utf-8", "replace").encode() if self.text else body
@@ -108,7 +119,7 @@ class SendPlan:
         Raises:
             LocalProtocolError: a header cannot be written.
         """
-        if raw != self._raw or len(body) != self._heads[0].body_size:
+        if raw != self._raw or not self._heads or len(body) != self._heads[0].body_size:
             lines = passed_on(raw, self.routes[0].grammar, rules, self.replaced)
             if lines != self._lines or not self._heads or len(body) != self._heads[0].body_size:
                 self._heads = [MessageHead(route, lines, len(body)) for route in self.routes]
@@ -133,6 +144,8 @@ class Commands:
         self._shows_receipts = "receipt" in self._profile.deliveries.own_headers
         self._plans: dict[bytes, SendPlan] = {}
         """By the header lines that are meant for the broker."""
+        self._alike: dict[bytes, SendPlan] = {}
+        """One that goes to a queue, by those lines without the destination."""
         self._handlers = {
             "SEND": self._send,
             "SUBSCRIBE": self._subscribe,
@@ -177,7 +190,7 @@ class Commands:
         """
         grammar, (head, _, body) = session.protocol.grammar, run.rows[at]
         raw, confirmation = self._without_receipt(head, grammar)
-        plan = self._plans.get(key := _key(raw))
+        plan = self._plans.get(key := _key(raw)) or self._plan_alike(session, key)
         if plan is None or plan.routes[0].grammar is not grammar or plan.moment != self._moment():
             return at
         if done := self._publish_together(session, plan, key, run.rows[at : at + _TOGETHER]):
@@ -186,6 +199,25 @@ class Commands:
         if confirmation is not None:
             self._finish_later(functools.partial(session.write_queue.answer, confirmation))
         return at + 1
+
+    def _plan_alike(self, session: SessionState, key: bytes) -> SendPlan | None:
+        """Return the plan of a SEND to a queue, if that of one to another queue is remembered, and remember it."""
+        named = _DESTINATION.search(key)
+        alike = None if named is None else self._alike.get(key[: named.start()] + key[named.end() :])
+        if named is None or alike is None:
+            return None
+        targets = self._targets(session, "SEND", named[1].decode())
+        if not _is_one_queue(targets):
+            return None
+        plan = alike.to(targets[0])
+        self._remember(key, plan)
+        return plan
+
+    def _remember(self, key: bytes, plan: SendPlan) -> None:
+        if len(key) <= _LONGEST:
+            if len(self._plans) >= _REMEMBERED:
+                self._plans.clear()
+            self._plans[key] = plan
 
     def _publish_together(self, session: SessionState, plan: SendPlan, key: bytes, rows: Sequence[Row]) -> int:
         """Put messages with one plan into their queue at once; return how many, 0 if they must be looked at each."""
@@ -277,10 +309,13 @@ class Commands:
             transaction.failure = transaction.failure or error
             return
         self._publish(session, plan, raw, frame.body, confirmed="receipt" in headers)
-        if plan.lasts and len(key) <= _LONGEST:
-            if len(self._plans) >= _REMEMBERED:
-                self._plans.clear()
-            self._plans[key] = plan
+        if plan.lasts:
+            self._remember(key, plan)
+            named = _DESTINATION.search(key)
+            if named is not None and len(key) <= _LONGEST and _is_one_queue(plan.targets):
+                if len(self._alike) >= _REMEMBERED:
+                    self._alike.clear()
+                self._alike[key[: named.start()] + key[named.end() :]] = plan
 
     def _publish(
         self, session: SessionState, plan: SendPlan, raw: bytes, body: bytes, *, confirmed: bool = False
@@ -500,6 +535,11 @@ class Commands:
 
 def _transaction(frame: Frame) -> str:
     return frame.headers.get("transaction") or ""
+
+
+def _is_one_queue(targets: tuple[Target, ...]) -> bool:
+    target = targets[0]
+    return len(targets) == 1 and target.kind == "queue" and target.owner is None and not target.pattern
 
 
 def _key(raw: bytes) -> bytes:

@@ -19,7 +19,7 @@ from stompy.frames.grammar import Version
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stompy.broker.profile import DeliveryRules, SendRequest
+    from stompy.broker.profile import DeliveryRules, SendRequest, Target
     from stompy.broker.selector import Value
     from stompy.broker.settings import MemoryBudget
     from stompy.frames.grammar import Grammar
@@ -53,7 +53,7 @@ _JMS = {
 """Identifiers of selectors, and the headers that they stand for."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Route:
     """Where messages go, and how their heads are written: the same for every SEND with the same meaning.
 
@@ -74,6 +74,15 @@ class Route:
     length: bool = True
     start: bytes = b""
     end: bytes = b""
+
+    def to(self, target: Target) -> Route:
+        """Return the route of messages that differ in their target alone, where nothing else is at the start of heads.
+
+        Raises:
+            LocalProtocolError: its name cannot be written in that grammar.
+        """
+        start = _lines([("destination", target.shown)], self.grammar)
+        return Route(self.grammar, target.shown, target.name, self.options, self.length, start, self.end)
 
 
 class MessageHead:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from stompy.broker.selector import JMS, Evaluation, Selector, SelectorError, compiled
 from stompy.errors import RemoteProtocolError
@@ -45,8 +45,7 @@ MAX_PARTS = 100
 ONE, REST = "*", ("#", ">")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """One destination.
 
     Attributes:
@@ -123,12 +122,12 @@ def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tupl
 
 
 def _target(destination: str, session: str, names: Names) -> Target:
-    if names.temporary == "own":
+    if names.temporary == "own" and destination.startswith(TEMPORARY):
         temporary = reply_target(destination, session)
         if temporary is not None:
             return temporary
     name, shown = names.read(destination)
-    for own, remote in zip(TEMPORARY, REMOTE, strict=True):
+    for own, remote in zip(TEMPORARY, REMOTE, strict=True) if name.startswith(REMOTE) else ():
         if name.startswith(remote):
             owner, _, rest = name[len(remote) :].partition("/")
             kind: Literal["queue", "topic"] = "queue" if own == TEMPORARY[0] else "topic"

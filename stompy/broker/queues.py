@@ -12,7 +12,6 @@ import operator
 import sys
 import weakref
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stompy.broker.profile import UNDECLARED
@@ -170,7 +169,6 @@ class Ready:
         return self._levels[priority]
 
 
-@dataclass(eq=False)
 class View:
     """What the consumers with one selector see of a queue, and whose turn it is.
 
@@ -183,13 +181,16 @@ class View:
         unseen: those that were added since then.
     """
 
-    selector: Selector | None
-    ready: Ready = field(default_factory=Ready, init=False)
-    turns: deque[Consumer] = field(default_factory=deque, init=False)
-    owners: dict[str, Consumer] = field(default_factory=dict, init=False)
-    waiting: Sequence[Item] = field(default=(), init=False)
-    looked_at: int = field(default=0, init=False)
-    unseen: deque[Item] = field(default_factory=deque, init=False)
+    __slots__ = ("looked_at", "owners", "ready", "selector", "turns", "unseen", "waiting")
+
+    def __init__(self, selector: Selector | None) -> None:
+        self.selector = selector
+        self.ready = Ready()
+        self.turns: deque[Consumer] = deque()
+        self.owners: dict[str, Consumer] = {}
+        self.waiting: Sequence[Item] = ()
+        self.looked_at = 0
+        self.unseen: deque[Item] = deque()
 
     @property
     def looks(self) -> bool:

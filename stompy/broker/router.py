@@ -168,7 +168,9 @@ class BrokerRouter:
         while self._dirty and self.work.left > 0:
             queue, _ = self._dirty.popitem(last=False)
             self._visits -= 1
-            if self.publisher.hand_out(queue, now, most=self.work.left):
+            if not queue.consumers:
+                self.work.left -= 1
+            elif self.publisher.hand_out(queue, now, most=self.work.left):
                 self._dirty[queue] = None
             if queue.declared.unused is not None:
                 self.publisher.watch(queue, self.clock.now())

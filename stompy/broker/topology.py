@@ -188,7 +188,7 @@ class Topology:
         if queue is not None:
             return queue
         if not forced:
-            self.check_room((name,))
+            self._check_room(1)
         queue = self._made(name, owner=owner, kept=owner is not None)
         self._keep(queue, forced=forced)
         return queue
@@ -242,9 +242,10 @@ class Topology:
         self._budget.take(0, queue.kept, force=forced)
         self.queues[queue.name] = queue
         self.dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
-        for consumer in self._queue_patterns.matching(queue.name):
-            self._work.left -= 1
-            self.join(consumer, queue)
+        if self._queue_patterns:
+            for consumer in self._queue_patterns.matching(queue.name):
+                self._work.left -= 1
+                self.join(consumer, queue)
 
     def exists(self, target: Target) -> bool:
         """Whether a destination needs not be made first: a topic, a pattern, a temporary one, or a queue in use."""
@@ -256,7 +257,10 @@ class Topology:
         Raises:
             LimitExceededError: they would.
         """
-        new, limit = sum(name not in self.queues for name in names), self._settings.max_queues
+        self._check_room(sum(name not in self.queues for name in names))
+
+    def _check_room(self, new: int) -> None:
+        limit = self._settings.max_queues
         held = len(self.queues) + len(self.durables)
         if new and held + new > limit:
             self._work.left -= len(self.queues) // 4

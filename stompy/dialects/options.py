@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from stompy.errors import ConfigurationError
 from stompy.printable import did_you_mean
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     show_send_options = dataclass(SendOptions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendOption:
+class SendOption(NamedTuple):
     """One of `SendOptions`.
 
     Attributes:

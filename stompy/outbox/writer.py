@@ -26,7 +26,7 @@ from stompy.locks import make_condition
 from stompy.outbox.record import OutboxLedger
 from stompy.outbox.schema import LockFile, has_room, refused, write_ledger
 from stompy.threads import DaemonThread
-from stompy.world import sqlite3, threading
+from stompy.world import sqlite3, threading, time
 
 _LOG = logging.getLogger("stompy.outbox")
 
@@ -35,6 +35,9 @@ Job = Callable[[sqlite3.Connection, OutboxLedger], T]
 
 # A value that is too large raises either one.
 _REFUSALS = (sqlite3.Error, OverflowError)
+
+_PATIENCE = 0.1
+"""The part of a transaction's time that the next one may wait for the callers of the last ones."""
 
 
 class Refused(Exception):
@@ -87,6 +90,10 @@ class DiskWriter(DaemonThread):
         self._jobs = make_condition("outbox writer")
         self._tasks: list[_Task[Any]] = []
         self._stopping = False
+        self._together = 1
+        """How many callers are expected to share the next transaction."""
+        self._took = 0.0
+        """Seconds of the last transaction."""
         self.failure: OutboxError | None = None
         """The error that ended all work, as the file is corrupt, or `None`."""
         when_forked(self)
@@ -117,15 +124,26 @@ class DiskWriter(DaemonThread):
         """Run jobs until stopped, then close the file."""
         try:
             while (tasks := self._next()) is not None:
+                began = time.monotonic()
                 self._transact(tasks)
+                self._took = time.monotonic() - began
         finally:
             self.stop()  # also after a bug
             self._close()
 
     def _next(self) -> list[_Task[Any]] | None:
         with self._jobs:
+            # Without a pause callers form two groups: those whose jobs are written, and those who put the next ones
+            # meanwhile. So the callers that were just released may join them, for a fraction of what a sync costs.
+            if self._tasks:
+                self._together += len(self._tasks)
             self._jobs.wait_for(lambda: self._tasks or self._stopping)
+            if len(self._tasks) < self._together:
+                self._jobs.wait_for(
+                    lambda: len(self._tasks) >= self._together or self._stopping, _PATIENCE * self._took
+                )
             tasks, self._tasks = self._tasks, []
+            self._together = len(tasks)
             return tasks or None
 
     def _transact(self, tasks: Sequence[_Task[Any]]) -> None:

@@ -40,17 +40,20 @@ lines = st.lists(
 
 
 def _published(
-    profile: Profile, version: Version, raw: bytes, body: bytes
+    profile: Profile, version: Version, raw: bytes, body: bytes, *, after: bytes | None = None
 ) -> list[tuple[list[object], list[bytes | OutgoingMessage]]]:
-    """Return what a SEND puts into its queue, and its answers, each time that it comes."""
+    """Return what a SEND puts into its queue, and its answers, each time that it comes, or once `after` another."""
     router = BrokerRouter(settings := Settings(profile=profile), instance="test")
     router.clock.now = lambda: 1e9  # type: ignore[method-assign]
-    router.topology.queue("/queue/a")
     session, commands, grammar = a_session_state(str(version)), Commands(router, settings), grammar_of(version)
     run = Run("SEND", frozenset(), grammar)
     run.rows.append((raw, b"", body))
     times: list[tuple[list[object], list[bytes | OutgoingMessage]]] = []
-    for again in (False, False, True):
+    if after is not None:
+        commands.process(session, run.frame((after, b"", body)))
+        session.write_queue.take(0)
+    for again in (False, False, True) if after is None else (True,):
+        router.topology.queue("/queue/a")
         if not again:
             commands.process(session, run.frame(run.rows[0]))
         elif commands.process_again(session, run, 0) == 0:
@@ -82,6 +85,26 @@ def test_a_send_does_the_same_each_time(
         return
     if not {name for name, _ in pairs} & {"_AMQ_DUPL_ID", "expires"}:
         assert all(other == first for other in others)
+
+
+@example([("persistent", "true"), ("a", "x")], b"body", Version.V1_2, True)
+@example([("persistent", "true"), ("a", "x")], b"body", Version.V1_2, False)
+@given(lines, st.binary(max_size=20), st.sampled_from((Version.V1_0, Version.V1_1, Version.V1_2)), st.booleans())
+@pytest.mark.parametrize("like", [None, *get_args(Like)])
+def test_a_send_does_the_same_after_one_to_another_queue(
+    like: Like | None, pairs: list[tuple[str, str]], body: bytes, version: Version, length: bool
+) -> None:
+    text = "".join(f"\n{name}:{value}" for name, value in pairs if name != "content-length")
+    counted = f"\ncontent-length:{len(body)}" if length or b"\0" in body else ""
+    raw, other = (f"\ndestination:/queue/{name}{text}{counted}\n".encode() for name in ("a", "b"))
+    try:
+        first, *_ = _published(profile_named(like), version, raw, body)
+        alike = _published(profile_named(like), version, raw, body, after=other)
+    except ProtocolError:
+        return
+    if pairs == [("persistent", "true"), ("a", "x")]:
+        assert alike, "it was not known from the other queue"
+    assert alike in ([], [first])
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])

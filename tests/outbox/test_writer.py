@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import functools
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -93,6 +95,26 @@ def test_jobs_that_come_together_share_a_transaction(writer: DiskWriter) -> None
         crowd.add(insert)
     assert sorted(map(int, map(str, crowd.go()))) == [1, 2, 3, 4, 5]
     assert (writer.ledger.waiting, writer.ledger.commits) == (5, 1)
+
+
+def test_callers_that_go_on_at_once_share_the_next_transaction_too(path: str) -> None:
+    callers, rounds = 4, 8
+    writer = DiskWriter(path, open_outbox(path), name="stompy-test-writer", on_commit=lambda _: time.sleep(0.05))
+    writer.start()
+
+    def call(caller: int) -> None:
+        for number in range(rounds):
+            writer.call(functools.partial(insert, id=f"id-{caller}-{number}"))
+
+    threads = [threading.Thread(target=call, args=(caller,)) for caller in range(callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert writer.close(Deadline(WITHIN))
+    assert writer.ledger.waiting == callers * rounds
+    # In two groups that take turns there would be 16.
+    assert writer.ledger.commits < 2 * rounds - 2
 
 
 def test_a_job_that_is_refused_does_not_touch_the_others(writer: DiskWriter) -> None:

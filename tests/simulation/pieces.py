@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from stompy import forks
 from stompy.broker import write_queue
-from stompy.connection import routing
+from stompy.connection import message, routing
 from stompy.deadline import Deadline
+from stompy.dialects.brokers import EMBEDDED
 from stompy.errors import ConnectionLostError, LimitExceededError, StompError
 from stompy.link import flow, receipts
 from stompy.link.settings import Limits
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
+from stompy.transport import sockets
+from stompy.worker import processes
 from tests.simulation.world import Event, Thread, current_world
 from tests.support.receipts import outcome_of
 
@@ -301,6 +305,168 @@ PIECES = [
                 "            self._due = True\n            self._lock.notify_all()",
                 "            self._due = True",
             ),
+        },
+    ),
+]
+
+
+# What takes no lock, as one operation of a container or counter is one step. Each fault divides it.
+
+
+def numbered_side_by_side(module: ModuleType) -> None:
+    """No two receipts have one id."""
+    found, _ = receipts_of(module)
+    made: list[Any] = []
+    together(lambda: made.append(found.make()), lambda: made.append(found.make()))
+    assert len({receipt.id for receipt in made}) == len(made) == 2
+
+
+def confirmed_twice_side_by_side(module: ModuleType) -> None:
+    """Of two RECEIPTs with one id, one confirms."""
+    found, _ = receipts_of(module)
+    receipt = found.make()
+    found.register(receipt)
+    taken: list[bool] = []
+    together(lambda: taken.append(found.confirm(receipt.id)), lambda: taken.append(found.confirm(receipt.id)))
+    assert sorted(taken) == [False, True]
+
+
+def forgotten_while_the_link_ends(module: ModuleType) -> None:
+    """A receipt whose frame was not written is dropped, whatever becomes of its link."""
+    found, _ = receipts_of(module)
+    receipt = found.make()
+    found.register(receipt)
+    together(lambda: found.forget(receipt), lambda: found.fail_all(LOST))
+    assert len(found) == 0
+
+
+def held_while_another_lets_go(module: ModuleType) -> None:
+    """Reading is kept enabled by the callers that still wait, whoever ends its wait meanwhile."""
+    control = flow_of(module)
+    control.hold("first")
+    together(lambda: control.hold("second"), lambda: control.holders.discard("first"))
+    assert control.holders == {"second"}
+
+
+def closed_while_it_is_used(module: ModuleType) -> None:
+    """A descriptor is released once, when nobody uses it."""
+    using: list[object] = []
+    released: list[list[object]] = []
+    descriptor = module.DescriptorUse(lambda: released.append(list(using)))
+
+    def use() -> None:
+        using.append(None)
+        current_world().switch()
+        using.pop()
+
+    together(lambda: descriptor.during(use), lambda: descriptor.during(use), descriptor.close)
+    assert released == [[]]
+
+
+def left_to_the_thread_that_writes(module: ModuleType) -> None:
+    """An ACK that is left to another thread is written once."""
+    written: list[bytes] = []
+    writer = SimpleNamespace(write=lambda data, **_: written.extend(data))
+    delivery = module.Delivery(SimpleNamespace(writer=writer), None, None)
+    together(lambda: delivery.write_shared(b"a"), lambda: delivery.write_shared(b"b"))
+    assert sorted(written) == [b"a", b"b"]
+
+
+def noted_side_by_side(module: ModuleType) -> None:
+    """Each message has its place in the notes of a child."""
+    crashes = SimpleNamespace(free=[0, 1, 2], find=lambda *_: None)
+    received = message.detached(b"", destination="/queue/a", headers={}, content_type=None, ack="client", sender=None)
+    message.delivery_of(received).link = SimpleNamespace(dialect=EMBEDDED)  # type: ignore[assignment]
+    notes: list[Any] = []
+    together(*[lambda: notes.append(module.Note(crashes, received))] * 2)
+    assert sorted([*crashes.free, *(note._place for note in notes)]) == [0, 1, 2]
+
+
+class Thing:
+    """What a fork is told to."""
+
+    def after_fork(self) -> None:
+        """Do nothing."""
+
+
+def tracked_side_by_side(module: ModuleType) -> None:
+    """An object that is gone is looked for once, although two threads find it gone."""
+    things = [Thing() for _ in range(3)]
+    module.when_forked(things.pop())
+    together(*[lambda thing=thing: module.when_forked(thing) for thing in things])
+
+
+ATOMS = [
+    Piece(
+        numbered_side_by_side,
+        receipts,
+        {
+            "the number is read and then raised": (
+                "{next(self._numbers)}",
+                "{(setattr(self, '_last', getattr(self, '_last', 0) + 1), self._last)[1]}",
+            )
+        },
+    ),
+    Piece(
+        confirmed_twice_side_by_side,
+        receipts,
+        {
+            "looked up and then taken out": (
+                "self._pending.pop(receipt_id, None)\n        if receipt is None:\n            return False",
+                "self._pending.get(receipt_id)\n        if receipt is None:\n            return False\n"
+                "        self._pending.pop(receipt_id, None)",
+            )
+        },
+    ),
+    Piece(
+        forgotten_while_the_link_ends,
+        receipts,
+        {
+            "looked up and then taken out": (
+                "        self._pending.pop(receipt.id, None)",
+                "        if receipt.id in self._pending:\n            del self._pending[receipt.id]",
+            )
+        },
+    ),
+    Piece(
+        held_while_another_lets_go,
+        flow,
+        {
+            "the holders are read and then replaced": (
+                "self.holders.add(holder)",
+                "self.holders = self.holders | {holder}",
+            )
+        },
+    ),
+    Piece(
+        closed_while_it_is_used,
+        sockets,
+        {"the users are read and then replaced": ("self.users.add(user)", "self.users = self.users | {user}")},
+    ),
+    Piece(
+        left_to_the_thread_that_writes,
+        message,
+        {
+            "copied and then emptied": (
+                "frames = [shared.popleft() for _ in range(len(shared))]",
+                "frames = list(shared)\n                shared.clear()",
+            )
+        },
+    ),
+    Piece(
+        noted_side_by_side,
+        processes,
+        {"looked up and then taken out": ("crashes.free.pop()", "crashes.free[-1]; del crashes.free[-1]")},
+    ),
+    Piece(
+        tracked_side_by_side,
+        forks,
+        {
+            "nobody else is expected to be first": (
+                "        try:\n            freed = _freed.popleft()\n        except IndexError:\n            return"
+                "  # another thread was first",
+                "        freed = _freed.popleft()",
+            )
         },
     ),
 ]

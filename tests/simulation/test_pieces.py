@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Literal, TypeAlias
 
 import pytest
 
 from stompy.errors import StompError
-from tests.simulation.pieces import PIECES, Piece, with_fault
+from tests.simulation.pieces import ATOMS, PIECES, Piece, with_fault
 from tests.simulation.world import Schedules, World, installed
 
-DEPTHS = ((2, False), (1, True))
-"""Preemptions of a schedule; whether a thread may lose its turn before each line, or only where it waits."""
+Depths: TypeAlias = tuple[tuple[int, Literal["line", "opcode"] | None], ...]
+
+DEPTHS: Depths = ((2, None), (1, "line"))
+"""Preemptions of a schedule; before what a thread may lose its turn, if not only where it waits."""
+EACH_STEP: Depths = ((1, "opcode"),)
 BEGAN = 1000.0
 """The time at which each world begins; it only passes where all threads wait."""
 
 
-def explore(piece: Piece, module: ModuleType) -> int:
+def explore(piece: Piece, module: ModuleType, depths: Depths = DEPTHS) -> int:
     """Run every schedule; return how many there were."""
     count = 0
-    for preemptions, each_line in DEPTHS:
+    for preemptions, event in depths:
         schedules = Schedules(preemptions)
         with installed():
             for choose in schedules:
-                world = World(choose, traced=[str(module.__file__)] if each_line else [])
+                world = World(choose, traced=[str(module.__file__)] if event else [], event=event or "line")
                 world.run(lambda: piece.program(module))
                 assert world.now == BEGAN, "a wait ended by its limit"
         count += schedules.count
@@ -46,3 +50,12 @@ def test_a_planted_fault_is_found(piece: Piece, fault: str) -> None:
     module = with_fault(piece.module, *piece.faults[fault])
     with pytest.raises((AssertionError, StompError)):
         explore(piece, module)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("piece", ATOMS, ids=lambda piece: piece.program.__name__)
+def test_what_takes_no_lock_holds_at_each_step_of_the_interpreter(piece: Piece) -> None:
+    assert explore(piece, piece.module, EACH_STEP) > 1
+    for planted in piece.faults.values():
+        with pytest.raises((AssertionError, StompError, LookupError)):
+            explore(piece, with_fault(piece.module, *planted), EACH_STEP)

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from types import FrameType, ModuleType, SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import tenacity  # noqa: F401 - its clock is replaced too
 
@@ -164,11 +164,20 @@ class World:
         choose: who is next. Its method `patience`, if it has one, says how often a thread that could go on keeps the
             baton before it is asked.
         traced: the files in which the baton may be handed on before each line too, not only where a thread waits.
+        event: `line`, or `opcode` for each step of the interpreter in them.
         seed: of the random numbers that the program gets.
         steps: how often the baton may be handed on.
     """
 
-    def __init__(self, choose: Chooser, *, traced: Iterable[str] = (), seed: int = 0, steps: float = math.inf) -> None:
+    def __init__(
+        self,
+        choose: Chooser,
+        *,
+        traced: Iterable[str] = (),
+        event: Literal["line", "opcode"] = "line",
+        seed: int = 0,
+        steps: float = math.inf,
+    ) -> None:
         self.now = 1000.0
         self.random = random.Random(seed)  # noqa: S311 - it has to repeat
         self.steps = 0
@@ -188,6 +197,7 @@ class World:
         """Whether all of its threads have ended; what is freed later finds locks that nobody holds."""
         self._choose = choose
         self._traced = frozenset(traced)
+        self._event = event
         self.tracer = self._trace if self._traced else None
         self.current: Thread
 
@@ -320,7 +330,8 @@ class World:
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
         if frame.f_code.co_filename not in self._traced:
             return None
-        if event == "line" and not self.over:
+        frame.f_trace_opcodes = self._event == "opcode"
+        if event == self._event and not self.over:
             self.switch()
         return self._trace
 
