@@ -134,6 +134,7 @@ class Writer:
         frames: int = 1,
         check: Callable[[], None] | None = None,
         on_written: Callable[[], None] | None = None,
+        now: float = 0.0,
     ) -> None:
         """Write one or more frames; return when the operating system has all bytes. Any thread.
 
@@ -145,6 +146,7 @@ class Writer:
             check: called with the write lock before the write; if it raises, nothing is written.
             on_written: called with the write lock after the write. If a signal prevents this call, nothing was written
                 or the link has ended.
+            now: the monotonic time, if the caller knows it.
 
         Raises:
             ConcurrencyError: called from a signal handler that interrupted a send of this thread.
@@ -185,27 +187,23 @@ class Writer:
             # Before any byte is out: the RECEIPT may arrive before this call returns.
             if receipt is not None:
                 link.receipts.register(receipt)
-            # A frame that changes the session is encoded here, with the lock held, so that frames leave in the order in
-            # which the session has recorded them.
-            if not isinstance(data, bytes):
-                data = data() if callable(data) else data
-                if isinstance(data, tuple) and self._send_messages is not None:
-                    data = b"".join(data)
-            # From here on bytes may be out. The mark outlasts this call: if a signal raises here, and a second one in
-            # the handling of the first, the next writer finds the mark and ends the link.
-            begun = self._incomplete = True
-            if isinstance(data, bytes):
+            if type(data) is bytes:
+                # From here on bytes may be out. The mark outlasts this call: if a signal raises here, and a second one
+                # in the handling of the first, the next writer finds the mark and ends the link.
+                begun = self._incomplete = True
                 if self._stint:
                     self._send_in_stint(data, budget)
                 else:
                     self._transport.sendall(data, budget)
                 self.bytes += len(data)
-            elif isinstance(data, list):
-                self._send_frames(data, budget)
             else:
-                self._send_parts(data, deadline_of(budget))
+                # A frame that changes the session is encoded here, with the lock held, so that frames leave in the
+                # order in which the session has recorded them.
+                parts = data() if callable(data) else data
+                begun = self._incomplete = True
+                self._send_parts(parts, budget)
             self.frames += frames
-            link.timer.last_sent = _monotonic()
+            link.timer.last_sent = now or _monotonic()
             # Before the mark is removed: a caller that learns by `on_written` that its frame is out either learns it,
             # or finds the link ended.
             if on_written is not None:
@@ -305,23 +303,27 @@ class Writer:
                 self._hand_out()
         return True
 
-    def _send_parts(self, parts: tuple[bytes, ...], deadline: Deadline) -> None:
-        for part in parts:
-            try:
-                self._transport.sendall(part, deadline)
-            except ConnectionLostError as error:
-                if part is not parts[0]:
-                    error.outcome = "unknown"
-                raise
-            self.bytes += len(part)
-
-    def _send_frames(self, frames: list[bytes], budget: Budget) -> None:
-        data = b"".join(frames)
-        if self._send_messages is None:
-            self._transport.sendall(data, budget)
+    def _send_parts(self, data: bytes | tuple[bytes, ...] | list[bytes], budget: Budget) -> None:
+        """Write a frame, one in parts, or several frames."""
+        if isinstance(data, tuple) and self._send_messages is None:
+            budget = deadline_of(budget)
+            for part in data:
+                try:
+                    self._transport.sendall(part, budget)
+                except ConnectionLostError as error:
+                    if part is not data[0]:
+                        error.outcome = "unknown"
+                    raise
+                self.bytes += len(part)
+            return
+        joined = data if isinstance(data, bytes) else b"".join(data)
+        if isinstance(data, list) and self._send_messages is not None:
+            self._send_messages(data, deadline_of(budget))  # of all of them
+        elif self._stint:
+            self._send_in_stint(joined, budget)
         else:
-            self._send_messages(frames, deadline_of(budget))  # of all of them
-        self.bytes += len(data)
+            self._transport.sendall(joined, budget)
+        self.bytes += len(joined)
 
     def _send_in_stint(self, data: bytes, budget: Budget) -> None:
         assert self._send_held is not None

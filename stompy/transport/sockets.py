@@ -189,6 +189,7 @@ class SocketTransport:
         self._fd = sock.fileno()
         self._shut = False
         self._use = DescriptorUse(sock.close)
+        self._writer = object()  # as a user of the descriptor; there is one at a time
         self.peer = peer
         """The name of the peer, e.g. `127.0.0.1:61613` or a path."""
         sock.setblocking(False)
@@ -231,9 +232,9 @@ class SocketTransport:
             SendTimeoutError: the deadline passed first.
             ConnectionLostError: the stream broke or was shut down.
         """
-        user, use = object(), self._use
+        use = self._use
         try:
-            use.users.add(user)
+            use.users.add(self._writer)
             if use.closed:
                 raise ConnectionLostError(f"connection to {self.peer} is closed", outcome="not-sent")
             if self._shut:
@@ -245,7 +246,7 @@ class SocketTransport:
             if sent < len(data):
                 self._send_rest(memoryview(data), sent, deadline_of(deadline))
         finally:
-            use.users.discard(user)
+            use.users.discard(self._writer)
             if use.closed:
                 use.left()
 
@@ -279,11 +280,11 @@ class SocketTransport:
         Returns:
             The number of bytes that were written; 0 also if the stream broke, which the next `sendall` finds out.
         """
-        user, use = object(), self._use
+        use, send = self._use, _held_send()
         try:
-            if not use.enter(user) or self._shut:
+            use.users.add(self._writer)
+            if use.closed or self._shut:
                 return 0
-            send = _held_send()
             try:
                 if send is None:
                     return self._sock.send(data, _SEND_FLAGS)
@@ -291,7 +292,7 @@ class SocketTransport:
             except OSError:
                 return 0
         finally:
-            use.users.discard(user)
+            use.users.discard(self._writer)
             if use.closed:
                 use.left()
 
