@@ -11,8 +11,8 @@
 | 4 | protocol | the session: its state, subscriptions, transactions |
 | 5 | turns (leaf) | what has left of the frames that wait; held while the kernel takes some, without waiting |
 
-A thread that finds the write lock taken leaves its frame to the one that has it, which writes the frames of all who wait
-together, as far as the kernel takes them at once. What then is left, its own thread writes.
+A thread that finds the write lock taken leaves its frame to the one that has it, which writes the frames of all who
+wait together, as far as the kernel takes them at once. What then is left, its own thread writes.
 
 SEND, ACK and NACK do not change the session, so they are encoded first and need the write lock only. A receipt is
 registered before the bytes are written. A partly written frame ends the link, as the broker would read the next frame
@@ -358,7 +358,7 @@ class Writer:
         lock, turns = self._lock, self._turns
         self._stint = _STINT
         turns.append(turn)
-        while not turn.written:
+        while True:
             if lock.acquire(False):
                 self._write_turns()
                 if turn.written:
@@ -373,13 +373,15 @@ class Writer:
                 if first.thread == turn.thread:
                     raise ConcurrencyError(_INTERRUPTING)
             turn.wait(deadline)
-            if deadline.expired:
+            late = deadline.expired
+            if late:
                 self._withdraw(turn)
-                if turn.written:
-                    return
+            if turn.written:
+                return
+            if late:
                 if turn.begun:
-                    late = f"{self._transport.peer} did not accept the bytes in time"
-                    raise SendTimeoutError(late, outcome="unknown")
+                    text = f"{self._transport.peer} did not accept the bytes in time"
+                    raise SendTimeoutError(text, outcome="unknown")
                 raise self._late()
 
     def _withdraw(self, turn: _Turn) -> None:
@@ -439,10 +441,9 @@ class Writer:
                 self._lock.release()
             except RuntimeError:
                 pass
-        try:
-            self._turns[0].wake()
-        except IndexError:
-            pass
+        for first in self._turns.copy():
+            first.wake()
+            break  # it wakes the next
 
     def _check_usable(self) -> None:
         """Raise if the link cannot be written to, including after a frame that two signals in a row interrupted."""

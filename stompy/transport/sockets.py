@@ -274,8 +274,8 @@ class SocketTransport:
     def send_held(self, data: bytes) -> int:
         """Write what the kernel takes at once, if possible without letting another thread run; never raise.
 
-        A thread in `socket.send` lets others run, and then waits until one of them does. Where threads send small frames
-        in turn, that costs many times as much as a frame.
+        A thread in `socket.send` lets others run, and then waits for its turn. Where threads send small frames in turn,
+        that costs many times as much as a frame.
 
         Returns:
             The number of bytes that were written; 0 also if the stream broke, which the next `sendall` finds out.

@@ -206,7 +206,8 @@ def test_who_waits_gives_up_by_its_own_time_and_leaves_nothing(linking: Linking,
 def test_the_rest_of_a_frame_is_written_by_its_own_thread(linking: Linking, calling: Calling, held: Held) -> None:
     linked = linking(capacity=1_000)
     big = partial(send, linked.link, b"x" * 2_000)
-    calls = waiting_behind(held, linked, calling, partial(send, linked.link, b"1"), big, partial(send, linked.link, b"3"))
+    one, three = (partial(send, linked.link, body) for body in (b"1", b"3"))
+    calls = waiting_behind(held, linked, calling, one, big, three)
     held.let_go.set()
     calls[0].result()
     calls[1].result()  # which wrote a part of the next, and does not wait for room

@@ -37,6 +37,12 @@ class TestOptions:
         assert not transport._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         transport.close()
 
+    @pytest.mark.parametrize("nodelay", [True, False])
+    def test_frames_leave_at_once_or_may_share_segments(self, raw_server: socket.socket, nodelay: bool) -> None:
+        transport = TcpDialer(*raw_server.getsockname(), options=TcpOptions(nodelay=nodelay)).dial(ample())
+        assert bool(transport._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) is nodelay
+        transport.close()
+
     def test_what_the_platform_does_not_have_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("TCP_KEEPIDLE", "TCP_KEEPALIVE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT"):
             monkeypatch.delattr(socket, name, raising=False)
