@@ -358,20 +358,24 @@ class Writer:
         lock, turns = self._lock, self._turns
         self._stint = _STINT
         turns.append(turn)
+        polite = True
         while True:
             if lock.acquire(False):
                 self._write_turns()
                 if turn.written:
                     return
                 first = turns[0]
-                if first is turn or not first.begun or not self._link.alive:
+                # Only its own thread may go on with a frame of which a part is out, as it has its own time. Who needs
+                # the lock itself goes first, too; but nobody depends on it, as signals may have ended its call.
+                mine = first is turn or (first.data is not None and not first.begun) or not self._link.alive
+                if mine or not (polite or first.begun):
                     turns.remove(turn)
                     return
-                # Only its own thread may go on with the first frame, for which it has its own time.
                 lock.release()
                 first.wake()
-                if first.thread == turn.thread:
+                if first.begun and first.thread == turn.thread:
                     raise ConcurrencyError(_INTERRUPTING)
+                polite = False
             turn.wait(deadline)
             late = deadline.expired
             if late:
@@ -385,8 +389,9 @@ class Writer:
                 raise self._late()
 
     def _withdraw(self, turn: _Turn) -> None:
-        """Take a turn back; then `begun` and `written` are final."""
+        """Take a turn back; then `begun` and `written` are final. Nothing follows a frame of which a part is out."""
         with self._turns_lock:
+            self._incomplete = self._incomplete or (turn.begun and not turn.written)
             try:  # noqa: SIM105 - as in `write`
                 self._turns.remove(turn)
             except ValueError:

@@ -235,7 +235,8 @@ def test_a_frame_of_which_a_part_was_written_by_another_ends_the_link_by_its_own
     with pytest.raises(ConnectionLostError) as lost:
         calls[2].result()
     assert lost.value.outcome == "not-sent"
-    assert isinstance(linked.owner.await_end(), SendTimeoutError)
+    assert isinstance(linked.owner.await_end(), ConnectionLostError)
+    assert linked.link.writer.frames == 1
 
 
 def test_the_end_of_the_link_tells_who_waits_that_nothing_was_sent(

@@ -51,7 +51,7 @@ FAULTS: dict[str, Fault] = {
     "a frame is written between the parts of another": _fault(
         "link.writer",
         (
-            "                if first is turn or not first.begun or not self._link.alive:\n",
+            "                if mine or not (polite or first.begun):\n",
             "                if True:\n",
         ),
     ),
