@@ -288,8 +288,11 @@ class SimulatedListener:
 
     def accept(self) -> SimulatedTransport | None:
         """Return the broker's end of the next stream."""
-        current_world().switch(lambda: self._waiting or self.closed, None, "clients")
-        return None if self.closed else self._waiting.popleft().broker
+        while not self.closed:
+            current_world().switch(lambda: self._waiting or self.closed, None, "clients")
+            if self._waiting:
+                return self._waiting.popleft().broker
+        return None
 
     def close(self) -> None:
         """Accept no more."""
