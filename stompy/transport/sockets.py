@@ -95,7 +95,7 @@ def new_socket(family: int, use: Callable[[socket.socket], T]) -> T:
 
 
 @functools.cache
-def _held_send() -> Callable[[int, bytes, int, int], int] | None:
+def held_send() -> Callable[[int, bytes, int, int], int] | None:
     """Return send(2), called with the GIL held; `None` where the C library cannot be reached so."""
     try:
         import ctypes
@@ -280,7 +280,7 @@ class SocketTransport:
         Returns:
             The number of bytes that were written; 0 also if the stream broke, which the next `sendall` finds out.
         """
-        use, send = self._use, _held_send()
+        use, send = self._use, held_send()
         try:
             use.users.add(self._writer)
             if use.closed or self._shut:

@@ -52,14 +52,14 @@ class _Sending:
     def __init__(self, connection: stompy.Connection, thread: int, chance: random.Random) -> None:
         self._connection, self._thread = connection, thread
         self._sizes = [chance.choice((0, 10, 3000, 30_000)) for _ in range(_FRAMES)]
-        self._next = 0
+        self.position = 0
         self.sent: set[int] = set()
         self.failed: tuple[int, str] | None = None
 
     def run(self) -> None:
         """Send until all is sent or a call fails; goes on after an interrupt with the next frame."""
-        while self._next < _FRAMES and self.failed is None:
-            number, self._next = self._next, self._next + 1
+        while self.position < _FRAMES and self.failed is None:
+            number, self.position = self.position, self.position + 1
             try:
                 self._connection.send("/queue/a", b"%d %d " % (self._thread, number) + b"x" * self._sizes[number])
                 self.sent.add(number)
@@ -85,7 +85,7 @@ def interrupts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _interrupted(sending: _Sending, chance: random.Random) -> None:
     """Let a thread, the main one, send while signals arrive."""
-    while sending.failed is None and sending._next < _FRAMES:
+    while sending.failed is None and sending.position < _FRAMES:
         try:
             signal.setitimer(signal.ITIMER_REAL, chance.uniform(2e-5, 3e-3))
             sending.run()

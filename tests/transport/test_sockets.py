@@ -342,10 +342,10 @@ class TestListener:
 @pytest.fixture(params=["c", "socket"])
 def each_send(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write what is taken at once by the C library, and where that cannot be reached."""
-    if request.param == "c" and sockets._held_send() is None:
+    if request.param == "c" and sockets.held_send() is None:
         pytest.skip("not on this platform")
     if request.param == "socket":
-        monkeypatch.setattr(sockets, "_held_send", lambda: None)
+        monkeypatch.setattr(sockets, "held_send", lambda: None)
 
 
 @pytest.mark.usefixtures("each_send")
