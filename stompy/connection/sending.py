@@ -165,7 +165,7 @@ class Sender:
                 return handle
             try:
                 if link is not None:
-                    link.writer.write(data, handle, left)
+                    link.writer.write(data, handle, left, now=began)
                     if handle is not None:
                         self._failed.watch(handle)
                     return handle

@@ -16,6 +16,7 @@ Lock (rank 5, a leaf): `DescriptorUse._lock` guards the decision to release a de
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -91,6 +92,20 @@ def new_socket(family: int, use: Callable[[socket.socket], T]) -> T:
     except BaseException:
         sock.close()
         raise
+
+
+@functools.cache
+def held_send() -> Callable[[int, bytes, int, int], int] | None:
+    """Return send(2), called with the GIL held; `None` where the C library cannot be reached so."""
+    try:
+        import ctypes
+
+        send = ctypes.PyDLL(None).send
+    except (ImportError, AttributeError, OSError, TypeError):  # such as Windows, or a build without ctypes
+        return None
+    send.argtypes = ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
+    send.restype = ctypes.c_ssize_t
+    return send
 
 
 class DescriptorUse:
@@ -174,6 +189,7 @@ class SocketTransport:
         self._fd = sock.fileno()
         self._shut = False
         self._use = DescriptorUse(sock.close)
+        self._writer = object()  # as a user of the descriptor; there is one at a time
         self.peer = peer
         """The name of the peer, e.g. `127.0.0.1:61613` or a path."""
         sock.setblocking(False)
@@ -216,9 +232,9 @@ class SocketTransport:
             SendTimeoutError: the deadline passed first.
             ConnectionLostError: the stream broke or was shut down.
         """
-        user, use = object(), self._use
+        use = self._use
         try:
-            use.users.add(user)
+            use.users.add(self._writer)
             if use.closed:
                 raise ConnectionLostError(f"connection to {self.peer} is closed", outcome="not-sent")
             if self._shut:
@@ -230,7 +246,7 @@ class SocketTransport:
             if sent < len(data):
                 self._send_rest(memoryview(data), sent, deadline_of(deadline))
         finally:
-            use.users.discard(user)
+            use.users.discard(self._writer)
             if use.closed:
                 use.left()
 
@@ -252,6 +268,31 @@ class SocketTransport:
             return sent
         finally:
             use.users.discard(user)
+            if use.closed:
+                use.left()
+
+    def send_held(self, data: bytes) -> int:
+        """Write what the kernel takes at once, if possible without letting another thread run; never raise.
+
+        A thread in `socket.send` lets others run, and then waits for its turn. Where threads send small frames in turn,
+        that costs many times as much as a frame.
+
+        Returns:
+            The number of bytes that were written; 0 also if the stream broke, which the next `sendall` finds out.
+        """
+        use, send = self._use, held_send()
+        try:
+            use.users.add(self._writer)
+            if use.closed or self._shut:
+                return 0
+            try:
+                if send is None:
+                    return self._sock.send(data, _SEND_FLAGS)
+                return max(0, send(self._fd, data, len(data), _SEND_FLAGS))
+            except OSError:
+                return 0
+        finally:
+            use.users.discard(self._writer)
             if use.closed:
                 use.left()
 

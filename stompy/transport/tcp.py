@@ -123,6 +123,8 @@ class TcpOptions:
         user_timeout: how long sent bytes may stay unacknowledged by the peer's kernel, or the peer's window full,
             before the connection is lost (`TCP_USER_TIMEOUT`); `None` means the system's default: on Linux, 15 minutes
             without an answer, and no limit for a full window.
+        nodelay: whether each frame leaves at once (`TCP_NODELAY`). Without it a small frame waits until the peer's
+            kernel has confirmed the one before, and those that wait share a segment.
 
     Raises:
         ConfigurationError: a value is out of range, or there is a `source_port` without a `source`.
@@ -135,6 +137,7 @@ class TcpOptions:
     keepalive_interval: int = 15
     keepalive_probes: int = 4
     user_timeout: float | None = None
+    nodelay: bool = True
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -156,7 +159,7 @@ class TcpOptions:
 
     def _socket_options(self) -> list[tuple[int, int, int]]:
         """Return the socket options to set, as level, option and value."""
-        settings = [(socket.IPPROTO_TCP, "TCP_NODELAY", 1)]
+        settings = [(socket.IPPROTO_TCP, "TCP_NODELAY", int(self.nodelay))]
         if self.keepalive:
             idle = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"  # the name on macOS
             settings += [

@@ -41,7 +41,7 @@ from stompy.worker.parking import parked, parking_queue
 from stompy.worker.processes import Note
 from stompy.worker.run import NO_REFUSALS, WorkerRun
 from stompy.worker.task import ProcessCrashedError, Reject, Retry, Task, TaskContext, TimeLimitExceededError
-from stompy.world import queue, threading, time
+from stompy.world import queue, time
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 """Seconds that a slot waits after the broker refused a retry, a dead letter or a reply."""
@@ -189,28 +189,27 @@ class Job:
     """One attempt at one message.
 
     Attributes:
-        holder: the slot that has claimed the message, or the engine; `None` before that.
         started: by the monotonic clock.
         transaction: of a transactional task.
     """
 
-    __slots__ = ("_attempt", "_unclaimed", "holder", "message", "started", "transaction")
+    __slots__ = ("_attempt", "_holder", "message", "started", "transaction")
 
     def __init__(self, message: Message, attempt: Attempt | None = None) -> None:
         self.message = message
         self._attempt = attempt
         self.started = time.monotonic()
-        self._unclaimed = threading.Lock()
-        self.holder: object = None
+        self._holder: dict[None, object] = {}
         self.transaction: Transaction | None = None
 
     def claim(self, holder: object) -> bool:
         """Return whether `holder` settles the message: the first to ask, however often it asks."""
-        # A lock that is acquired once and never released: a step that no other thread divides.
-        if self._unclaimed.acquire(blocking=False):
-            self.holder = holder
-        # Another thread may have acquired it and not be named yet: this then reads `None`, which is no `holder` either.
-        return self.holder is holder
+        return self._holder.setdefault(None, holder) is holder  # one step, which no other thread divides
+
+    @property
+    def holder(self) -> object:
+        """The slot that has claimed the message, or the engine; `None` before that."""
+        return self._holder.get(None)
 
     @property
     def attempt(self) -> Attempt:
@@ -243,6 +242,7 @@ class Slot(DaemonThread):
         self._pause = _FIRST_PAUSE
         self._note: Note | None = None
         self._refusals = NO_REFUSALS
+        self._child_ends = ChildEnds()
         self.job = overdue
 
     def run(self) -> None:
@@ -348,7 +348,8 @@ class Slot(DaemonThread):
         value: Any = None
         error: BaseException | None = None
         try:
-            self._run.notify("before", task, message)
+            if self._run.settings.middleware:
+                self._run.notify("before", task, message)
             if task.key is not None:
                 self._pool.queue.check_key(message)
             if task.seen is not None and task.identity_of(message) in task.seen:
@@ -387,18 +388,18 @@ class Slot(DaemonThread):
                 transaction=job.transaction,
             )
 
-        def call(message: Message, context: TaskContext | None) -> Any:
-            with ChildEnds():  # around each call, as a forked child must not try again itself
-                return task.call(message, context)
-
         if task.retry_in_place is None:
-            return call(job.message, context)
+            return self._call_once(job.message, context)
         import tenacity
 
         try:
-            return task.retry_in_place.copy()(call, job.message, context)
+            return task.retry_in_place.copy()(self._call_once, job.message, context)
         except tenacity.RetryError as error:
             raise (error.last_attempt.exception() or error) from None
+
+    def _call_once(self, message: Message, context: TaskContext | None) -> Any:
+        with self._child_ends:  # around each call, as a forked child must not try again itself
+            return self._task.call(message, context)
 
     def _drop_duplicate(self, job: Job) -> None:
         self._claim(job)
@@ -448,7 +449,8 @@ class Slot(DaemonThread):
 
     def _processed(self, job: Job) -> None:
         self._run.count("processed", self._task)
-        self._run.notify("after", self._task, job.message)
+        if self._run.settings.middleware:
+            self._run.notify("after", self._task, job.message)
         self._pause = _FIRST_PAUSE
 
     # A transactional task.

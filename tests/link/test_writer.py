@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -17,7 +20,7 @@ from tests.link.conftest import SEND, Linking, asked, send, send_many
 from tests.support.memory import MemoryTransport
 from tests.support.peer import WITHIN, Linked
 from tests.support.receipts import outcome_of
-from tests.transport.conftest import Calling
+from tests.transport.conftest import Call, Calling
 
 # Writing
 
@@ -105,6 +108,190 @@ def test_of_a_frame_of_which_a_part_has_left_nobody_knows_what_became(
         linked.link.writer.write(parts)
     assert caught.value.outcome == outcome
     assert not linked.link.alive
+
+
+# Several threads
+
+
+class Held:
+    """Holds the first write of a frame that contains a text until it is let go; records what is written.
+
+    Attributes:
+        cut: of what is written for others, how much leaves before a signal raises; `None` if none does.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+        self.entered, self.let_go = threading.Event(), threading.Event()
+        self.written: list[bytes] = []
+        self.cut: int | None = None
+        sendall, send_held = MemoryTransport.sendall, MemoryTransport.send_held
+
+        def held(transport: MemoryTransport, data: bytes, deadline: Deadline) -> None:
+            if data.startswith(b"SEND\n"):
+                self.written.append(data)
+            sendall(transport, data, deadline)
+            if text in data and not self.entered.is_set():
+                self.entered.set()
+                assert self.let_go.wait(WITHIN)
+
+        def at_once(transport: MemoryTransport, data: bytes) -> int:
+            self.written.append(data)
+            sent = send_held(transport, data[: self.cut])
+            if self.cut is not None:
+                raise KeyboardInterrupt
+            return sent
+
+        monkeypatch.setattr(MemoryTransport, "sendall", held)
+        monkeypatch.setattr(MemoryTransport, "send_held", at_once)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    return Held(monkeypatch, b"first")
+
+
+def waiting_behind(held: Held, linked: Linked, calling: Calling, *sends: Callable[[], object]) -> list[Call]:
+    """Start a write that is held, and then these calls, each of which waits for it."""
+    calls = [calling(partial(send, linked.link, b"first"))]
+    assert held.entered.wait(WITHIN)
+    for each in sends:
+        calls.append(calling(each))
+        calls[-1].until_blocked()
+    return calls
+
+
+def test_threads_that_wait_leave_their_frames_to_the_one_that_writes(
+    linking: Linking, calling: Calling, held: Held
+) -> None:
+    linked = linking()
+    sends = [partial(send, linked.link, b"%d" % number) for number in range(5)]
+    calls = waiting_behind(held, linked, calling, *sends)
+    assert linked.peer.expect("SEND").body == b"first"
+    assert linked.peer.quiet()
+    held.let_go.set()
+    for call in calls:
+        call.result()
+    assert [linked.peer.expect("SEND").body for _ in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [data.count(b"SEND\n") for data in held.written] == [1, 5]
+    assert linked.link.writer.frames == 6
+    assert linked.link.writer.bytes == sum(map(len, held.written))
+
+
+def test_what_needs_the_session_takes_its_turn_between_frames(linking: Linking, calling: Calling, held: Held) -> None:
+    linked = linking()
+    subscribe = partial(linked.link.writer.request, "SUBSCRIBE", {"id": "1", "destination": "/queue/a"})
+    calls = waiting_behind(
+        held, linked, calling, partial(send, linked.link, b"1"), subscribe, partial(asked, linked.link, b"2")
+    )
+    held.let_go.set()
+    for call in calls:
+        call.result()
+    assert sorted(linked.peer.frame().command for _ in range(4)) == ["SEND", "SEND", "SEND", "SUBSCRIBE"]
+
+
+def test_who_waits_gives_up_by_its_own_time_and_leaves_nothing(linking: Linking, calling: Calling, held: Held) -> None:
+    linked = linking()
+    calls = waiting_behind(held, linked, calling, partial(send, linked.link, b"patient"))
+    with pytest.raises(SendTimeoutError) as caught:
+        send(linked.link, b"impatient", timeout=0.05)
+    assert caught.value.outcome == "not-sent"
+    held.let_go.set()
+    for call in calls:
+        call.result()
+    assert [linked.peer.expect("SEND").body for _ in range(2)] == [b"first", b"patient"]
+    assert linked.peer.quiet()
+    assert linked.link.alive
+
+
+def test_the_rest_of_a_frame_is_written_by_its_own_thread(linking: Linking, calling: Calling, held: Held) -> None:
+    linked = linking(capacity=1_000)
+    big = partial(send, linked.link, b"x" * 2_000)
+    one, three = (partial(send, linked.link, body) for body in (b"1", b"3"))
+    calls = waiting_behind(held, linked, calling, one, big, three)
+    held.let_go.set()
+    calls[0].result()
+    calls[1].result()  # which wrote a part of the next, and does not wait for room
+    assert not linked.link.beat()
+    with pytest.raises(SendTimeoutError) as caught:
+        send(linked.link, timeout=0.05)
+    assert caught.value.outcome == "not-sent"
+    assert linked.link.alive
+    assert [len(linked.peer.expect("SEND").body) for _ in range(4)] == [5, 1, 2_000, 1]
+    for call in calls:
+        call.result()
+
+
+def test_a_frame_of_which_a_part_was_written_by_another_ends_the_link_by_its_own_timeout(
+    linking: Linking, calling: Calling, held: Held
+) -> None:
+    linked = linking(capacity=1_000)
+    big = partial(send, linked.link, b"x" * 2_000, timeout=1.0)
+    calls = waiting_behind(held, linked, calling, big, partial(send, linked.link, b"after it"))
+    held.let_go.set()
+    calls[0].result()
+    with pytest.raises(SendTimeoutError) as caught:
+        calls[1].result()
+    assert caught.value.outcome == "unknown"
+    with pytest.raises(ConnectionLostError) as lost:
+        calls[2].result()
+    assert lost.value.outcome == "not-sent"
+    assert isinstance(linked.owner.await_end(), ConnectionLostError)
+    assert linked.link.writer.frames == 1
+
+
+def test_the_end_of_the_link_tells_who_waits_that_nothing_was_sent(
+    linking: Linking, calling: Calling, held: Held
+) -> None:
+    linked = linking()
+    calls = waiting_behind(held, linked, calling, *[partial(send, linked.link)] * 3)
+    linked.link.fail(ConnectionLostError("lost"))
+    held.let_go.set()
+    for call in calls[1:]:
+        with pytest.raises(ConnectionLostError) as caught:
+            call.result()
+        assert caught.value.outcome == "not-sent"
+
+
+@pytest.mark.parametrize("cut", [0, 10])
+def test_an_interrupt_while_frames_of_others_are_written_ends_the_link(
+    linking: Linking, calling: Calling, held: Held, cut: int
+) -> None:
+    linked = linking()
+    receipt = asked(linked.link, b"confirmed")
+    linked.peer.expect("SEND")
+    calls = waiting_behind(held, linked, calling, *[partial(send, linked.link)] * 2)
+    held.cut = cut
+    held.let_go.set()
+    with pytest.raises(KeyboardInterrupt):
+        calls[0].result()
+    for call in calls[1:]:
+        with pytest.raises(ConnectionLostError) as caught:
+            call.result()
+        assert caught.value.outcome == "unknown"
+    linked.owner.await_end()
+    assert outcome_of(receipt) == "unknown"
+
+
+def test_frames_of_threads_that_share_writes_are_whole_once_and_in_order(linking: Linking, calling: Calling) -> None:
+    linked = linking(capacity=300)
+    count = 200
+
+    def work(thread: int) -> None:
+        for number in range(count):
+            send(linked.link, b"%d %d " % (thread, number) + b"x" * (number % 7 * 60))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        calls = [calling(partial(work, thread)) for thread in range(4)]
+        got = [linked.peer.expect("SEND").body.split(b" ") for _ in range(4 * count)]
+        for call in calls:
+            call.result()
+    finally:
+        sys.setswitchinterval(before)
+    for thread in range(4):
+        assert [int(number) for whose, number, _ in got if int(whose) == thread] == list(range(count))
+    assert linked.peer.quiet()
 
 
 # Two full windows

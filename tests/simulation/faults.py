@@ -43,7 +43,17 @@ FAULTS: dict[str, Fault] = {
         ),
     ),
     "two threads write at once": _fault(
-        "link.writer", ("            if not lock.acquire(False):\n", "            if False:\n")
+        "link.writer", ("            if self._turns or not lock.acquire(False):\n", "            if False:\n")
+    ),
+    "a frame of which a part is out is written again": _fault(
+        "link.writer", ("turn.data, sent = frames[len(written)][sent:], 0", "turn.data, sent = frames[len(written)], 0")
+    ),
+    "a frame is written between the parts of another": _fault(
+        "link.writer",
+        (
+            "                if mine or not (polite or first.begun):\n",
+            "                if True:\n",
+        ),
     ),
     "a lost session confirms its receipts": _fault(
         "link.receipts",

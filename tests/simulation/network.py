@@ -234,6 +234,14 @@ class SimulatedTransport:
             return [data]
         return None if sent == len(data) else [data[sent:]]
 
+    def send_held(self, data: bytes) -> int:
+        """Write what there is room for."""
+        current_world().switch()
+        try:
+            return self._write(data, "not-sent")
+        except ConnectionLostError:
+            return 0
+
     def _write(self, data: bytes, outcome: Literal["not-sent", "unknown"]) -> int:
         if self._shut or self._stream.reset or self._out.dropped or self._out.ended:
             raise ConnectionLostError(f"connection to {self.peer} lost", outcome=outcome)
@@ -280,8 +288,11 @@ class SimulatedListener:
 
     def accept(self) -> SimulatedTransport | None:
         """Return the broker's end of the next stream."""
-        current_world().switch(lambda: self._waiting or self.closed, None, "clients")
-        return None if self.closed else self._waiting.popleft().broker
+        while not self.closed:
+            current_world().switch(lambda: self._waiting or self.closed, None, "clients")
+            if self._waiting:
+                return self._waiting.popleft().broker
+        return None
 
     def close(self) -> None:
         """Accept no more."""

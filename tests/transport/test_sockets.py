@@ -337,3 +337,40 @@ class TestListener:
         waiting.until_blocked()
         listener.close()
         assert waiting.result() is None
+
+
+@pytest.fixture(params=["c", "socket"])
+def each_send(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write what is taken at once by the C library, and where that cannot be reached."""
+    if request.param == "c" and sockets.held_send() is None:
+        pytest.skip("not on this platform")
+    if request.param == "socket":
+        monkeypatch.setattr(sockets, "held_send", lambda: None)
+
+
+@pytest.mark.usefixtures("each_send")
+class TestWritingAtOnce:
+    def test_small_frames_are_written_whole(self, ends: tuple[socket.socket, socket.socket]) -> None:
+        writer = SocketTransport(ends[0], peer="other")
+        assert writer.send_held(b"one\0two") == 7
+        assert ends[1].recv(100) == b"one\0two"
+
+    def test_of_more_than_there_is_room_for_a_part_is_written(self, ends: tuple[socket.socket, socket.socket]) -> None:
+        writer = SocketTransport(ends[0], peer="other")
+        data = bytes(range(256)) * 20_000
+        sent = writer.send_held(data)
+        assert 0 < sent < len(data)
+        assert writer.send_held(data[sent:]) == 0
+        received = b""
+        while len(received) < sent:
+            received += ends[1].recv(1 << 20)
+        assert received == data[:sent]
+
+    def test_nothing_is_written_when_the_stream_has_ended(self, ends: tuple[socket.socket, socket.socket]) -> None:
+        writer = SocketTransport(ends[0], peer="other")
+        ends[1].close()
+        assert writer.send_held(b"x") == 0
+        with pytest.raises(ConnectionLostError):
+            writer.sendall(b"x", ample())
+        writer.close()
+        assert writer.send_held(b"x") == 0

@@ -32,9 +32,13 @@ class TestOptions:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         transport.close()
 
-    def test_probing_may_be_left_out(self, raw_server: socket.socket) -> None:
-        transport = TcpDialer(*raw_server.getsockname(), options=TcpOptions(keepalive=False)).dial(ample())
-        assert not transport._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    @pytest.mark.parametrize("on", [True, False])
+    def test_probing_may_be_left_out_and_frames_may_share_segments(self, raw_server: socket.socket, on: bool) -> None:
+        options = TcpOptions(keepalive=on, nodelay=on)
+        transport = TcpDialer(*raw_server.getsockname(), options=options).dial(ample())
+        sock = transport._sock
+        assert bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)) is on
+        assert bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) is on
         transport.close()
 
     def test_what_the_platform_does_not_have_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
