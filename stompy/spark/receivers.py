@@ -5,9 +5,9 @@
 | `stompy-spool-<number>` | its connection | dial, `receive`, a receipt, the writer | holds a lock there |
 | `stompy-spool-maintenance` | the marks, the heartbeat, the removal of processed segments | the disk | |
 
-Group commit without a timer: whenever the writer is free, all messages that have arrived meanwhile are made durable and
-acknowledged by one cumulative ACK for each subscription. It never waits for a full group, as some brokers (ActiveMQ:
-after 200 messages) deliver no more until they get an ACK.
+Group commit without a timer: whenever the writer is free, all messages that have arrived meanwhile, at any receiver, are
+made durable as one segment, and each receiver acknowledges its own by one cumulative ACK for each subscription. It
+never waits for a full group, as some brokers (ActiveMQ: after 200 messages) deliver no more until they get an ACK.
 
 Each ACK requests a receipt, and several may be pending. When the link is lost, unconfirmed messages may be redelivered,
 and their ids are stored as suspects. Messages that were not yet durable are simply redelivered. An idle receiver makes
@@ -56,8 +56,8 @@ _LOG = logging.getLogger("stompy.spark")
 
 _POLL_INTERVAL = 0.1
 """Maximum seconds between checks of receipts, the closing flag and the limit, and of the state of receivers."""
-_SEGMENT_MESSAGES, _SEGMENT_BYTES = 200, 8 << 20
-"""Messages, and bytes of bodies, at which a segment is written."""
+_GROUP_MESSAGES, _GROUP_BYTES = 10_000, 8 << 20
+"""The most messages, and about the most bytes of bodies, that a receiver brings to a segment at once."""
 _MAX_PENDING_ACKS = 8
 _FIRST_DELAY, _MAX_DELAY = 0.1, 10.0
 """Bounds of the random delay between attempts, in seconds."""
@@ -290,11 +290,11 @@ class Receiver(DaemonThread):
         self._arrived.clear()
         if not any(each.queued or each.closed for each in subscriptions):
             self._arrived.wait(_POLL_INTERVAL)
-        most = min(_SEGMENT_MESSAGES, self._room())
+        most = min(_GROUP_MESSAGES, self._room())
         waiting = deque(each for each in subscriptions if each.queued or each.closed)
         taken: list[tuple[Message, Subscription]] = []
         size = 0
-        while waiting and len(taken) < most and size < _SEGMENT_BYTES:
+        while waiting and len(taken) < most and size < _GROUP_BYTES:
             subscription = waiting.popleft()
             message = subscription.receive(timeout=0)  # raises why the link ended
             taken.append((message, subscription))

@@ -22,7 +22,7 @@ import itertools
 import logging
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolFencedError
 from stompy.locks import Rank, make_lock
@@ -35,6 +35,15 @@ from stompy.spark.spool.spool import Spool, encode
 from stompy.world import time
 
 _LOG = logging.getLogger("stompy.spark")
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """What one call of `store` brings: its messages, and what became of them."""
+
+    receiver: int
+    messages: Sequence[tuple[Record, Identity | None]]
+    stored: StoredRange | None = None
+
 
 _MAX_REMOVED = 2000
 """Maximum number of files that one call of `maintain` removes, so that its other work is not delayed."""
@@ -67,6 +76,7 @@ class SpoolWriter:
         self._write_lock = make_lock(Rank.WRITE, "spool sealing")
         self._lock = make_lock(Rank.LEAF, "spool")
         self._broken: BaseException | None = None
+        self._groups: list[_Group] = []
         self._counts: defaultdict[int, Counts] = defaultdict(Counts)
         self._counted = 0
         self._claim = Claim(spool.files, patience=patience or ClaimTimeouts())
@@ -180,31 +190,48 @@ class SpoolWriter:
             SpoolFullError: there is no space left.
             SpoolFencedError: a successor has taken over the spool; the messages must not be acknowledged.
         """
+        group = _Group(receiver, messages)
+        with self._lock:
+            self._groups.append(group)
         with self._write_lock:
-            if self._broken is not None:
-                raise self._broken.with_traceback(None)
-            ids = [identity for _, identity in messages if identity is not None]
-            new = self._unknown(messages)
-            start = self.next
-            segment = None
-            try:
-                if new:
-                    segment, data = encode(new, spool=self._spool.identity, first=start, epoch=self._claim.epoch)
-                    self._write(segment, data)
-                self._claim.check()
-            except BaseException as error:
-                self._broken = error  # the file may exist nevertheless, and its sequence numbers must not be reused
-                raise
-            with self._lock:
-                if segment is not None:
-                    self._index.add(segment)
-                    self.next = segment.end
-                counts = self._counts[receiver]
-                counts.messages += len(new)
-                counts.dropped += len(messages) - len(new)
-                counts.flagged += sum(record.possible_duplicate for record in new)
-                counts.last = time.time()
-                return self._redelivery.wrote(receiver, ids, start, self.next)
+            # The first one to get the lock writes for all that wait for it meanwhile.
+            if group.stored is None:
+                self._commit()
+        assert group.stored is not None, "a commit covers every waiting group"
+        return group.stored
+
+    def _commit(self) -> None:
+        """Write what has arrived, of all receivers, as one segment: one sync for all of them."""
+        if self._broken is not None:
+            raise self._broken.with_traceback(None)
+        with self._lock:
+            groups, self._groups = self._groups, []
+            new = self._unknown(groups)
+        rows = list(itertools.chain.from_iterable(new))
+        segment = None
+        try:
+            if rows:
+                segment, data = encode(rows, spool=self._spool.identity, first=self.next, epoch=self._claim.epoch)
+                self._write(segment, data)
+            self._claim.check()
+        except BaseException as error:
+            self._broken = error  # the file may exist nevertheless, and its sequence numbers must not be reused
+            raise
+        with self._lock:
+            if segment is not None:
+                self._index.add(segment)
+            for group, records in zip(groups, new, strict=True):
+                self._note(group, records)
+
+    def _note(self, group: _Group, new: Sequence[Record]) -> None:
+        start, self.next = self.next, self.next + len(new)
+        counts = self._counts[group.receiver]
+        counts.messages += len(new)
+        counts.dropped += len(group.messages) - len(new)
+        counts.flagged += sum(record.possible_duplicate for record in new)
+        counts.last = time.time()
+        ids = [identity for _, identity in group.messages if identity is not None]
+        group.stored = self._redelivery.wrote(group.receiver, ids, start, self.next)
 
     def _write(self, segment: Segment, data: bytes) -> None:
         try:
@@ -213,16 +240,18 @@ class SpoolWriter:
             self._claim.check()  # a successor removes what its predecessor has not finished
             raise
 
-    def _unknown(self, messages: Sequence[tuple[Record, Identity | None]]) -> list[Record]:
-        new: list[Record] = []
+    def _unknown(self, groups: Sequence[_Group]) -> list[list[Record]]:
+        """Return the messages of each group that are no duplicates."""
+        new: list[list[Record]] = []
         seen: set[Identity] = set()
-        with self._lock:
-            for record, identity in messages:
+        for group in groups:
+            new.append([])
+            for record, identity in group.messages:
                 if identity is not None:
                     if identity in self._redelivery.known or identity in seen:
                         continue
                     seen.add(identity)
-                new.append(record)
+                new[-1].append(record)
         return new
 
     def confirm(self, delivery: StoredRange) -> None:

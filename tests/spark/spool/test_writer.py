@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from stompy.errors import (
 )
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Files, read_counts, write_mark
-from stompy.spark.spool.record import Identifier
+from stompy.spark.spool.record import Identifier, Record
 from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.writer import SpoolWriter
+from tests.spark.receiver.helpers import SOON, eventually
 from tests.spark.spool.builders import (
     ids_in,
     known_ids,
@@ -356,3 +358,47 @@ def test_segments_that_are_newer_than_the_claims_are_no_orphans(files: Files, cl
         with pytest.raises(SpoolMismatchError, match="the claims below `epoch` are older than the segments"):
             open_it(files)
     assert len(segment_names(files)) == 1 + claims_ago
+
+
+class Slow(Files):
+    """Is held up in the first segment that it writes."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+
+    def write(self, name: str, data: bytes) -> None:
+        if name.startswith("seg-") and not self.begun.is_set():
+            self.begun.set()
+            assert self.goes_on.wait(SOON)
+        super().write(name, data)
+
+
+def test_what_arrives_during_a_sync_is_one_segment_of_all_receivers(files: Files) -> None:
+    slow = Slow(files.url)
+    writer = spool_writer(slow)
+    stored: list[StoredRange] = []
+
+    def store(receiver: int, rows: list[Record]) -> threading.Thread:
+        if receiver:
+            writer.begin(receiver)
+        thread = threading.Thread(target=lambda: stored.append(seal(writer, rows, receiver=receiver)))
+        thread.start()
+        return thread
+
+    threads = [store(0, records(range(5)))]
+    assert slow.begun.wait(SOON)
+    # The last two have a message in common, as a broker redelivers it.
+    threads += [store(number, records(range(5 * number, 5 * number + 6))) for number in (1, 2, 3)]
+    eventually(lambda: len(writer._groups) == 3)
+    slow.goes_on.set()
+    for thread in threads:
+        thread.join()
+    assert [name[4:32] for name in segment_names(files)] == [f"{0:020d}-{5:07d}", f"{5:020d}-{16:07d}"]
+    assert sorted(ids_in(files)) == sorted(f"id-{number}" for number in range(21))
+    assert [(each.start, each.end) for each in sorted(stored, key=lambda one: one.start)][0] == (0, 5)
+    assert sorted(each.end - each.start for each in stored) == [5, 5, 5, 6]
+    for each in stored:
+        writer.confirm(each)
+    writer.close()
+    assert writer.settled == 21
