@@ -37,7 +37,7 @@ class HeaderPitfall(NamedTuple):
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """How one broker behaves, as data.
 
@@ -81,7 +81,6 @@ class Dialect:
             destination, existing or not.
     """
 
-    # There is one object for each broker. Code for comparing and showing them would be compiled at each start.
     name: str
     product: str
     headers: Mapping[str, str] = field(default_factory=dict)
