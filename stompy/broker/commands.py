@@ -83,6 +83,7 @@ class SendPlan:
         personal: it may mean something else in another session.
         replaced: names of headers that the routes have in place of the sender's.
         text: the body is text, in which invalid UTF-8 is replaced.
+        unmade: without its queue the message is dropped.
     """
 
     moment: int
@@ -94,6 +95,7 @@ class SendPlan:
     personal: bool
     replaced: frozenset[str]
     text: bool
+    unmade: bool
     _raw: bytes = field(default=b"", init=False)
     _lines: bytes = field(default=b"", init=False)
     _heads: list[MessageHead] = field(default_factory=list, init=False)
@@ -166,7 +168,7 @@ class Commands:
         """
         self._handlers[frame.command](session, frame)
         receipt = frame.headers.get("receipt")
-        if receipt is not None or session.failure is not None:
+        if receipt is not None or frame.command == "COMMIT":
             self._finish_later(functools.partial(self._finish, session, frame, receipt))
 
     def process_again(self, session: SessionState, run: Run, at: int) -> int:
@@ -256,6 +258,9 @@ class Commands:
     def _finish(self, session: SessionState, frame: Frame, receipt: str | None) -> None:
         if receipt is not None:
             self._confirm(session, frame, receipt)
+        if session.late_receipts:
+            session.write_queue.answer(*session.late_receipts)
+            session.late_receipts.clear()
         if session.failure is not None:
             self._router.fail(session, session.failure, _COMMIT)
 
@@ -267,9 +272,6 @@ class Commands:
             session.transactions[name].receipts.append(data)
         else:
             session.write_queue.answer(data)
-            if frame.command == "COMMIT":
-                session.write_queue.answer(*session.late_receipts)
-                session.late_receipts.clear()
 
     # SEND
 
@@ -308,6 +310,8 @@ class Commands:
             router.own(session, target)
         if plan.declares is not None and plan.targets[0].name not in session.declared:
             router.topology.declare(plan.targets[0].name, plan.declares, session)
+        if plan.unmade and plan.targets[0].name not in router.topology.queues:
+            return
         for head in heads:
             budget.take(head.size + len(body), head.excess)
             message = StoredMessage(head, body, budget)
@@ -343,6 +347,8 @@ class Commands:
         if own is not None:
             owned += (own,)
             replaced["reply-to"] = names.reply_name(own.name)
+        elif reply_to is not None and (name := names.reply_to(reply_to)) != reply_to:
+            replaced["reply-to"] = name
         if len(targets) > 1:
             first, *others = (header("destination") or "").split(",")
             replaced["original-destination"] = ",".join([first, *map(names.part, others)])
@@ -370,10 +376,11 @@ class Commands:
             routes,
             transaction=header("transaction"),
             owned=owned,
-            declares=None if targets[0].kind == "topic" or owned else declares,
+            declares=None if targets[0].kind == "topic" or targets[0].owner is not None else declares,
             personal=bool(owned) or "user-id" in self._asks & written,
             replaced=frozenset(replaced),
             text=text,
+            unmade=names.must_exist(header("destination") or ""),
         )
 
     def _check_taken(self, session: SessionState, command: str, header: Lookup) -> None:

@@ -80,6 +80,7 @@ class Names:
         implied_id: given the destination of a subscription without an id, returns the id that its messages name.
         must_exist: whether a destination is no queue that a SUBSCRIBE or SEND makes.
         reply_name: given the name of a temporary queue in the broker, returns its name for other clients.
+        reply_to: given a `reply-to` that is no temporary queue, returns it as MESSAGE frames have it.
         sends_to_patterns: a SEND to a pattern is one to a destination of that name.
         part: given one of several names in a header, but for the first, returns it as `original-destination` shows it.
         virtual: given the name of a queue, returns the topic whose messages it gets too, where it is such a queue.
@@ -93,6 +94,7 @@ class Names:
     temporary: Literal["own", "shared", "in reply-to"] = "own"
     refuses_late_replies: bool = False
     reply_name: Callable[[str], str] = lambda name: name
+    reply_to: Callable[[str], str] = lambda name: name
     sends_to_patterns: bool = False
     implied_id: Callable[[str], str] | None = None
     must_exist: Callable[[str], bool] = lambda destination: False

@@ -270,6 +270,8 @@ class BrokerPublisher:
             latest = self._clock.now() + declared.lifetime
             item.expires = latest if item.expires is None else min(item.expires, latest)
         queue.append(item)
+        if declared.lifetime == 0:
+            self.hand_out(queue, 0.0)  # to a consumer that waits for it, or to nobody
         self._work.left -= queue.cost - 1
         self._dirty[queue] = None
         if item.expires is not None:

@@ -37,6 +37,7 @@ _MESSAGES: dict[Fault | None, tuple[str, str | None]] = {
     Fault.UNKNOWN_ACK_MODE: _INVALID,
     Fault.SUBSCRIPTION_ENDED: ("Subscription not found", None),
     Fault.UNKNOWN_MESSAGE: ("Invalid header", '"{command}" must include a valid "{acknowledged}" header\n'),
+    Fault.NO_ID: ("Missing destination or id", "UNSUBSCRIBE must include a 'destination' or 'id' header"),
     Fault.NO_OTHER_HEADER: ("Missing header", '"{command}" must include the "{acknowledged}" header\n'),
     Fault.UNKNOWN_TRANSACTION: ("Bad transaction", 'Invalid transaction identifier: "{transaction}"\n'),
     Fault.NO_TRANSACTION: ("Missing transaction", "\"{command}\" must include a 'transaction' header\n"),
@@ -55,16 +56,31 @@ _ENDING = {
     Fault.UNKNOWN_EXCHANGE: "not_found",
     Fault.DECLARED_OTHERWISE: "precondition_failed",
     Fault.LOCKED: "resource_locked",
+    Fault.NOT_PUBLISHED: "precondition_failed",
     Fault.SUBSCRIPTION_EXISTS: "Duplicated subscription identifier",
 }
 """What it says in `message` before it ends the connection."""
 
-_TAKEN = frozenset({("SUBSCRIBE", Fault.NO_ID), ("BEGIN", Fault.TRANSACTION_EXISTS), ("NACK", Fault.UNKNOWN_COMMAND)})
-"""What is wrong and taken all the same, by command."""
+_TAKEN = frozenset(
+    {
+        ("SUBSCRIBE", Fault.NO_ID),
+        ("BEGIN", Fault.TRANSACTION_EXISTS),
+        ("NACK", Fault.UNKNOWN_COMMAND),
+        ("SEND", Fault.UNKNOWN_TRANSACTION),
+        ("ACK", Fault.NO_OTHER_HEADER),
+        ("NACK", Fault.NO_OTHER_HEADER),
+    }
+)
+"""What is wrong and taken all the same, or found when other things are known to be right, by command."""
 
 _REPLY, _GENERATED, _TOPICS = "/reply-queue/", "amq.gen-", ("/topic/", "/exchange/")
 _KINDS = {"/queue/": "queue", "/amq/queue/": "amqqueue", "/topic/": "topic", "/temp-queue/": "temp_queue"}
 """What RabbitMQ calls destinations, by the beginnings of their names."""
+
+_UNMADE = ("/amq/queue/", _REPLY)
+"""Queues that no frame makes."""
+_KNOWN = (*_TOPICS, *_UNMADE, "/queue/")
+_TRUTHS = (None, "true", "True", "false", "False")
 
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _REASONS = {"expired": "expired", profile.TOO_LONG: "maxlen"}
@@ -86,19 +102,32 @@ _SUPPORTED = frozenset(profile.QUEUE_ARGUMENTS) - {"x-max-length-bytes"} | {
 def _refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR that names no frame and leaves the connection open; unreadable frames end it silently."""
     message, fault = str(error), fault_of(error)
-    if frame is None:  # before CONNECT it looks for the end of a frame first
-        return Refusal(message, closes=version is not None, silent=version is not None, ignored=version is None)
+    if frame is None:
+        return Refusal(message, silent=True)
     header, command = frame.headers.get, frame.command
     if fault is Fault.COMMAND_NOT_ALLOWED and version is not None:
         return Refusal(message, silent=True)
     if version is None and fault is Fault.UNKNOWN_COMMAND:
         fault = Fault.COMMAND_NOT_ALLOWED
+    acknowledged = "id" if version is Version.V1_2 else "message-id"
+    if version is not None and (first := _wrong_at_once(command, header)) is not None:
+        return first
+    if version is None:
+        fault = fault or Fault.INVALID_VALUE
+    elif command in ("ACK", "NACK") and header(acknowledged) is None:
+        fault = Fault.NO_OTHER_HEADER
+    elif command == "UNSUBSCRIBE" and header("destination") is not None:
+        fault = Fault.UNKNOWN_SUBSCRIPTION
+    elif fault in (Fault.SUBSCRIPTION_EXISTS, Fault.UNKNOWN_ACK_MODE):
+        try:
+            read(header("destination") or "")
+        except FaultyFrame as worse:
+            fault, message = worse.fault, str(worse)
     if fault is Fault.SUBSCRIPTION_EXISTS:
         tag = f"Q_{header('destination')}" if header("id") is None else f"T_{header('id')}"
         message = f"A subscription identified by '{tag}' already exists."
     if fault in _ENDING:
         return _ended(command, _ENDING[fault], message)
-    acknowledged = "id" if version is Version.V1_2 else "message-id"
     given = TOKEN.fullmatch(header(acknowledged) or "")
     if fault is Fault.UNKNOWN_MESSAGE and given:
         text = f"PRECONDITION_FAILED - unknown delivery tag {given[1]}"
@@ -121,33 +150,45 @@ def _refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | No
     if command == "CONNECT":
         beats = header("heart-beat")
         return None if beats is None or HEART_BEAT.fullmatch(beats) else _ANSWERS(*_INVALID)
+    if (first := _wrong_at_once(command, header)) is not None:
+        return first
+    send, destination = command == "SEND", header("destination") or ""
+    bound = destination.startswith(_TOPICS)
+    if not ((send and bound) or destination.startswith(_UNMADE) or read(destination)[0] in session.declared):
+        if any(header(name) not in _TRUTHS for name in ("durable", "persistent")):
+            return _ANSWERS(*_INVALID)
+        named = (header("x-queue-name") or "stomp-subscription-1") if bound else destination.removeprefix("/queue/")
+        wrong = next(_undeclarable(header, f"for queue '{named}' in vhost '/'", bound=bound), None)
+        if wrong is not None:
+            return _ended(command, "precondition_failed", f"PRECONDITION_FAILED - {wrong}")
+    expiration, user = header("expiration"), header("user-id")
+    if send and expiration is not None and not _NUMBER.fullmatch(expiration):
+        raise FaultyFrame(Fault.NOT_PUBLISHED, f"PRECONDITION_FAILED - invalid expiration '{expiration}': no_integer")
+    if send and session.login is not None and user not in (None, session.login):
+        text = f"PRECONDITION_FAILED - user_id property set to '{user}' but authenticated user was '{session.login}'"
+        raise FaultyFrame(Fault.NOT_PUBLISHED, text)
+    return None
+
+
+def _wrong_at_once(command: str, header: Lookup) -> Refusal | None:
+    """Return how a frame is refused before anything else is looked at."""
     if command == "SEND" and header("message-id") is not None:
         return _ANSWERS("Invalid header", "'message-id' is not allowed on 'SEND'.\n")
-    if command == "SUBSCRIBE" and (header("durable") or "").lower() == "true" and header("id") is None:
+    lasts = "true" in (header("durable"), header("persistent"))
+    if command in ("SUBSCRIBE", "UNSUBSCRIBE") and lasts and header("id") is None:
         return _ANSWERS("Missing Header", "Header 'id' is required for durable subscriptions")
-    unmet = next(_unmet(command, header, session), None)
-    return None if unmet is None else _ended(command, "precondition_failed", f"PRECONDITION_FAILED - {unmet}")
+    return None
 
 
-def _unmet(command: str, header: Lookup, session: FrameOrigin) -> Iterator[str]:
-    """Yield the preconditions that a frame does not meet."""
-    send, destination = command == "SEND", header("destination") or ""
-    user, expiration = header("user-id"), header("expiration")
-    if send and expiration is not None and not _NUMBER.fullmatch(expiration):
-        yield f"invalid expiration '{expiration}': no_integer"
-    own = destination.startswith(_TOPICS)
-    name = "stomp-subscription-1" if own else destination.removeprefix("/queue/")
-    place = f"for queue '{name}' in vhost '/'"
-    if not (send and own) and destination not in session.declared:
-        if header("x-dead-letter-routing-key") is not None and header("x-dead-letter-exchange") is None:
-            yield f"invalid arg 'x-dead-letter-routing-key' {place}: routing_key_but_no_dlx_defined"
-        if header("x-queue-type") == "quorum":
-            if header("auto-delete") == "true" or (own and header("durable") != "true"):
-                yield f"invalid property 'auto-delete' {place}"
-            if header("x-max-priority") is not None:
-                yield f"invalid arg 'x-max-priority' {place} of queue type rabbit_quorum_queue"
-    if send and session.login is not None and user not in (None, session.login):
-        yield f"user_id property set to '{user}' but authenticated user was '{session.login}'"
+def _undeclarable(header: Lookup, place: str, *, bound: bool) -> Iterator[str]:
+    """Yield what is wrong with the queue that a frame makes."""
+    if header("x-dead-letter-routing-key") is not None and header("x-dead-letter-exchange") is None:
+        yield f"invalid arg 'x-dead-letter-routing-key' {place}: routing_key_but_no_dlx_defined"
+    if header("x-queue-type") == "quorum":
+        if header("x-max-priority") is not None:
+            yield f"invalid arg 'x-max-priority' {place} of queue type rabbit_quorum_queue"
+        if header("auto-delete") == "true" or (bound and header("durable") != "true"):
+            yield f"invalid property 'auto-delete' {place}"
 
 
 def read(name: str) -> tuple[str, str]:
@@ -194,6 +235,12 @@ def reply_name(name: str) -> str:
     return _REPLY + _GENERATED + name.removeprefix(profile.REMOTE[0]).encode().hex()
 
 
+def _reply_to(name: str) -> str:
+    if "/" in name and not name.startswith(_KNOWN):
+        raise FaultyFrame(Fault.INVALID_VALUE, f"{shown(name)} is not a valid destination")
+    return name if name.startswith(_KNOWN) else _REPLY + name
+
+
 def _reply_queue(name: str) -> tuple[str, str]:
     queue = name[len(_REPLY) :]
     try:
@@ -221,7 +268,7 @@ def declares(header: Lookup) -> profile.Declaration | None:
         ),
     )
     if not destination.startswith(_TOPICS):
-        if destination.startswith(("/amq/", _REPLY)):
+        if destination.startswith(_UNMADE):
             return None
         # What is not durable is for one connection.
         lasts = durable if asked else (header("persistent") or "").lower() != "false"
@@ -297,8 +344,9 @@ RABBITMQ = profile.Profile(
         composite=False,
         temporary="in reply-to",
         sends_to_patterns=True,
-        must_exist=lambda destination: destination.startswith(("/amq/queue/", _REPLY)),
+        must_exist=lambda destination: destination.startswith(_UNMADE),
         reply_name=reply_name,
+        reply_to=_reply_to,
     ),
     handshake=profile.HandshakeRules(
         session="session-%s",
@@ -307,7 +355,9 @@ RABBITMQ = profile.Profile(
         | Leniency.WRITE_CR_ESCAPE_IN_1_1
         | Leniency.CRLF_IN_1_1
         | Leniency.INVALID_UTF8
-        | Leniency.UNEXPECTED_BODY,
+        | Leniency.UNEXPECTED_BODY
+        | Leniency.LENGTH_OF_SEND_ALONE
+        | Leniency.ANY_COMMAND_LINE,
         limits=FrameLimits(max_body=4 * 1024 * 1024),
         offered=profile.exact_versions,
         heartbeat=whole_seconds,
@@ -332,7 +382,9 @@ RABBITMQ = profile.Profile(
     ),
     letters=profile.LetterRules(headers=_letter, keeps=lambda options: False),
     settling=profile.SettlingRules(nack="requeued", ack_reaches_connection=True, unsubscribe_returns=False),
-    transactions=profile.TransactionRules(found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE}), late_receipts=True),
+    transactions=profile.TransactionRules(
+        found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE, Fault.NOT_PUBLISHED}), late_receipts=True
+    ),
     queues=profile.QueueRules(prioritized=False, keeps_by_default=False, restored_as_redelivered=True),
     deliveries=profile.DeliveryRules(
         first=b"redelivered:false\n",

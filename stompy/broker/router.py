@@ -509,7 +509,7 @@ class BrokerRouter:
                 self.publisher.dead_letter(item, REFUSED)
             elif nack == "discarded" or not requeue:
                 self.counters.discarded += 1
-            elif (nack == "requeued" and not delivery.transient) or not lettered:
+            elif nack == "requeued" or not lettered:
                 again.append(delivery)
             else:
                 self.publisher.dead_letter(item, REFUSED)

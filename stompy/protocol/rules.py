@@ -47,6 +47,7 @@ class Fault(enum.Enum):
     UNKNOWN_DURABLE = enum.auto()
     NO_OWNER = enum.auto()
     LOCKED = enum.auto()
+    NOT_PUBLISHED = enum.auto()
     INVALID_SELECTOR = enum.auto()
 
 
