@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker import profile
 from stompy.broker.refusals import HEART_BEAT, TOKEN, VERSIONS, FrameOrigin, Refusal, filled, in_order
-from stompy.frames.grammar import FrameLimits, Leniency, Version
+from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
 
@@ -170,6 +170,10 @@ def _refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | No
     return None
 
 
+def _refused_login(login: str | None, end: str = "") -> Refusal:
+    return _ANSWERS("Bad CONNECT", f"Access refused for user '{'guest' if login is None else login}'{end}")
+
+
 def _wrong_at_once(command: str, header: Lookup) -> Refusal | None:
     """Return how a frame is refused before anything else is looked at."""
     if command == "SEND" and header("message-id") is not None:
@@ -321,7 +325,7 @@ def _translate(command: str, header: Lookup) -> Lookup:
 
 
 _ORDER = (
-    "server session heart-beat message subscription destination message-id redelivered ack * cluster-id app-id user-id "
+    "server session heart-beat message subscription destination message-id redelivered ack * app-id user-id "
     "type timestamp amqp-message-id expiration reply-to correlation-id priority persistent content-encoding "
     "content-type version content-length"
 )
@@ -367,9 +371,7 @@ RABBITMQ = profile.Profile(
     refusals=profile.RefusalRules(
         refuse=_refuse,
         takes=_TAKEN,
-        login=lambda login, version: _ANSWERS(
-            "Bad CONNECT", f"Access refused for user '{'guest' if login is None else login}'"
-        ),
+        login=lambda login, version: _refused_login(login),
         host=lambda host: _ANSWERS("Bad CONNECT", f"Virtual host '{host}' access denied"),
         deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
     ),
@@ -395,4 +397,13 @@ RABBITMQ = profile.Profile(
         arrange=in_order(_ORDER, lambda names: sorted(range(len(names)), key=names.__getitem__)),
         one_id=True,
     ),
+)
+
+RABBITMQ_3 = replace(
+    RABBITMQ,
+    name="rabbitmq3",
+    server="RabbitMQ/3.10.8",
+    handshake=replace(RABBITMQ.handshake, limits=DEFAULT_LIMITS),
+    refusals=replace(RABBITMQ.refusals, login=lambda login, version: _refused_login(login, "\n")),
+    deliveries=replace(RABBITMQ.deliveries, arrange=in_order(_ORDER, lambda names: range(len(names))[::-1])),
 )

@@ -27,7 +27,7 @@ from tests.support import local_brokers  # noqa: F401  "local" is a source of br
 from tests.support.candidates import Candidate, start
 
 KINDS = ("activemq", "activemq5", "artemis", "rabbitmq3", "rabbitmq4")
-LIKE = {"rabbitmq3": "like-rabbitmq", "rabbitmq4": "like-rabbitmq"}
+LIKE = {"rabbitmq4": "like-rabbitmq"}
 
 RECORDED = 30
 """Sequences of each broker, from seed 0, whose frames are kept."""

@@ -117,6 +117,7 @@ def test_a_broker_is_strict_by_default() -> None:
         (Leniency.INVALID_UTF8, V1_2, b"SEND\ndestination:/q\nk:\xff\n\n\0", "\udcff"),
         (Leniency.UNEXPECTED_BODY, V1_2, b"SUBSCRIBE\ndestination:/q\nid:1\nk:v\n\nx\0", "v"),
         (Leniency.ESCAPES_IN_1_0, V1_0, b"SEND\ndestination:/q\nk:a\\cb\n\n\0", "a:b"),
+        (Leniency.LENGTH_OF_SEND_ALONE, V1_0, b"BEGIN\ntransaction:t\nk:v\ncontent-length:x\n\n\0", "v"),
         (Leniency.LINES_WITHOUT_COLON, V1_2, b"SEND\ndestination:/q\nnone\nk:v\nnor here\n\n\0", "v"),
         (Leniency.NUL_BETWEEN_FRAMES, V1_2, b"\0\r\n\0SEND\ndestination:/q\nk:v\n\n\0\0\n", "v"),
         (Leniency.NUL_BETWEEN_FRAMES, V1_1, b"\n\0\0SEND\ndestination:/q\nk:v\n\n\0\n\0", "v"),
