@@ -35,7 +35,7 @@ _MESSAGES: dict[Fault | None, tuple[str, str | None]] = {
     ),
     Fault.UNKNOWN_COMMAND: ("Bad command", 'Could not interpret command "{command}"\n'),
     Fault.UNKNOWN_ACK_MODE: _INVALID,
-    Fault.SUBSCRIPTION_ENDED: ("Subscription not found", None),
+    Fault.SUBSCRIPTION_ENDED: ("Subscription not found", 'Message with id "{token}" has no subscription'),
     Fault.UNKNOWN_MESSAGE: ("Invalid header", '"{command}" must include a valid "{acknowledged}" header\n'),
     Fault.NO_ID: ("Missing destination or id", "UNSUBSCRIBE must include a 'destination' or 'id' header"),
     Fault.NO_OTHER_HEADER: ("Missing header", '"{command}" must include the "{acknowledged}" header\n'),
@@ -136,7 +136,11 @@ def _refuse(error: Exception, frame: Frame | None, version: Version | None) -> R
         fault = Fault.UNKNOWN_MESSAGE
     text, detail = _MESSAGES.get(fault, _MESSAGES[None])
     name = "id" if "id" in frame.headers else "destination"
-    values = {"acknowledged": acknowledged, "subscription": f"{name}='{header(name)}'"}
+    values = {
+        "acknowledged": acknowledged,
+        "token": header(acknowledged) or "",
+        "subscription": f"{name}='{header(name)}'",
+    }
     return _ANSWERS(text, filled(f"{message}\n" if detail is None else detail, frame, **values))
 
 

@@ -178,9 +178,9 @@ def record(result: Result, brokers: Pair, first: int) -> None:
         "sequences": result.sequences,
         "in_meaning": result.in_meaning,
         "to_the_letter": result.to_the_letter,
-        "classes": [[level, signature, count] for (level, signature), count in result.classes.most_common()],
+        "reasons": measured.reasons_of(result.classes),
     }
-    measured.FILE.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    measured.save(kept)
     rows = json.loads(measured.ROWS.read_text(encoding="utf-8")) if measured.ROWS.exists() else {}
     rows[result.kind] = [row_of(result.kind, seed, brokers) for seed in range(RECORDED)]
     lines = ",\n".join(
