@@ -7,6 +7,7 @@ import pytest
 from stompy.errors import LocalProtocolError
 from stompy.frames.grammar import Leniency, Version
 from stompy.protocol.client import ClientProtocol
+from stompy.protocol.rules import Fault, fault_of
 from stompy.protocol.server import ServerProtocol
 from tests.protocol.exchange import CONNECT_OF, V1_0, V1_1, V1_2, asking, client_of, refused, server_of, wire
 
@@ -133,6 +134,12 @@ def test_a_leniency_tolerates_what_is_fatal_or_unknown_without_it_for_a_broker(
     server = server_of(version, leniency=leniency)
     (frame,) = server.receive(data)
     assert (server.error, frame.headers["k"], frame.body) == (None, value, b"")
+
+
+def test_any_first_line_can_be_a_command_that_is_unknown() -> None:
+    server = server_of(V1_2, leniency=Leniency.ANY_COMMAND_LINE)
+    assert server.receive(b"SEND \ndestination:/q\n\n\0") == []
+    assert fault_of(server.error or OSError()) is Fault.UNKNOWN_COMMAND
 
 
 @pytest.mark.requirement("A-07", "A-08")

@@ -76,7 +76,7 @@ sequences, and fails if fewer are equal than these figures let expect, by three 
 RABBITMQ_4_4 = """\
 ## RabbitMQ 4.4
 
-RabbitMQ 4.4 implements STOMP itself, no longer through a client of AMQP 0-9-1. No build of it was at hand: the table is
+RabbitMQ 4.4 implements STOMP itself, no longer through a client of AMQP 0-9-1. No build of it was available: the table is
 from its source and tests before the release (branch `main`, August 2026), and was not measured. `like="rabbitmq"` does
 as 4.3 does.
 
