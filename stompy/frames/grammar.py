@@ -93,7 +93,7 @@ class Leniency(enum.Flag):
     LINES_WITHOUT_COLON = enum.auto()
     """Ignore a header line without a name or a colon (as ActiveMQ and Artemis do)."""
     LENGTH_OF_SEND_ALONE = enum.auto()
-    """Ignore `content-length` in all frames but SEND (as RabbitMQ does)."""
+    """Ignore `content-length` in all frames of a client but SEND (as RabbitMQ does)."""
     ANY_COMMAND_LINE = enum.auto()
     """Take any first line of a frame for a command, with spaces too (as RabbitMQ does); such a command is unknown."""
 
@@ -118,7 +118,7 @@ class Grammar:
         bare_cr: whether any other CR in a header is data; else the header is malformed.
         nul_between: whether NULs between frames are skipped like line ends.
         lenient_lines: whether header lines without a name or a colon are ignored.
-        length_of_send_alone: whether `content-length` is ignored in all frames but SEND.
+        length_of_send_alone: whether `content-length` is ignored in all frames of a client but SEND.
         any_command: whether any first line is a command.
         trim: whether spaces around values are removed.
         unexpected_body: what to do with the body of a frame that must not have one.
