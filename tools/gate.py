@@ -85,6 +85,7 @@ GATE: tuple[Stage, ...] = (
     Stage("demo"),
     Stage("test-tools", tests=True),
     Stage("check-long"),
+    Stage("compare", after=("images",), limit=600, settings=IMAGES),
     Stage("test-spark-brokers", after=("images",), tests=True, settings=IMAGES),
     Stage("test-spark-oldest", tests=True),
     Stage("test-gevent", tests=True),

@@ -16,7 +16,8 @@ from stompy.broker.acceptor import Acceptor, Listening
 from stompy.broker.commands import Commands
 from stompy.broker.management import Management
 from stompy.broker.profile import OWN, Profile
-from stompy.broker.profiles import ACTIVEMQ, ACTIVEMQ_5, ARTEMIS, RABBITMQ
+from stompy.broker.profiles import ACTIVEMQ, ACTIVEMQ_5, ARTEMIS
+from stompy.broker.rabbitmq import RABBITMQ, RABBITMQ_3
 from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import BrokerLimits, FrameHook, Settings
 from stompy.broker.users import User, Users
@@ -44,10 +45,10 @@ _GRACE = 0.5
 """Seconds that clients get to take the end of the stream, before `close` ends it for them."""
 
 
-Like = Literal["activemq", "activemq5", "artemis", "rabbitmq"]
+Like = Literal["activemq", "activemq5", "artemis", "rabbitmq", "rabbitmq3"]
 """The names that `Broker(like=...)` takes."""
 
-_PROFILES = {profile.name: profile for profile in (ACTIVEMQ, ACTIVEMQ_5, ARTEMIS, RABBITMQ)}
+_PROFILES = {profile.name: profile for profile in (ACTIVEMQ, ACTIVEMQ_5, ARTEMIS, RABBITMQ, RABBITMQ_3)}
 
 
 class Broker(Management):
@@ -128,8 +129,8 @@ class Broker(Management):
         dead_letter: see above.
         expired: the queue to which expired messages go, with the headers of dead letters; `None` drops them.
         limits: bounds for its clients; by default `BrokerLimits()`.
-        like: the broker to stand in for: `"activemq"` (6), `"activemq5"`, `"artemis"` or `"rabbitmq"`. It then behaves
-            as that one does; the reference says where it does not.
+        like: the broker to stand in for: `"activemq"` (6), `"activemq5"`, `"artemis"`, `"rabbitmq"` (4) or
+            `"rabbitmq3"`. It then behaves as that one does; the reference says where it does not.
         on_frame: called with `"received"` or `"sent"`, the session's id and each `Frame`, CONNECT and its passcode
             included, on the session's threads.
 

@@ -394,7 +394,7 @@ SOURCES: dict[str, Callable[[Product, BrokerSettings], RunningBroker]] = {"offic
 
 LIKE = "like-"
 
-KINDS = ("embedded", "like-activemq", "like-activemq5", "like-artemis", "like-rabbitmq", *PRODUCTS)
+KINDS = ("embedded", "like-activemq", "like-activemq5", "like-artemis", "like-rabbitmq", "like-rabbitmq3", *PRODUCTS)
 """What `start_broker` takes: `like-activemq` is the embedded broker that behaves as ActiveMQ does."""
 
 

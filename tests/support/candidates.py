@@ -42,6 +42,7 @@ DIALECTS = {
     "like-activemq5": "activemq",
     "like-artemis": "artemis",
     "like-rabbitmq": "rabbitmq",
+    "like-rabbitmq3": "rabbitmq",
 }
 """What `stompy.connect(dialect=...)` calls each kind."""
 
@@ -64,7 +65,7 @@ _LIMITS = BrokerLimits(max_queue_bytes=32 * 1024 * 1024, login_delay=0.0)
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "embedded": {"attempts": 3, "limits": _LIMITS},
-    **{kind: {"limits": _LIMITS} for kind in ("like-activemq", "like-activemq5", "like-artemis", "like-rabbitmq")},
+    **{kind: {"limits": _LIMITS} for kind in DIALECTS if kind.startswith("like-")},
     "activemq": {"configuration": _FULL_ACTIVEMQ},
     "activemq5": {"configuration": _FULL_ACTIVEMQ},
     "artemis": {"configuration": _FULL_ARTEMIS},

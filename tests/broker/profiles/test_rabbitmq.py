@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stompy.broker import BrokerLimits
+from stompy.broker.broker import Like
 from stompy.broker.profile import Declaration
-from stompy.broker.profiles import declares, read, reply_name
+from stompy.broker.rabbitmq import declares, read, reply_name
 from stompy.protocol.rules import Fault, FaultyFrame
 from tests.broker.conftest import Serve
 
@@ -26,7 +27,7 @@ def test_a_durable_queue_is_bound_to_a_topic(serve: Serve) -> None:
 def test_a_refused_message_comes_again_unless_requeue_says_otherwise(serve: Serve) -> None:
     served = serve(like="rabbitmq")
     client = served.client(host="/")
-    client.subscribe("/amq/queue/a", "client-individual", prefetch_count="1")
+    client.subscribe("/queue/a", "client-individual", prefetch_count="1")
     client.send("/queue/a", "x")
     for redelivered in ("false", "true", "true"):
         (message,) = client.messages(1)
@@ -91,15 +92,36 @@ def test_a_reply_name_leads_back() -> None:
         ({"destination": "/topic/a", "x-queue-name": "q", "durable": "true", "auto-delete": "false"}, Declaration("q")),
         (
             {"destination": "/queue/a", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "b"},
-            Declaration(letters="/queue/b"),
+            Declaration(
+                letters="/queue/b",
+                arguments=(
+                    ("x-dead-letter-exchange", "the value '' of type 'longstr'"),
+                    ("x-dead-letter-routing-key", "the value 'b' of type 'longstr'"),
+                ),
+            ),
         ),
         (
             {"destination": "/queue/a", "x-max-length": "3", "x-message-ttl": "1500", "x-expires": "2000"},
-            Declaration(max_length=3, lifetime=1.5, unused=2.0),
+            Declaration(
+                max_length=3,
+                lifetime=1.5,
+                unused=2.0,
+                arguments=(
+                    ("x-expires", "the value '2000' of type 'long'"),
+                    ("x-message-ttl", "the value '1500' of type 'long'"),
+                    ("x-max-length", "the value '3' of type 'long'"),
+                ),
+            ),
         ),
         (
             {"destination": "/topic/a", "x-queue-name": "q", "x-max-priority": "5"},
-            Declaration("q", auto_delete=True, exclusive=True, max_priority=5),
+            Declaration(
+                "q",
+                auto_delete=True,
+                exclusive=True,
+                max_priority=5,
+                arguments=(("x-max-priority", "the value '5' of type 'long'"),),
+            ),
         ),
     ],
 )
@@ -135,16 +157,14 @@ def test_an_exclusive_queue_is_its_sessions(serve: Serve) -> None:
 def test_an_argument_of_a_queue_that_is_no_number_is_refused(serve: Serve, argument: str) -> None:
     client = serve(like="rabbitmq").client(host="/")
     client.say("SUBSCRIBE", {"destination": "/queue/a", "id": "1", argument: "many"})
-    assert argument in client.expect("ERROR").headers["message"]
+    assert client.expect("ERROR").headers["message"] == "Processing error"
 
 
-@pytest.mark.parametrize(
-    "argument", ["x-max-length-bytes", "x-single-active-consumer", "x-queue-type", "x-stream-offset"]
-)
+@pytest.mark.parametrize("argument", ["x-max-length-bytes", "x-stream-offset"])
 def test_an_argument_of_a_queue_that_has_no_effect_is_refused(serve: Serve, argument: str) -> None:
     client = serve(like="rabbitmq").client(host="/")
     client.say("SUBSCRIBE", {"destination": "/queue/a", "id": "1", argument: "1"})
-    assert argument in client.expect("ERROR").headers["message"]
+    assert argument in client.expect("ERROR").body.decode()
 
 
 def test_repeated_messages_give_way_to_later_ones(serve: Serve) -> None:
@@ -199,3 +219,75 @@ def test_a_wrong_login_leaves_the_connection_open_for_another(serve: Serve) -> N
     client.expect_another_handshake()
     client.connect(host="/", login="ann", passcode="sesame")
     client.sync()
+
+
+def test_the_receipts_of_a_transaction_follow_a_commit_without_one(serve: Serve) -> None:
+    client = serve(like="rabbitmq").client(host="/")
+    client.say("BEGIN", {"transaction": "t"})
+    client.say("SEND", {"destination": "/queue/a", "transaction": "t", "receipt": "r"})
+    client.say("COMMIT", {"transaction": "t"})
+    assert client.expect("RECEIPT").headers["receipt-id"] == "r"
+
+
+def test_a_queue_that_no_frame_makes_drops_what_is_sent_to_it(serve: Serve) -> None:
+    served = serve(like="rabbitmq")
+    client = served.client(host="/")
+    client.sure("SEND", {"destination": "/amq/queue/none"})
+    client.say("SUBSCRIBE", {"destination": "/amq/queue/none", "id": "1"})
+    assert client.expect("ERROR").headers["message"] == "not_found"
+
+
+def test_a_refused_message_of_a_topic_comes_again(serve: Serve) -> None:
+    client = serve(like="rabbitmq").client(host="/")
+    client.subscribe("/topic/a", "client-individual")
+    client.send("/topic/a", "x")
+    client.nack(client.messages(1)[0], requeue="true")
+    assert client.messages(1)[0].headers["redelivered"] == "true"
+
+
+def test_a_queue_without_a_lifetime_gives_a_message_to_a_waiting_consumer_or_to_nobody(serve: Serve) -> None:
+    served = serve(like="rabbitmq")
+    client, at_once = served.client(host="/"), {"destination": "/queue/a", "x-message-ttl": "0"}
+    client.sure("SEND", at_once)
+    client.say("SUBSCRIBE", {"destination": "/queue/a", "id": "1"})
+    client.sure("SEND", at_once, b"x")
+    assert client.bodies(1) == ["x"]
+
+
+@pytest.mark.parametrize(("asked", "seen"), [("foo", "/reply-queue/foo"), ("/queue/foo", "/queue/foo")])
+def test_a_reply_to_is_shown_as_a_destination(serve: Serve, asked: str, seen: str) -> None:
+    client = serve(like="rabbitmq").client(host="/")
+    client.subscribe("/queue/a", "auto")
+    client.send("/queue/a", "x", reply_to=asked)
+    assert client.messages(1)[0].headers["reply-to"] == seen
+
+
+@pytest.mark.parametrize(
+    ("command", "headers", "message", "body"),
+    [
+        ("SEND", {"destination": "/nowhere", "message-id": "1"}, "Invalid header", "'message-id' is not allowed on"),
+        ("SEND", {"destination": "/foo/a", "transaction": "none"}, "Unknown destination", "'/foo/a' is not a valid"),
+        ("SEND", {"destination": "/queue/a", "persistent": "yes"}, "Processing error", "Processing error"),
+        ("SEND", {"destination": "/queue/a", "reply-to": "/foo/a"}, "Processing error", "Processing error"),
+        ("SUBSCRIBE", {"destination": "/foo/a", "durable": "true"}, "Missing Header", "Header 'id' is required"),
+        ("UNSUBSCRIBE", {}, "Missing destination or id", "UNSUBSCRIBE must include"),
+        ("UNSUBSCRIBE", {"destination": "/queue/z"}, "No subscription found", "UNSUBSCRIBE must refer to an existing"),
+        ("ACK", {"message-id": "1"}, "Missing header", '"ACK" must include the "id" header'),
+    ],
+)
+def test_the_first_thing_that_is_wrong_is_told(
+    serve: Serve, command: str, headers: dict[str, str], message: str, body: str
+) -> None:
+    client = serve(like="rabbitmq").client(host="/")
+    client.say(command, headers)
+    error = client.expect("ERROR")
+    assert (error.headers["message"], error.body.decode()[: len(body)]) == (message, body)
+    client.sync()
+
+
+@pytest.mark.parametrize(("like", "order"), [("rabbitmq", ["a", "b", "c"]), ("rabbitmq3", ["a", "c", "b"])])
+def test_rabbitmq_3_writes_the_headers_of_a_sender_backwards(serve: Serve, like: Like, order: list[str]) -> None:
+    client = serve(like=like).client(host="/")
+    client.subscribe("/queue/q", "auto")
+    client.say("SEND", {"destination": "/queue/q", "b": "1", "c": "2", "a": "3"})
+    assert [name for name in client.messages(1)[0].headers if name in order] == order
