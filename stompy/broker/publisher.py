@@ -206,6 +206,8 @@ class BrokerPublisher:
         for tap in self.taps:
             tap(name, message)
         followers = self._topology.followers(name)
+        for counts in followers.counts:
+            counts.enqueued += 1
         steps = self._feed_each(followers, message, sender, forced=forced)
         # Each subscription gets messages in the order of their publishing, whichever thread brings them there.
         if len(followers) >= PIECE or any(ahead.followers.overlaps(followers) for ahead in self._fan_outs):
@@ -323,9 +325,9 @@ class BrokerPublisher:
             now: the time of the clock, where it was looked at already.
             most: the work that it may be.
         """
-        before = queue.delivered
+        before = queue.counts.delivered
         work = queue.dispatch(self._undeliverable, self._clock.now() if now is None else now, most)
-        self._counters.messages_out += queue.delivered - before
+        self._counters.messages_out += queue.counts.delivered - before
         self._work.left -= 1 + work
         return work >= most
 
@@ -375,11 +377,18 @@ class BrokerPublisher:
         name = item.queue.declared.letters or (self._settings.dead_letters if kept else None)
         if name is not None and self._move(item, name, reason):
             self._counters.dead_lettered += 1
+            item.queue.counts.dead_lettered += 1
         else:
-            self._counters.discarded += 1
+            self.discard(item)
+
+    def discard(self, item: Item) -> None:
+        """Give up a message that is in no queue."""
+        self._counters.discarded += 1
+        item.queue.counts.discarded += 1
 
     def _expired(self, item: Item) -> None:
         self._counters.expired += 1
+        item.queue.counts.expired += 1
         kept = self._settings.profile.letters.keeps(item.message.options) and not self._is_backlog(item)
         name = item.queue.declared.letters or (self._settings.expired_letters if kept else None)
         if name is not None:
@@ -403,6 +412,7 @@ class BrokerPublisher:
             self._work.note(logging.WARNING, text)
             return False
         self._append(queue, message)
+        queue.counts.letters += 1
         return True
 
     def take_out(
@@ -433,6 +443,7 @@ class BrokerPublisher:
             item = waiting.pop()
             if wanted(item) and queue.remove(item):
                 taken.count += 1
+                queue.counts.removed += 1
                 if (fan_out := then(item)) is not None:
                     yield from self._finish(fan_out)
             self._work.left -= queue.cost - 1
@@ -499,7 +510,7 @@ class BrokerPublisher:
         for queue in queues:
             for item in queue.items():
                 if not self._survives(item.message):
-                    queue.remove(item)
+                    queue.counts.removed += queue.remove(item)
                 elif self._settings.profile.queues.restored_as_redelivered:
                     item.deliveries = max(1, item.deliveries)
             self._dirty[queue] = None

@@ -170,6 +170,40 @@ class Ready:
         return self._levels[priority]
 
 
+@dataclass(slots=True)
+class Counts:
+    """What became of the messages of a queue, or of a topic, since it came to be.
+
+    Attributes:
+        enqueued: messages that came to it; those that came back are not among them.
+        delivered: MESSAGE frames handed out, redeliveries included.
+        acknowledged: messages that their consumers have taken, by ACK or in auto mode.
+        expired: messages whose time was over.
+        dead_lettered: messages that became dead letters.
+        discarded: messages given up.
+        removed: messages purged, moved or sent again by who manages the broker, and those that a restart has lost.
+        letters: how many of those that came were dead letters.
+    """
+
+    enqueued: int = 0
+    delivered: int = 0
+    acknowledged: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    discarded: int = 0
+    removed: int = 0
+    letters: int = 0
+
+    def with_copies(self, queues: Iterable[Queue]) -> Counts:
+        """Return these, of a topic, with those of the queues of its subscriptions, into which none was published."""
+        summed = map(sum, zip(COUNTED(self), *(COUNTED(queue.tally()) for queue in queues), strict=True))
+        return Counts(self.enqueued, *list(summed)[1:])
+
+
+COUNTED: Callable[[Counts], tuple[int, ...]] = operator.attrgetter(*Counts.__annotations__)
+"""Returns the numbers, in their order."""
+
+
 @dataclass(eq=False)
 class View:
     """What the consumers with one selector see of a queue, and whose turn it is.
@@ -263,8 +297,8 @@ class Queue:
         """Whether nothing is handed out."""
         self.returning = 0
         """How many sets of messages are coming back to their places; until they have, nothing is handed out."""
-        self.delivered = 0
-        """Messages handed out so far."""
+        self.counts = Counts()
+        """All but `acknowledged`, which is what is left of them: see `tally`."""
         self.unacked = 0
         """Messages that were delivered and are not settled yet."""
         self.kept = excess(sys.getsizeof(name))
@@ -290,6 +324,13 @@ class Queue:
     def depth(self) -> QueueDepth:
         """Its numbers of messages and consumers, for statistics."""
         return QueueDepth(ready=self.ready, unacked=self.unacked, consumers=len(self.consumers))
+
+    def tally(self) -> Counts:
+        """Return the counters, with `acknowledged` as it is now."""
+        counts = self.counts
+        others = counts.expired + counts.dead_lettered + counts.discarded + counts.removed
+        counts.acknowledged = counts.enqueued - self.ready - self.unacked - others
+        return counts
 
     @property
     def removable(self) -> bool:
@@ -340,6 +381,7 @@ class Queue:
         if not self._prioritized:
             item.priority = 0 if self.declared.max_priority is None else self._priority(item)
         self.ready += 1
+        self.counts.enqueued += 1
         self._bytes += item.message.size
         self._all.ready.append(item)
         if self._selecting:
@@ -362,6 +404,7 @@ class Queue:
             if not self._prioritized:
                 item.priority = 0
         self.ready += len(items)
+        self.counts.enqueued += len(items)
         self._bytes += sum([item.message.size for item in items])
         self._all.ready.extend(items)
 
@@ -528,7 +571,7 @@ class Queue:
         count = len(items)
         self.ready -= count
         self._bytes -= items[0].message.size if count == 1 else sum([item.message.size for item in items])
-        self.delivered += count
+        self.counts.delivered += count
         return count
 
     def _hand_assigned(self, consumer: Consumer, refuse: Callable[[Item, str], None], now: float, most: int) -> int:
@@ -556,7 +599,7 @@ class Queue:
             return
         try:
             consumer.deliver(item)
-            self.delivered += 1
+            self.counts.delivered += 1
         except LocalProtocolError as error:
             refuse(item, str(error))
 

@@ -497,7 +497,7 @@ class BrokerRouter:
             if not requeue and item.queue.declared.letters is not None:
                 self.publisher.dead_letter(item, REFUSED)
             elif nack == "discarded" or not requeue:
-                self.counters.discarded += 1
+                self.publisher.discard(item)
             elif (nack == "requeued" and not delivery.transient) or not lettered:
                 again.append(delivery)
             else:
@@ -579,7 +579,7 @@ class BrokerRouter:
             **counters,
             sessions=len(sessions),
             queues={name: queue.depth for name, queue in queues},
-            topics={name: count for name, count, _, _ in topics},
+            topics={row.name: row.consumers for row in topics if row.consumers},
             durables={feed.queue.name: feed.queue.depth for feed in durables},
             scheduled=self._schedule.waiting,
             subscriptions=sum(len(session.consumers) for session in sessions),
