@@ -27,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo flights test simulate test-tools test-brokers test-transports test-gevent test-dropin test-browser test-pythons test-load \
+.PHONY: help demo flights test simulate test-tools test-brokers test-transports test-gevent test-dropin test-browser test-pythons test-load compare \
 	test-spark test-spark-oldest test-spark-release test-spark-brokers test-autobahn test-long test-long-client test-long-worker test-long-spark fuzz mutation \
 	check-long images bench bench-page bench-instructions bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
@@ -74,6 +74,11 @@ simulate: $(VENV)/.installed-test ## programs, network and broker in a simulated
 # One at a time, as they measure memory and volume.
 test-load: $(VENV)/.installed-test ## tests of volume and memory
 	$(NO_BROKERS) $(PYTEST) -m load $(ARGS)
+
+# New random sequences of frames to each real broker and to its stand-in; needs docker and the images.
+COMPARED ?= 150
+compare: $(VENV)/.installed-test ## the stand-ins against the real brokers, by random sequences of frames
+	$(BIN)/python -m tests.comparison.run --gate $(COMPARED) --workers 12 --show 0
 
 # Images of the real brokers, for which no registry of images is needed.
 images: ## images of real brokers, built on this machine

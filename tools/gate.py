@@ -80,6 +80,7 @@ GATE: tuple[Stage, ...] = (
     Stage("demo"),
     Stage("test-tools", tests=True),
     Stage("check-long"),
+    Stage("compare", after=("images",), limit=600, settings=IMAGES),
     Stage("test-spark-brokers", after=("images",), tests=True, settings=IMAGES),
     Stage("test-transports", after=("images",), tests=True, settings=IMAGES),
     Stage("simulate"),

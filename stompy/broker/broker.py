@@ -16,7 +16,8 @@ from stompy.broker.acceptor import Acceptor, Listening
 from stompy.broker.commands import Commands
 from stompy.broker.management import Management
 from stompy.broker.profile import OWN, Profile
-from stompy.broker.profiles import ACTIVEMQ, ACTIVEMQ_5, ARTEMIS, RABBITMQ
+from stompy.broker.profiles import ACTIVEMQ, ACTIVEMQ_5, ARTEMIS
+from stompy.broker.rabbitmq import RABBITMQ
 from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import BrokerLimits, FrameHook, Settings
 from stompy.broker.users import User, Users

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 from stompy.broker.message import MessageHead, Route, StoredMessage, lines_named, passed_on, route_to
 from stompy.broker.profile import (
+    OWN,
     PLAIN,
     SEND_HEADERS,
+    Declaration,
     Target,
     check_combination,
     check_routing,
@@ -28,6 +30,7 @@ from stompy.broker.profile import (
     subscribe_options,
     targets_of,
 )
+from stompy.broker.refusals import RefusedError
 from stompy.broker.session_state import SessionTransaction
 from stompy.broker.users import is_allowed
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from stompy.frames.frame import Headers
     from stompy.frames.grammar import Grammar
     from stompy.frames.heads import Row, Run
+    from stompy.protocol.rules import Lookup
 
 _REMEMBERED = 4096
 """Plans that are remembered, those of all sessions."""
@@ -55,8 +59,6 @@ _LONGEST = 512
 """Bytes of the longest header lines whose plan is remembered, and characters of the longest destination."""
 _RECEIPT = re.compile(rb"\nreceipt:([!-9;-\[\]-~]+)(?=\n)")
 """A receipt that is answered as it is, without escape sequences."""
-_MEANT = lines_named({*SEND_HEADERS, "destination", "transaction", "content-length", "timestamp", "scheduledJobId"})
-"""The header lines that the plan of a SEND depends on; the others are only passed on."""
 _TOGETHER = 64
 """SENDs with the same plan that are done together."""
 
@@ -77,8 +79,11 @@ class SendPlan:
         routes: the same with the starts of their heads, one for each target.
         transaction: the header of that name.
         owned: temporary destinations that come to be by it.
+        declares: the queue that it makes, where its session has not declared that.
+        personal: it may mean something else in another session.
         replaced: names of headers that the routes have in place of the sender's.
         text: the body is text, in which invalid UTF-8 is replaced.
+        unmade: without its queue the message is dropped.
     """
 
     moment: int
@@ -86,8 +91,11 @@ class SendPlan:
     routes: list[Route]
     transaction: str | None
     owned: tuple[Target, ...]
+    declares: Declaration | None
+    personal: bool
     replaced: frozenset[str]
     text: bool
+    unmade: bool
     _raw: bytes = field(default=b"", init=False)
     _lines: bytes = field(default=b"", init=False)
     _heads: list[MessageHead] = field(default_factory=list, init=False)
@@ -95,8 +103,8 @@ class SendPlan:
     @property
     def lasts(self) -> bool:
         """Whether another SEND with these headers, at another time or of another session, means the same."""
-        options, single = self.routes[0].options, len(self.routes) == 1 and self.transaction is None and not self.owned
-        return single and options.timeless and options.dedupe_id is None
+        options, single = self.routes[0].options, len(self.routes) == 1 and self.transaction is None
+        return single and not self.personal and options.timeless and options.dedupe_id is None
 
     def body(self, body: bytes) -> bytes:
         """Return a body as it is passed on."""
@@ -128,9 +136,11 @@ class Commands:
         self._router = router
         self._settings = settings
         self._profile = settings.profile
-        names = self._profile.names
+        names, self._asks = self._profile.names, SEND_HEADERS | self._profile.requests.read
         self._read = functools.lru_cache(1024)(lambda destination, session: targets_of(destination, session, names))
-        self._shows_receipts = "receipt" in self._profile.deliveries.own_headers
+        self._shows_receipts = "receipt" not in self._profile.deliveries.dropped
+        self._meant = lines_named(self._asks | {"destination", "transaction", "content-length"})
+        """The header lines that the plan of a SEND depends on; the others are only passed on."""
         self._plans: dict[bytes, SendPlan] = {}
         """By the header lines that are meant for the broker."""
         self._handlers = {
@@ -158,7 +168,7 @@ class Commands:
         """
         self._handlers[frame.command](session, frame)
         receipt = frame.headers.get("receipt")
-        if receipt is not None or session.failure is not None:
+        if receipt is not None or frame.command == "COMMIT":
             self._finish_later(functools.partial(self._finish, session, frame, receipt))
 
     def process_again(self, session: SessionState, run: Run, at: int) -> int:
@@ -177,7 +187,7 @@ class Commands:
         """
         grammar, (head, _, body) = session.protocol.grammar, run.rows[at]
         raw, confirmation = self._without_receipt(head, grammar)
-        plan = self._plans.get(key := _key(raw))
+        plan = self._plans.get(key := self._key(raw))
         if plan is None or plan.routes[0].grammar is not grammar or plan.moment != self._moment():
             return at
         if done := self._publish_together(session, plan, key, run.rows[at : at + _TOGETHER]):
@@ -193,13 +203,15 @@ class Commands:
         queue = router.topology.queues.get(route.target)
         if queue is None or not queue.takes_together:
             return 0
+        if plan.declares is not None and route.target not in session.declared:
+            return 0
         if session.user is not None and not is_allowed(session.user, "write", route.target):
             return 0
         contents: list[tuple[MessageHead, bytes]] = []
         confirmations, size, state, last = [], 0, 0, b""
         for lines, _, body in rows:
             raw, confirmation = self._without_receipt(lines, route.grammar)
-            if raw != last and _key(raw) != key:
+            if raw != last and self._key(raw) != key:
                 break
             last, body = raw, plan.body(body)
             (head,) = plan.heads(raw, body, rules)
@@ -231,6 +243,10 @@ class Commands:
         bare = raw if self._shows_receipts else raw[:start] + raw[found.end() :]
         return bare, b"RECEIPT\nreceipt-id:%b\n\n\0" % found[1]
 
+    def _key(self, raw: bytes) -> bytes:
+        """Return the header lines that are meant for the broker, each from the line end before it."""
+        return b"".join(self._meant.findall(raw))
+
     def _finish_later(self, finish: Callable[[], None]) -> None:
         """Call a function when all that the current frame asks for is done, which may be now."""
         unfinished = self._router.work.unfinished
@@ -242,6 +258,9 @@ class Commands:
     def _finish(self, session: SessionState, frame: Frame, receipt: str | None) -> None:
         if receipt is not None:
             self._confirm(session, frame, receipt)
+        if session.late_receipts:
+            session.write_queue.answer(*session.late_receipts)
+            session.late_receipts.clear()
         if session.failure is not None:
             self._router.fail(session, session.failure, _COMMIT)
 
@@ -253,9 +272,6 @@ class Commands:
             session.transactions[name].receipts.append(data)
         else:
             session.write_queue.answer(data)
-            if frame.command == "COMMIT":
-                session.write_queue.answer(*session.late_receipts)
-                session.late_receipts.clear()
 
     # SEND
 
@@ -266,7 +282,7 @@ class Commands:
             raw = b"\n" + encode_lines("SEND", headers.pairs, grammar=grammar)
         else:
             raw = text.encode("utf-8", grammar.utf8_errors)
-        key = _key(raw)
+        key = self._key(raw)
         try:
             plan = self._plan(session, headers_from_head(key + b"\n", grammar, "SEND"))
         except FaultyFrame as error:
@@ -292,6 +308,10 @@ class Commands:
             self._check_rights(session, "write", plan.targets)
         for target in plan.owned:
             router.own(session, target)
+        if plan.declares is not None and plan.targets[0].name not in session.declared:
+            router.topology.declare(plan.targets[0].name, plan.declares, session)
+        if plan.unmade and plan.targets[0].name not in router.topology.queues:
+            return
         for head in heads:
             budget.take(head.size + len(body), head.excess)
             message = StoredMessage(head, body, budget)
@@ -307,15 +327,19 @@ class Commands:
         """Make the plan of a SEND.
 
         Raises:
-            RemoteProtocolError: the headers ask for a feature that the broker lacks.
+            RemoteProtocolError: the headers ask for a feature that the broker lacks, or the profile refuses them.
         """
         header, grammar, rules = headers.get, session.protocol.grammar, self._profile.deliveries
         now, written = self._router.clock.now(), {name for name, _ in headers.pairs}
-        options = PLAIN if SEND_HEADERS.isdisjoint(written) else send_options(header, now, self._profile)
-        targets = self._targets(session, "SEND", header("destination"))
-        if any(target.pattern for target in targets):
-            raise RemoteProtocolError(f"a message cannot be sent to a pattern, {shown(header('destination') or '')}")
-        check_routing("SEND", header, targets)
+        targets, plain = self._targets(session, "SEND", header("destination")), self._asks.isdisjoint(written)
+        if not plain:
+            self._check_taken(session, "SEND", header)
+        options = PLAIN if plain else send_options(header, now, self._profile)
+        if any(target.pattern for target in targets) and not self._profile.names.sends_to_patterns:
+            message = f"a message cannot be sent to a pattern, {shown(header('destination') or '')}"
+            raise FaultyFrame(Fault.INVALID_DESTINATION, message)
+        if self._profile is OWN:
+            check_routing("SEND", header, targets)
         owned = tuple(target for target in targets if target.owner is not None)
         replaced: dict[str, str] = {}
         names, reply_to = self._profile.names, header("reply-to")
@@ -323,9 +347,12 @@ class Commands:
         if own is not None:
             owned += (own,)
             replaced["reply-to"] = names.reply_name(own.name)
+        elif reply_to is not None and (name := names.reply_to(reply_to)) != reply_to:
+            replaced["reply-to"] = name
         if len(targets) > 1:
-            replaced["original-destination"] = header("destination") or ""
-        added = () if rules.added is None else rules.added(options, now)
+            first, *others = (header("destination") or "").split(",")
+            replaced["original-destination"] = ",".join([first, *map(names.part, others)])
+        added = () if rules.added is None else rules.added(options, targets[0].kind, now)
         counted = "content-length" in written
         routes = [
             route_to(
@@ -333,15 +360,34 @@ class Commands:
                 grammar,
                 target=target.name,
                 options=options,
-                length=counted or grammar.version not in rules.own_length,
+                length=counted or not rules.own_length,
+                own_length=rules.own_length,
                 first=replaced.items(),
-                last=[pair for pair in added if pair[0] not in written],
+                last=[pair for pair in added if pair[0] not in written - rules.dropped],
             )
             for target in targets
         ]
         text = rules.text and not counted
         moment = 0 if rules.added is None else round(now * 1000)
-        return SendPlan(moment, targets, routes, header("transaction"), owned, frozenset(replaced), text)
+        declares = self._profile.requests.declares(header)
+        return SendPlan(
+            moment,
+            targets,
+            routes,
+            transaction=header("transaction"),
+            owned=owned,
+            declares=None if targets[0].kind == "topic" or targets[0].owner is not None else declares,
+            personal=bool(owned) or "user-id" in self._asks & written,
+            replaced=frozenset(replaced),
+            text=text,
+            unmade=names.must_exist(header("destination") or ""),
+        )
+
+    def _check_taken(self, session: SessionState, command: str, header: Lookup) -> None:
+        """Raise an error for a frame that the embedded broker would take, and the profile refuses."""
+        refusal = self._profile.requests.refuses(command, header, session)
+        if refusal is not None:
+            raise RefusedError(refusal)
 
     def _add(self, session: SessionState, name: str, message: StoredMessage, *, confirmed: bool) -> None:
         """Add a message to a transaction."""
@@ -398,25 +444,33 @@ class Commands:
             raise LimitExceededError(
                 "too many subscriptions in one session", limit_name="max_session_subscriptions", limit=most
             )
-        options = subscribe_options(header, prefetch=self._settings.prefetch, profile=self._profile)
         targets = self._targets(session, "SUBSCRIBE", header("destination"))
+        self._check_taken(session, "SUBSCRIBE", header)
+        options = subscribe_options(header, prefetch=self._settings.prefetch, profile=self._profile)
         self._check_rights(session, "read", targets)
-        check_combination(options, targets)
-        check_routing("SUBSCRIBE", header, targets)
+        check_combination(options, targets, self._profile)
+        if self._profile is OWN:
+            check_routing("SUBSCRIBE", header, targets)
+        destination = header("destination") or ""
+        if self._profile.names.must_exist(destination) and targets[0].name not in self._router.topology.queues:
+            missing = f"NOT_FOUND - no queue '{targets[0].name.removeprefix('/queue/')}' in vhost '/'"
+            raise FaultyFrame(Fault.UNKNOWN_EXCHANGE, missing)
         for target in targets:
             if target.owner not in (None, session.name):
                 raise RemoteProtocolError("a temporary destination belongs to another session")
             self._router.own(session, target)
-        destination = header("destination") or ""
         if options.prefetch <= 0:
             text = f"a subscription to {shown(destination)} gets nothing, as its prefetch is 0 or less"
             self._router.work.note(logging.WARNING, text)
+        identity, implied = header("id"), self._profile.names.implied_id
+        if identity is None and implied is not None:
+            identity = implied(destination)
         self._router.subscribe(
             session,
             subscription_key(header),
             targets=targets,
             destination=destination,
-            identity=header("id"),
+            identity=identity,
             options=options,
         )
 
@@ -433,7 +487,10 @@ class Commands:
         header, settling, rules = frame.headers.get, self._profile.settling, self._profile.transactions
         version = session.protocol.version
         token = header("id" if version is Version.V1_2 else "message-id") or ""
-        refused = frame.command == "NACK"
+        refused, named = frame.command == "NACK", header("subscription")
+        concerned = session.consumers if named is None else f"#{named}" in session.consumers
+        if header("id") is None and version is not Version.V1_2 and concerned and settling.unreadable(token):
+            raise FaultyFrame(Fault.UNREADABLE_ID, f"{shown(token)} is no id of a message")
         name = header("transaction")
         if name is not None and frame.command in rules.refuses:
             raise RemoteProtocolError(rules.refuses[frame.command].format(id=token))
@@ -446,7 +503,8 @@ class Commands:
             whole=settling.ack_reaches_connection,
         )
         if name is None or frame.command not in rules.waits:
-            self._router.settle(entries, refused=refused, requeue=not refused or header("requeue") != "false")
+            requeue = not refused or (header("requeue") or "").lower() != "false"
+            self._router.settle(entries, refused=refused, requeue=requeue)
             return
         try:
             self._open(session, name).settle(entries, refused=refused)
@@ -500,8 +558,3 @@ class Commands:
 
 def _transaction(frame: Frame) -> str:
     return frame.headers.get("transaction") or ""
-
-
-def _key(raw: bytes) -> bytes:
-    """Return the header lines that are meant for the broker, each from the line end before it."""
-    return b"".join(_MEANT.findall(raw))

@@ -26,21 +26,6 @@ if TYPE_CHECKING:
 
 _COMMAND = "MESSAGE"
 
-# The broker writes these itself or they speak of the SEND alone, so that a sender's own must not show (SRV-07).
-NOT_PASSED_ON = frozenset(
-    [
-        "destination",
-        "message-id",
-        "subscription",
-        "ack",
-        "redelivered",
-        "redelivery-count",
-        "browser",
-        "receipt",
-        "transaction",
-        "content-length",
-    ]
-)
 _TIMES = frozenset(("expires", "expiration", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME"))
 """Headers that meant the first way of a message, and not that to the dead letters."""
 
@@ -63,6 +48,7 @@ class Route:
         target: by which the broker keeps its queue or topic.
         options: the requests of the SEND.
         length: frames have a `content-length`, also where they would not need it.
+        own_length: the versions of subscribers for which that is so; others always get one.
         start: the first lines of a head.
         end: lines after those of the sender.
     """
@@ -72,6 +58,7 @@ class Route:
     target: str
     options: SendRequest = PLAIN
     length: bool = True
+    own_length: frozenset[Version] = frozenset(Version)
     start: bytes = b""
     end: bytes = b""
 
@@ -92,7 +79,7 @@ class MessageHead:
     def __init__(self, route: Route, lines: bytes, body_size: int) -> None:
         self.route = route
         self.body_size = body_size
-        if (route.length and body_size) or route.grammar.draft:
+        if (body_size and (route.length or route.grammar.version not in route.own_length)) or route.grammar.draft:
             self.data = b"%b%b%bcontent-length:%d\n\n" % (route.start, lines, route.end, body_size)
         else:
             self.data = b"%b%b%b\n" % (route.start, lines, route.end)
@@ -131,11 +118,11 @@ class MessageHead:
         """Return the headers without `content-length`."""
         return [pair for pair in self._split().pairs if pair[0] != "content-length"]
 
-    def moved(self, destination: str, extra: Pairs, *, without: Iterable[str] = ()) -> MessageHead:
+    def moved(self, destination: str, extra: Pairs, *, without: Iterable[str] = (), keeps: bool = False) -> MessageHead:
         """Return the head of a copy for another queue, see `StoredMessage.moved`."""
-        replaced = {"destination", *_TIMES, *without, *(name for name, _ in extra)}
+        replaced = {"destination", *without, *(name for name, _ in extra)}.union(() if keeps else _TIMES)
         pairs = [*extra, *(pair for pair in self.pairs() if pair[0] not in replaced)]
-        return MessageHead(_moved(self.route, destination), _lines(pairs, self.route.grammar), self.body_size)
+        return MessageHead(_moved(self.route, destination, keeps), _lines(pairs, self.route.grammar), self.body_size)
 
     def _split(self) -> Headers:
         if self._headers is None:
@@ -182,15 +169,18 @@ class StoredMessage:
         """The requests of the SEND."""
         return self.shared.route.options
 
-    def moved(self, destination: str, extra: Pairs, *, without: Iterable[str] = ()) -> StoredMessage:
-        """Return a copy for another queue, in which `extra` replaces headers of the same names, and without times.
+    def moved(
+        self, destination: str, extra: Pairs, *, without: Iterable[str] = (), keeps: bool = False
+    ) -> StoredMessage:
+        """Return a copy for another queue, in which `extra` replaces headers of the same names.
 
         Args:
             destination: the queue.
             extra: further headers.
             without: headers to leave out.
+            keeps: it has the times and the group of this one.
         """
-        return self.with_head(self.shared.moved(destination, extra, without=without))
+        return self.with_head(self.shared.moved(destination, extra, without=without, keeps=keeps))
 
     def with_head(self, head: MessageHead) -> StoredMessage:
         """Return a message with the same body, which is about to take the place of this one."""
@@ -214,6 +204,7 @@ def route_to(
     target: str | None = None,
     options: SendRequest = PLAIN,
     length: bool = True,
+    own_length: frozenset[Version] = frozenset(Version),
     first: Iterable[tuple[str, str]] = (),
     last: Iterable[tuple[str, str]] = (),
 ) -> Route:
@@ -223,15 +214,16 @@ def route_to(
         LocalProtocolError: a header cannot be written in that grammar.
     """
     start = _lines([("destination", destination), *first], grammar)
-    return Route(grammar, destination, target or destination, options, length, start, _lines(last, grammar))
+    end = _lines(last, grammar)
+    return Route(grammar, destination, target or destination, options, length, own_length, start, end)
 
 
 @functools.lru_cache(maxsize=64)
-def _moved(route: Route, destination: str) -> Route:
+def _moved(route: Route, destination: str, keeps: bool) -> Route:
     options = route.options
-    if options is not PLAIN:
+    if options is not PLAIN and not keeps:
         options = replace(options, expires=None, due=None, group=None, dedupe_id=None)
-    return route_to(destination, route.grammar, options=options, length=route.length)
+    return route_to(destination, route.grammar, options=options, length=route.length, own_length=route.own_length)
 
 
 def passed_on(raw: bytes, grammar: Grammar, rules: DeliveryRules, without: Iterable[str] = ()) -> bytes:
@@ -248,14 +240,15 @@ def passed_on(raw: bytes, grammar: Grammar, rules: DeliveryRules, without: Itera
     Raises:
         LocalProtocolError: a header cannot be written in that grammar.
     """
-    lines = _dropped(rules.own_headers).sub(b"", raw)
+    lines = lines_named(rules.dropped).sub(b"", raw)
     if not without and _as_written(lines, grammar, rules):
         return lines[1:]
-    dropped = (NOT_PASSED_ON - rules.own_headers).union(without)
+    dropped = rules.dropped.union(without)
     pairs = [pair for pair in headers_from_head(raw, grammar, "SEND").pairs if pair[0] not in dropped]
     if rules.repeated != "all":
         last = rules.repeated == "last before 1.2" and grammar.version is not Version.V1_2
-        pairs = list(dict(pairs if last else reversed(pairs)).items())
+        kept = dict(pairs if last else reversed(pairs))
+        pairs = list(kept.items())[:: 1 if last else -1]
     if rules.value is not None:
         pairs = [(name, rules.value(value, grammar.version)) for name, value in pairs]
     return _lines(pairs, grammar)
@@ -276,11 +269,7 @@ _NAME = re.compile(rb"\n([^:\n]+)")
 
 
 @functools.cache
-def _dropped(own_headers: frozenset[str]) -> re.Pattern[bytes]:
-    return lines_named(NOT_PASSED_ON - own_headers)
-
-
-def lines_named(names: Iterable[str]) -> re.Pattern[bytes]:
+def lines_named(names: frozenset[str]) -> re.Pattern[bytes]:
     """Return a pattern for the header lines of these names, each from the line end before it."""
     return re.compile(rb"\n(?:%b):[^\n]*" % b"|".join(sorted(re.escape(name.encode()) for name in names)))
 

@@ -13,18 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from stompy.broker.refusals import Arrange, FrameOrigin, Refusal, arranged
 from stompy.broker.selector import JMS, Evaluation, Selector, SelectorError, compiled
 from stompy.errors import RemoteProtocolError
-from stompy.frames.encoder import encode
 from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import ACK_MODES, Fault, parse_accept_version, shown
+from stompy.protocol.rules import ACK_MODES, Fault, FaultyFrame, parse_accept_version, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stompy.frames.frame import Frame, Pairs
-    from stompy.frames.grammar import Grammar
     from stompy.protocol.rules import Lookup
     from stompy.protocol.server import ServerProtocol
 
@@ -78,7 +77,13 @@ class Names:
         temporary: the kind of temporary destinations: one's own, which `reply-to` tells others in another way; the same
             for all clients; or one's own in `reply-to` alone, where it is the id of a subscription too.
         refuses_late_replies: a message to a temporary queue whose owner is gone is refused.
+        implied_id: given the destination of a subscription without an id, returns the id that its messages name.
+        must_exist: whether a destination is no queue that a SUBSCRIBE or SEND makes.
         reply_name: given the name of a temporary queue in the broker, returns its name for other clients.
+        reply_to: given a `reply-to` that is no temporary queue, returns it as MESSAGE frames have it.
+        sends_to_patterns: a SEND to a pattern is one to a destination of that name.
+        part: given one of several names in a header, but for the first, returns it as `original-destination` shows it.
+        virtual: given the name of a queue, returns the topic whose messages it gets too, where it is such a queue.
     """
 
     rest: tuple[str, ...] = ("#", ">")
@@ -89,13 +94,26 @@ class Names:
     temporary: Literal["own", "shared", "in reply-to"] = "own"
     refuses_late_replies: bool = False
     reply_name: Callable[[str], str] = lambda name: name
+    reply_to: Callable[[str], str] = lambda name: name
+    sends_to_patterns: bool = False
+    implied_id: Callable[[str], str] | None = None
+    must_exist: Callable[[str], bool] = lambda destination: False
+    part: Callable[[str], str] = lambda name: name
+    virtual: Callable[[str], str | None] = lambda name: None
 
 
 OWN_NAMES = Names()
 
 
 def below_queue(name: str) -> tuple[str, str]:
-    """Return a name below `/queue/` unless it has another prefix."""
+    """Return a name below `/queue/` unless it has another prefix, without the options after a question mark.
+
+    Raises:
+        FaultyFrame: there is nothing after the prefix.
+    """
+    name = name.partition("?")[0]
+    if name in _KINDS:
+        raise FaultyFrame(Fault.EMPTY_DESTINATION, f"{shown(name)} is not a valid destination")
     kept = name if name.startswith(_KINDS) else "/queue/" + name
     return kept, kept
 
@@ -173,49 +191,6 @@ def words_of(name: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """How a frame is refused.
-
-    Attributes:
-        message: the header of that name.
-        detail: the body.
-        headers: more headers.
-        named: the ERROR has the `receipt-id` of the frame.
-        closes: the connection ends.
-        silent: it ends without an ERROR.
-        last: the connection stays, and the next frame ends it with another ERROR.
-        length: the ERROR has a `content-length`.
-        confirmed: the frame gets its RECEIPT too, before or after the ERROR.
-        ignored: nothing is answered, and the connection stays.
-    """
-
-    message: str
-    detail: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-    named: bool = True
-    closes: bool = True
-    silent: bool = False
-    last: bool = False
-    length: bool = True
-    confirmed: Literal["", "before", "after"] = ""
-    ignored: bool = False
-
-
-def refusal_frames(refusal: Refusal, offender: Frame | None, grammar: Grammar) -> tuple[bytes, ...]:
-    """Return the ERROR frame that refuses a frame, and the RECEIPT that it gets all the same."""
-    receipt = None if offender is None else offender.headers.get("receipt")
-    pairs = [("message", _CONTROL.sub(" ", refusal.message)), *refusal.headers, ("content-type", "text/plain")]
-    if receipt is not None and refusal.named:
-        pairs.append(("receipt-id", receipt))
-    body = (refusal.detail or refusal.message).encode("utf-8", "replace")
-    error = encode("ERROR", pairs, body, grammar=grammar, content_length=refusal.length)
-    if receipt is None or not refusal.confirmed:
-        return (error,)
-    confirmation = encode("RECEIPT", [("receipt-id", receipt)], grammar=grammar)
-    return (confirmation, error) if refusal.confirmed == "before" else (error, confirmation)
-
-
-@dataclass(frozen=True, slots=True)
 class Declaration:
     """The queue that a SUBSCRIBE makes at RabbitMQ; a later SUBSCRIBE to it must declare it in the same way.
 
@@ -228,6 +203,8 @@ class Declaration:
         lifetime: seconds after which a message in it expires.
         unused: seconds without a subscription after which it ends.
         max_priority: the highest priority in it; without one it has none.
+        durable: it outlives a restart of the broker.
+        arguments: the names of others that were declared, and what error messages call their values.
     """
 
     name: str | None = None
@@ -238,7 +215,31 @@ class Declaration:
     lifetime: float | None = None
     unused: float | None = None
     max_priority: int | None = None
+    durable: bool = True
+    arguments: Pairs = ()
 
+    def contradicts(self, other: Declaration) -> str | None:
+        """Return in which respect another declaration of the queue is not the same, in RabbitMQ's words."""
+        current, received = (
+            {name: f"'{str(getattr(each, name)).lower()}'" for name in ("durable", "auto_delete")}
+            | dict(each.arguments)
+            for each in (self, other)
+        )
+        for name, usual in QUEUE_ARGUMENTS.items():
+            has, asked = current.get(name, usual), received.get(name, usual)
+            if has != asked:
+                return f"{name}' for queue '%s' in vhost '/': received {asked} but current is {has}"
+        return None
+
+
+QUEUE_ARGUMENTS = dict.fromkeys(
+    (
+        *("durable", "auto_delete", "x-queue-type", "x-expires", "x-message-ttl", "x-dead-letter-exchange"),
+        *("x-dead-letter-routing-key", "x-max-length", "x-max-length-bytes", "x-max-priority"),
+    ),
+    "none",
+) | {"x-queue-type": "'classic'"}
+"""The properties and arguments of a queue as RabbitMQ compares them, in this order, and its words for a missing one."""
 
 TOO_LONG = "the queue was too long"
 """Why a message that gave way to others is a dead letter."""
@@ -269,8 +270,12 @@ class HandshakeRules:
         offered: returns the versions in an `accept-version` header.
         heartbeat: given the client's offer, returns the broker's; `None` for the settings' own.
         beats_in_1_0: the oldest version has heartbeats too.
-        nameless_in_1_0: CONNECTED has no `server` there.
+        nameless_in_1_0: CONNECTED has no `server` there, and a version only if CONNECT has `accept-version`.
+        beats_if_asked: CONNECTED has `heart-beat` only if CONNECT has.
+        client_is_session: the `client-id` of a session without one is its own name.
         hosts: the `host` headers that are taken; `None` for all.
+        echoes: the headers of CONNECTED that have the `receipt` of CONNECT.
+        session_is_client: CONNECTED has the `client-id` as its session.
     """
 
     session: str = "%s"
@@ -280,7 +285,11 @@ class HandshakeRules:
     heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None
     beats_in_1_0: bool = False
     nameless_in_1_0: bool = False
+    beats_if_asked: bool = False
+    client_is_session: bool = False
     hosts: frozenset[str] | None = None
+    echoes: tuple[str, ...] = ()
+    session_is_client: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,15 +298,17 @@ class RefusalRules:
 
     Attributes:
         refuse: see `Refuse`; `None` for an ERROR after which the connection is closed.
-        takes: whether a frame that is wrong is taken all the same; given the error and the frame.
-        login: given the login, returns the refusal of a wrong one.
+        takes: what is wrong and taken all the same: commands and faults.
+        login: given the login and the version, returns the refusal of a wrong one.
+        client: given the `client-id` and the address of the session that has it, returns the refusal of a second one.
         host: given the `host` header, returns the refusal of a wrong one.
         deaf: given the seconds of silence, returns the refusal of a client that missed its heartbeats.
     """
 
     refuse: Refuse | None = None
-    takes: Callable[[Exception, Frame], bool] = lambda error, frame: False
-    login: Callable[[str | None], Refusal] | None = None
+    takes: frozenset[tuple[str, Fault]] = frozenset()
+    login: Callable[[str | None, Version | None], Refusal] | None = None
+    client: Callable[[str, str], Refusal] | None = None
     host: Callable[[str], Refusal] | None = None
     deaf: Callable[[float], Refusal] | None = None
 
@@ -310,12 +321,17 @@ class RequestRules:
         translate: given the command, returns a lookup of the headers in the words of the embedded broker.
         declares: given the headers of a SUBSCRIBE, returns the queue that it makes, where the broker has such.
         supported: headers that are refused without a profile, and not with it.
+        read: headers of a SEND that it looks at, beside `SEND_HEADERS`.
+        refuses: given the command, the headers and the session, returns how a CONNECT, SEND or SUBSCRIBE is refused
+            that the embedded broker takes.
         selectors: how selectors are evaluated.
     """
 
     translate: Callable[[str, Lookup], Lookup] = lambda command, header: header
     declares: Callable[[Lookup], Declaration | None] = lambda header: None
     supported: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+    refuses: Callable[[str, Lookup, FrameOrigin], Refusal | None] = lambda command, header, session: None
     selectors: Evaluation = JMS
 
 
@@ -328,12 +344,14 @@ class LetterRules:
         expired: the same for expired messages.
         headers: given the headers of a dead letter (where it was, how often it was delivered, why it is one), the
             options of its SEND and the name of its queue, returns the headers that this broker writes.
+        without: headers of a SEND that its dead letter does not have.
         keeps: whether a refused or expired message is kept at all, by its options.
     """
 
     dead: str | None = None
     expired: str | None = None
     headers: Callable[[Pairs, SendRequest, str], Pairs] = lambda pairs, options, queue: pairs
+    without: frozenset[str] = frozenset()
     keeps: Callable[[SendRequest], bool] = lambda options: True
 
 
@@ -350,6 +368,7 @@ class SettlingRules:
         returns_as_new: such a message does not say that it is delivered again.
         first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
             that it is delivered again.
+        unreadable: whether the id in an ACK is none; then the session ends, if it has the subscription.
         max_deliveries: how often a message is delivered before it is a dead letter, over all connections.
     """
 
@@ -359,6 +378,7 @@ class SettlingRules:
     unsubscribe_returns: bool = True
     returns_as_new: bool = False
     first_as_redelivered: bool = False
+    unreadable: Callable[[str], bool] = lambda token: False
     max_deliveries: int | None = None
 
 
@@ -399,6 +419,12 @@ class QueueRules:
     restored_as_redelivered: bool = False
 
 
+NOT_PASSED_ON = frozenset(
+    {"destination", "message-id", "subscription", "ack", "redelivered", "redelivery-count", "browser", "receipt"}
+) | {"transaction", "content-length"}
+"""The broker writes these itself, or they speak of the SEND alone, so that a sender's own must not show (SRV-07)."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryRules:
     """How MESSAGE frames are written.
@@ -406,22 +432,26 @@ class DeliveryRules:
     Attributes:
         first: header lines of each first delivery.
         counts: whether a redelivery says how often it was one before.
-        added: given the options of a SEND and the moment, returns further headers of its MESSAGE.
-        own_headers: headers of a SEND that are passed on, though the broker writes some of that name itself.
+        added: given the options of a SEND, the kind of its destination and the moment, returns further headers.
+        dropped: headers of a SEND that its MESSAGE does not have, or has as the broker writes them.
         repeated: which of the headers of one name are passed on.
         own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it; else always.
         value: given the value of a header and the version of its sender, returns it as it is passed on.
         text: a body without `content-length` is text: invalid UTF-8 in it is replaced.
+        arrange: the order of the headers, in CONNECTED and ERROR too; see `Arrange`.
+        one_id: what an ACK names is the `message-id` in 1.2 too.
     """
 
     first: bytes = b""
     counts: bool = True
-    added: Callable[[SendRequest, float], Pairs] | None = None
-    own_headers: frozenset[str] = frozenset()
+    added: Callable[[SendRequest, str, float], Pairs] | None = None
+    dropped: frozenset[str] = NOT_PASSED_ON
     repeated: Literal["all", "first", "last before 1.2"] = "all"
     own_length: frozenset[Version] = frozenset()
     value: Callable[[str, Version], str] | None = None
     text: bool = False
+    arrange: Arrange | None = None
+    one_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,16 +476,24 @@ class Profile:
     queues: QueueRules = field(default_factory=QueueRules)
     deliveries: DeliveryRules = field(default_factory=DeliveryRules)
 
-    def connected(self, session: str, protocol: ServerProtocol) -> bytes:
-        """Return CONNECTED as the broker writes it."""
-        version, rules = protocol.version, self.handshake
+    def connected(self, session: str, protocol: ServerProtocol, header: Lookup) -> bytes:
+        """Return CONNECTED as the broker writes it, in answer to a CONNECT with these headers."""
+        version, rules, receipt = protocol.version, self.handshake, header("receipt")
         assert version is not None
-        pairs = [("session", session), ("version", version.value)]
-        if version.has_heartbeats or rules.beats_in_1_0:
+        client = header("client-id") if rules.session_is_client else None
+        pairs = [("session", _CONTROL.sub(" ", client or session))]
+        nameless = not version.has_heartbeats and rules.nameless_in_1_0
+        if not nameless or header("accept-version") is not None:
+            pairs.append(("version", version.value))
+        if receipt is not None:
+            pairs += [(name, _CONTROL.sub(" ", receipt)) for name in rules.echoes]
+        asked = header("heart-beat") is not None or not rules.beats_if_asked
+        if (version.has_heartbeats or rules.beats_in_1_0) and asked:
             pairs.append(("heart-beat", str(protocol.offer)))
-        if version.has_heartbeats or not rules.nameless_in_1_0:
+        if not nameless:
             pairs.append(("server", self.server))
-        return b"".join([b"CONNECTED\n", *(f"{name}:{value}\n".encode() for name, value in pairs), b"\n\0"])
+        lines = [f"{name}:{value}\n".encode() for name, value in arranged(pairs, self.deliveries.arrange)]
+        return b"".join([b"CONNECTED\n", *lines, b"\n\0"])
 
 
 OWN = Profile()
@@ -504,6 +542,7 @@ UNSUPPORTED = {
 }
 """Headers that ask known brokers for something that this one cannot do, by command, and what that is."""
 
+_MOST_REPEATS = 1_000
 _NUMBER = re.compile(r"-?0*[0-9]{1,9}")
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 
@@ -517,6 +556,8 @@ class SendRequest:
         persistent: whether it outlives a restart of the broker; `None` where it does not say.
         expires: the moment after which it is not delivered, in seconds since the epoch.
         due: the moment before which it is not delivered.
+        repeats: how often it is delivered after that.
+        period: seconds between two of these deliveries.
         group: messages of one group go to one consumer.
         group_ends: the group may have another consumer after it.
         dedupe_id: it is dropped where the same id was seen.
@@ -526,6 +567,8 @@ class SendRequest:
     persistent: bool | None = None
     expires: float | None = None
     due: float | None = None
+    repeats: int = 0
+    period: float = 0.0
     group: str | None = None
     group_ends: bool = False
     dedupe_id: str | None = None
@@ -623,12 +666,17 @@ def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendRequ
     header = profile.requests.translate("SEND", header)
     delay, moment = _milliseconds(header, "AMQ_SCHEDULED_DELAY"), _milliseconds(header, "AMQ_SCHEDULED_TIME")
     expires, lifetime = _milliseconds(header, "expires"), _milliseconds(header, "expiration")
-    due = now + delay if delay else moment
+    period, again = _milliseconds(header, "AMQ_SCHEDULED_PERIOD") or 0.0, header("AMQ_SCHEDULED_REPEAT") or "0"
+    if not again.isdecimal() or int(again) > _MOST_REPEATS:
+        raise RemoteProtocolError(f"AMQ_SCHEDULED_REPEAT must be a number up to {_MOST_REPEATS}, not {shown(again)}")
+    due = now + (delay or period) if delay or period else moment
     return SendRequest(
         priority=_priority(header("priority")),
         persistent=_boolean(header, "persistent"),
         expires=now + lifetime if lifetime is not None else expires or None,
         due=due if due is not None and due > now else None,
+        repeats=int(again) if period else 0,
+        period=period,
         group=header("JMSXGroupID") or None,
         group_ends=(header("JMSXGroupSeq") or "").startswith("-"),
         dedupe_id=header("_AMQ_DUPL_ID") or None,
@@ -660,8 +708,8 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
     )
 
 
-def check_combination(options: SubscribeRequest, targets: Sequence[Target]) -> None:
-    """Refuse options that make no sense together, or for a destination.
+def check_combination(options: SubscribeRequest, targets: Sequence[Target], profile: Profile = OWN) -> None:
+    """Refuse options that make no sense together, or for a destination; other brokers ignore some of them.
 
     Raises:
         RemoteProtocolError: there are such.
@@ -672,6 +720,8 @@ def check_combination(options: SubscribeRequest, targets: Sequence[Target]) -> N
         raise RemoteProtocolError("a browser looks at one queue, and is neither durable nor exclusive")
     if options.durable is not None and len(targets) > 1:
         raise RemoteProtocolError("a durable subscription is one to a topic")
+    if profile is not OWN:
+        return
     if options.no_local and not all(topics):
         raise RemoteProtocolError("no-local is for topics: a message of a queue would never be taken")
     if options.exclusive and any(topics):
@@ -703,7 +753,7 @@ def _priority(value: str | None) -> int:
     if value is None:
         return DEFAULT_PRIORITY
     if not _NUMBER.fullmatch(value):
-        raise RemoteProtocolError(f"priority must be a number from 0 to 9, not {shown(value)}")
+        raise FaultyFrame(Fault.INVALID_VALUE, f"priority must be a number from 0 to 9, not {shown(value)}")
     return min(max(int(value), 0), 9)
 
 
@@ -722,7 +772,7 @@ def _milliseconds(header: Lookup, name: str) -> float | None:
     if value is None:
         return None
     if not _MILLISECONDS.fullmatch(value):
-        raise RemoteProtocolError(f"{name} must be a number of milliseconds, not {shown(value)}")
+        raise FaultyFrame(Fault.INVALID_VALUE, f"{name} must be a number of milliseconds, not {shown(value)}")
     return int(value) / 1000
 
 
@@ -732,4 +782,4 @@ def _selector(text: str | None, ways: Evaluation) -> Selector | None:
     try:
         return compiled(text, ways)
     except SelectorError as error:
-        raise RemoteProtocolError(f"the selector is invalid: {error}") from error
+        raise FaultyFrame(Fault.INVALID_SELECTOR, f"the selector is invalid: {error}") from error

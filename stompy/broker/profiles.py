@@ -1,117 +1,221 @@
-"""The brokers that the embedded broker can stand in for, each as one table and the functions that it names.
-
-ActiveMQ Classic, Artemis, and RabbitMQ with its STOMP plugin.
-"""
+"""The brokers with Java's frames that the embedded broker can stand in for: ActiveMQ Classic and Artemis."""
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
-from stompy.broker.profile import (
-    DURABLE,
-    EXCLUSIVE,
-    NO_LOCAL,
-    REMOTE,
-    TOO_LONG,
-    Declaration,
-    DeliveryRules,
-    HandshakeRules,
-    LetterRules,
-    Names,
-    Profile,
-    QueueRules,
-    Refusal,
-    RefusalRules,
-    RequestRules,
-    SettlingRules,
-    TransactionRules,
-    below_queue,
-    exact_versions,
-)
+from stompy.broker import profile
+from stompy.broker.refusals import HEART_BEAT, TOKEN, VERSIONS, FrameOrigin, Refusal, filled, in_hash_map, in_order
 from stompy.broker.selector import Evaluation
-from stompy.errors import RemoteProtocolError
+from stompy.errors import LimitExceededError
 from stompy.frames.grammar import NEGOTIABLE, SERVER_COMMANDS, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
+from stompy.protocol.rules import Fault, fault_of
 
 if TYPE_CHECKING:
-    from stompy.broker.profile import SendRequest
+    from collections.abc import Sequence
+
     from stompy.frames.frame import Frame, Pairs
     from stompy.protocol.rules import Lookup
 
+
+def _or_null(login: str | None) -> str:
+    return "null" if login is None else login
+
+
+def _milliseconds(moment: float | None) -> str:
+    return str(round(moment * 1000)) if moment else "0"
+
+
 # ActiveMQ Classic
 
-_NO_TRANSACTION = "Invalid transaction id: {transaction}"
+_INSERTED = in_order(
+    "destination message-id correlation-id expires redelivered priority reply-to timestamp type original-destination "
+    "persistent * subscription ack"
+)
+"""The order in which ActiveMQ puts headers into the map of a frame; `*` stands for those of the sender."""
+
+
+def java_hash_map(names: Sequence[str], sized: bool) -> list[int]:
+    """Return the places of the names of headers in ActiveMQ's order; the map of a MESSAGE begins larger."""
+    return in_hash_map(names, _INSERTED(names, False), "H", 32 if "message-id" in names else 16, len(names))
+
+
+_PROTOCOL_EXCEPTION = "org.apache.activemq.transport.stomp.ProtocolException: "
+_EMPTY = "Invalid empty or 'null' Destination header"
+_SERVER = "StompWireFormat is configured for 'server' mode and received a"
 _ACTIVEMQ_MESSAGES: dict[tuple[str, Fault | None], str] = {
     ("SEND", Fault.NO_DESTINATION): "SEND received without a Destination specified!",
-    ("SUBSCRIBE", Fault.NO_DESTINATION): "SUBSCRIBE received without a Destination specified!",
     ("SUBSCRIBE", Fault.NO_ID): "SUBSCRIBE received without a subscription id!",
     ("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION): "No subscription matched.",
-    **{(command, Fault.UNKNOWN_TRANSACTION): _NO_TRANSACTION for command in ("SEND", "ACK", "COMMIT", "ABORT")},
-    ("ACK", Fault.UNKNOWN_MESSAGE): "Unexpected ACK received for message-id [{id}]",
-    ("NACK", Fault.UNKNOWN_MESSAGE): "Unexpected NACK received for message-id [{id}]",
+    ("NACK", Fault.UNKNOWN_COMMAND): "NACK received but connection is in v1.0 mode.",
+    ("BEGIN", Fault.TRANSACTION_EXISTS): "The transaction was already started: {transaction}",
+    ("SUBSCRIBE", Fault.DURABLE_QUEUE): "Invalid Subscription: cannot durably subscribe to a Queue destination!",
+    ("SUBSCRIBE", Fault.NO_DESTINATION): _EMPTY,
+    ("SUBSCRIBE", Fault.EMPTY_DESTINATION): _EMPTY,
+    ("", Fault.UNKNOWN_TRANSACTION): "Invalid transaction id: {transaction}",
+    ("", Fault.UNKNOWN_MESSAGE): "Unexpected {command} received for message-id [{message-id}]",
+    ("", Fault.NO_OTHER_HEADER): "{command} received without {needed}",
 }
-"""What ActiveMQ says, by command and fault."""
+"""What ActiveMQ says, by fault, and by command where it says something else for others."""
 
 
 def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR that leaves the connection open, but for unknown commands and unreadable frames."""
     message, fault = str(error), fault_of(error)
     if frame is None:
-        return Refusal(message, named=False, length=False)
-    header = frame.headers.get
+        return _activemq_refusal(message, named=False)
+    header, command = frame.headers.get, frame.command
     if fault is Fault.NO_COMMON_VERSION:
         message = f"Invalid Protocol version[{header('accept-version')}], supported versions are: [1.2, 1.1, 1.0]"
-        return Refusal(message, length=False)
+        return _activemq_refusal(message, raw=True)
+    if version is None and command in ("CONNECT", "STOMP"):
+        return _activemq_refusal(f"Invalid heart-beat header:{header('heart-beat')}", raw=True)
     if version is None:
-        return Refusal("Not connected.", named=False, length=False)
-    if fault is Fault.EMPTY_DESTINATION and frame.command == "SEND":
+        message = f"{_SERVER}n unexpected frame before CONNECT or STOMP frame: {command}"
+        return _activemq_refusal(message, named=False, raw=True)
+    empty = fault is Fault.EMPTY_DESTINATION and (command == "SEND" or bool(header("destination")))
+    if empty or fault in (Fault.UNREADABLE_ID, Fault.INVALID_VALUE):
         return Refusal(message, silent=True)
     if fault is Fault.COMMAND_NOT_ALLOWED:
-        return Refusal("Already connected.", named=False, length=False)
-    if frame.command in SERVER_COMMANDS:
-        return Refusal(message, named=False, length=False)
-    if fault is Fault.UNKNOWN_COMMAND and frame.command != "NACK":
-        return Refusal(f"Unknown STOMP action: {frame.command}", length=False)
-    message = _ACTIVEMQ_MESSAGES.get((frame.command, fault), message)
-    identity = header("id") or header("message-id") or ""
-    return Refusal(
-        message.replace("{transaction}", header("transaction") or "").replace("{id}", identity),
-        closes=False,
-        length=False,
-    )
+        return _activemq_refusal(f"{_SERVER} duplicate CONNECT or STOMP frame", named=False)
+    if command in SERVER_COMMANDS:
+        message = f"{_SERVER} frame that is only expected when configured for 'client' mode: {command}"
+        return _activemq_refusal(message, named=False)
+    if fault is Fault.UNKNOWN_COMMAND and command != "NACK":
+        return _activemq_refusal(f"Unknown STOMP action: {command}")
+    if fault is Fault.NO_OWNER:
+        detail = f"org.apache.activemq.DestinationDoesNotExistException: The destination {message} does not exist.\n"
+        return Refusal(message, detail, closes=False, length=False)
+    if fault is Fault.INVALID_SELECTOR:
+        return _activemq_refusal(header("selector") or "", "jakarta.jms.InvalidSelectorException: ", closes=False)
+    if fault is Fault.UNKNOWN_DURABLE:
+        return _activemq_refusal(message, "jakarta.jms.InvalidDestinationException: ", closes=False)
+    message = _ACTIVEMQ_MESSAGES.get((command, fault)) or _ACTIVEMQ_MESSAGES.get(("", fault), message)
+    needed = "a ack id for acknowledge!" if version is Version.V1_2 else "a message-id to acknowledge!"
+    return _activemq_refusal(filled(message, frame, "null", needed=needed), closes=False)
+
+
+def _activemq_refusal(
+    message: str, exception: str = _PROTOCOL_EXCEPTION, *, named: bool = True, closes: bool = True, raw: bool = False
+) -> Refusal:
+    """Return a refusal with the first line of Java's stack trace in its body."""
+    return Refusal(message, f"{exception}{message}\n", named=named, closes=closes, raw=raw, length=False)
+
+
+def _activemq_refused_client(client: str, peer: str) -> Refusal:
+    """Return the refusal of a client id that another session has."""
+    message = f"Broker: stompy - Client: {client} already connected from tcp://{peer}"
+    return _activemq_refusal(message, "jakarta.jms.InvalidClientIDException: ", named=False, raw=True)
+
+
+_CAST = (
+    "class org.apache.activemq.broker.region.TopicSubscription cannot be cast to class "
+    "org.apache.activemq.broker.region.QueueBrowserSubscription (org.apache.activemq.broker.region.TopicSubscription "
+    "and org.apache.activemq.broker.region.QueueBrowserSubscription are in unnamed module of loader 'app')"
+)
+
+
+def _activemq_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
+    """Return how ActiveMQ refuses a frame that the embedded broker takes."""
+    kind, beats = header("amq-msg-type"), header("heart-beat")
+    if command == "SEND" and kind not in (None, "text", "bytes"):
+        return _activemq_refusal(f"Unsupported message type '{kind}'", closes=False)
+    if command == "SUBSCRIBE" and header("browser") == "true":
+        if session.protocol.version is Version.V1_0:
+            return _activemq_refusal("Queue Browser feature only valid for Stomp v1.1+ clients!", closes=False)
+        if (header("destination") or "").startswith("/topic/"):
+            return _activemq_refusal(_CAST, "java.lang.ClassCastException: ", closes=False)
+    if command == "CONNECT" and beats is not None and not HEART_BEAT.fullmatch(beats):
+        return _activemq_refusal(f"Invalid heart-beat header:{beats}", raw=True)
+    return None
+
+
+_ACTIVEMQ_HIDDEN = {
+    "SEND": frozenset({"expiration", "_AMQ_DUPL_ID"}),
+    "SUBSCRIBE": frozenset({"no-local", "prefetch-count", *profile.DURABLE[1:]}),
+}
+"""Headers that ActiveMQ passes over."""
+
+
+def _activemq_translate(command: str, header: Lookup) -> Lookup:
+    """Return a lookup without the headers that ActiveMQ ignores, and with the options after a question mark."""
+    options = dict(parse_qsl((header("destination") or "").partition("?")[2]))
+
+    def lookup(name: str) -> str | None:
+        if name in _ACTIVEMQ_HIDDEN[command]:
+            return None
+        if name == "persistent":
+            return str(header(name) == "true").lower()
+        return header(name) or options.get(name.replace("activemq.", "consumer."))
+
+    return lookup
+
+
+def _activemq_part(name: str) -> str:
+    """Return a name in the words of ActiveMQ's own protocol."""
+    kind, _, rest = name.removeprefix("/").partition("/")
+    return f"{kind}://{rest}"
+
+
+_JMS_ID = re.compile(r":[0-9]+$|^[0-9a-f]+-[0-9]+-[0-9]+$")
+"""An id of a message, ActiveMQ's or the embedded broker's."""
+
+_VIRTUAL = re.compile(r"/queue/Consumer\.[^.]+\.(VirtualTopic\..+)")
+
+
+def _activemq_virtual(name: str) -> str | None:
+    """Return the virtual topic of a queue for its consumers."""
+    found = _VIRTUAL.fullmatch(name)
+    return f"/topic/{found[1]}" if found else None
+
+
+def _as_5(refusal: Refusal) -> Refusal:
+    """Return a refusal with the names of Java's packages before they moved."""
+    return replace(refusal, detail=(refusal.detail or refusal.message).replace("jakarta.", "javax."))
 
 
 def _activemq_refuse_as_5(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Do the same as version 5.17 does."""
-    refusal, fault = _activemq_refuse(error, frame, version), fault_of(error)
+    refusal, fault = _as_5(_activemq_refuse(error, frame, version)), fault_of(error)
     if frame is None and version is None:  # it looks for the end of a frame first
         return replace(refusal, closes=False, ignored=True)
+    if frame is not None and version is None and frame.command not in ("CONNECT", "STOMP"):
+        return _activemq_refusal("Not connected.", closes=False, raw=True)
     if fault is Fault.COMMAND_NOT_ALLOWED:
-        return replace(refusal, closes=False, named=True)
+        return _activemq_refusal("Already connected.", closes=False)
+    if frame is not None and frame.command in SERVER_COMMANDS:
+        return _activemq_refusal(f"Unknown STOMP action: {frame.command}")
     return replace(refusal, named=frame is not None and version is not None)
 
 
-def _activemq_takes(error: Exception, frame: Frame) -> bool:
-    """Whether ActiveMQ takes a frame that is wrong."""
-    return fault_of(error) in (Fault.UNKNOWN_ACK_MODE, Fault.SUBSCRIPTION_EXISTS)
-
-
-def _activemq_added(options: SendRequest, now: float) -> tuple[tuple[str, str], ...]:
+def _activemq_added(options: profile.SendRequest, kind: str, now: float) -> Pairs:
     """Return the headers that ActiveMQ adds to each message."""
-    expires = str(round(options.expires * 1000)) if options.expires else "0"
-    pairs = [("expires", expires), ("priority", str(options.priority)), ("timestamp", str(round(now * 1000)))]
-    if options.due is not None:
-        pairs.append(("scheduledJobId", f"ID:stompy-{round(now * 1000)}"))
-    return tuple(pairs)
+    return (
+        *(("expires", _milliseconds(options.expires)), ("priority", str(options.priority))),
+        ("timestamp", _milliseconds(now)),
+        *((("persistent", "true"),) if options.persistent else ()),
+        *((("scheduledJobId", f"ID:stompy-{_milliseconds(now)}"),) if options.due is not None else ()),
+    )
 
 
-def _activemq_letter(pairs: Pairs, options: SendRequest, queue: str) -> Pairs:
+def _activemq_letter(pairs: Pairs, options: profile.SendRequest, queue: str) -> Pairs:
     """Return the headers of a dead letter."""
-    return (*pairs, ("originalExpiration", str(round(options.expires * 1000)) if options.expires else "0"))
+    origin, _, (_, reason) = pairs
+    expired = _milliseconds(options.expires)
+    cause = ("dlqDeliveryFailureCause", f"java.lang.Throwable: Message Expired. Expiration:{expired}")
+    return (origin, ("originalExpiration", expired), ("expires", "0"), *((cause,) if reason == "expired" else ()))
+
+
+_ACTIVEMQ_SUPPORTED = frozenset(
+    {"AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "activemq.priority", "activemq.retroactive", "transformation"}
+) | {"activemq.maximumPendingMessageLimit"}
+_ACTIVEMQ_CONSUMED = frozenset({"persistent", "priority", "expires", "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID"})
+"""Headers that ActiveMQ writes itself, or keeps to itself."""
 
 
 def mirrored(asked: HeartbeatOffer) -> HeartbeatOffer:
@@ -119,49 +223,68 @@ def mirrored(asked: HeartbeatOffer) -> HeartbeatOffer:
     return HeartbeatOffer(asked.receive_ms, asked.send_ms)
 
 
-def _activemq_refused_login(login: str | None) -> Refusal:
-    """Return the refusal of a wrong login."""
-    return Refusal(f"User name [{login or 'null'}] or password is invalid.", named=False, length=False)
-
-
-ACTIVEMQ = Profile(
+ACTIVEMQ = profile.Profile(
     name="activemq",
     server="ActiveMQ/6.1.7",
-    names=Names(rest=(">",), read=below_queue, refuses_late_replies=True),
-    handshake=HandshakeRules(
+    names=profile.Names(
+        rest=(">",),
+        read=profile.below_queue,
+        refuses_late_replies=True,
+        sends_to_patterns=True,
+        part=_activemq_part,
+        virtual=_activemq_virtual,
+    ),
+    handshake=profile.HandshakeRules(
         session="ID:stompy-%s",
         leniency=Leniency.ESCAPED_CONNECT
         | Leniency.UNDEFINED_ESCAPES
         | Leniency.UNEXPECTED_BODY
         | Leniency.LINES_WITHOUT_COLON,
         limits=FrameLimits(max_body=100 * 1024 * 1024),
-        offered=exact_versions,
+        offered=profile.exact_versions,
         heartbeat=mirrored,
         beats_in_1_0=True,
+        echoes=("response-id", "receipt-id"),
+        session_is_client=True,
+        client_is_session=True,
     ),
-    refusals=RefusalRules(
+    refusals=profile.RefusalRules(
         refuse=_activemq_refuse,
-        takes=_activemq_takes,
-        login=_activemq_refused_login,
+        takes=frozenset({("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE), ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS)}),
+        login=lambda login, version: Refusal(
+            f"User name [{_or_null(login)}] or password is invalid.", named=False, length=False, raw=True
+        ),
+        client=_activemq_refused_client,
         deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
     ),
-    requests=RequestRules(selectors=Evaluation(activemq=True)),
-    letters=LetterRules(
+    requests=profile.RequestRules(
+        translate=_activemq_translate,
+        supported=_ACTIVEMQ_SUPPORTED,
+        read=frozenset({"amq-msg-type", "timestamp", "scheduledJobId"}),
+        refuses=_activemq_refuses,
+        selectors=Evaluation(activemq=True),
+    ),
+    letters=profile.LetterRules(
         dead="/queue/ActiveMQ.DLQ",
         expired="/queue/ActiveMQ.DLQ",
         headers=_activemq_letter,
         keeps=lambda options: options.persistent is True,
     ),
-    settling=SettlingRules(nack="dead letter", nack_alone=True),
-    transactions=TransactionRules(refuses={"NACK": "Poison ack cannot be transacted: {id}"}, rollback_only=True),
-    queues=QueueRules(prioritized=False, keeps_by_default=False),
-    deliveries=DeliveryRules(
+    settling=profile.SettlingRules(
+        nack="dead letter", nack_alone=True, unreadable=lambda token: _JMS_ID.search(token) is None
+    ),
+    transactions=profile.TransactionRules(
+        refuses={"NACK": "Poison ack cannot be transacted: {id}"}, rollback_only=True
+    ),
+    queues=profile.QueueRules(prioritized=False, keeps_by_default=False),
+    deliveries=profile.DeliveryRules(
         counts=False,
         added=_activemq_added,
-        own_headers=frozenset({"ack"}),
+        dropped=profile.NOT_PASSED_ON - {"ack"} | _ACTIVEMQ_CONSUMED,
         repeated="first",
         own_length=frozenset(NEGOTIABLE),
         text=True,
+        arrange=java_hash_map,
     ),
 )
 
@@ -169,23 +292,45 @@ ACTIVEMQ_5 = replace(
     ACTIVEMQ,
     name="activemq5",
     server="ActiveMQ/5.17.6",
-    refusals=replace(ACTIVEMQ.refusals, refuse=_activemq_refuse_as_5),
+    refusals=replace(
+        ACTIVEMQ.refusals,
+        refuse=_activemq_refuse_as_5,
+        client=lambda client, peer: _as_5(_activemq_refused_client(client, peer)),
+    ),
     deliveries=replace(ACTIVEMQ.deliveries, text=False),
 )
 
 
 # Artemis
 
-_ARTEMIS_NAMED = frozenset({"UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "SEND", "RECEIPT"})
+_ARTEMIS_NAMED = frozenset({"MESSAGE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "SEND", "RECEIPT"})
 """The commands whose ERROR names the frame."""
 
-_ARTEMIS_TAKEN = {
-    ("CONNECT", Fault.COMMAND_NOT_ALLOWED),
-    ("STOMP", Fault.COMMAND_NOT_ALLOWED),
-    ("SEND", Fault.UNKNOWN_TRANSACTION),
-    ("SUBSCRIBE", Fault.NO_ID),
-    ("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE),
+_ARTEMIS_NO_MESSAGE = "AMQ339018 Error acknowledging message {token}"
+_ARTEMIS_MESSAGES: dict[tuple[str, Fault | None], str] = {
+    ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS): "There already is a subscription for: {subscription}. Either use unique "
+    "subscription IDs or do not create multiple subscriptions for the same destination",
+    ("SUBSCRIBE", None): "AMQ339016 Error creating subscription {subscription}",
+    ("UNSUBSCRIBE", None): "Cannot unsubscribe as no subscription exists for id: {subscription}",
+    ("SEND", None): "AMQ339031 Error handling send",
+    ("SEND", Fault.INVALID_DESTINATION): "AMQ339011 Error sending message CoreMessage[address={destination}]",
+    ("ACK", Fault.NO_OTHER_HEADER): "AMQ339037 Must specify the subscription's id",
+    ("ACK", None): "AMQ339018 Error acknowledging message {token}",
+    ("BEGIN", Fault.TRANSACTION_EXISTS): "Transaction already started: {transaction}",
+    ("BEGIN", Fault.NO_TRANSACTION): "AMQ339032 Need a transaction id to begin",
+    ("BEGIN", None): "AMQ339009 Error beginning a transaction {transaction}",
+    ("COMMIT", Fault.NO_TRANSACTION): "AMQ339030 transaction header is mandatory to COMMIT a transaction",
+    ("COMMIT", None): "AMQ339013 Error committing {transaction}",
+    ("ABORT", Fault.NO_TRANSACTION): "AMQ339030 transaction header is mandatory to ABORT a transaction",
+    ("ABORT", None): "No transaction started: {transaction}",
+    ("RECEIPT", None): "AMQ339029 Unsupported command RECEIPT",
+    ("MESSAGE", None): "AMQ339029 Unsupported command MESSAGE",
 }
+"""What Artemis says, by command and fault; to a NACK the same as to an ACK."""
+
+_ARTEMIS_TAKEN = frozenset(
+    {("SUBSCRIBE", Fault.NO_ID), ("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE), ("SEND", Fault.UNKNOWN_TRANSACTION)}
+) | {("CONNECT", Fault.COMMAND_NOT_ALLOWED), ("STOMP", Fault.COMMAND_NOT_ALLOWED)}
 """What is wrong and taken all the same, by command."""
 
 
@@ -194,28 +339,33 @@ def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | No
     message, fault = str(error), fault_of(error)
     if version is None and fault is not Fault.NO_COMMON_VERSION:
         return Refusal(message, closes=False, ignored=True)
-    if frame is None or version is None or frame.command not in {*_ARTEMIS_NAMED, "SUBSCRIBE"}:
-        return Refusal(message, headers=(("version", "1.0,1.1,1.2"),) if version is None else (), named=False)
-    header = frame.headers.get
-    if fault is Fault.SUBSCRIPTION_EXISTS:
-        message = f"There already is a subscription for: {header('id')}. Either use unique subscription IDs"
-    elif fault is Fault.UNKNOWN_MESSAGE:
-        message = f"AMQ339018 Error acknowledging message {header('id') or header('message-id')}"
-    elif frame.command == "SEND":
-        message = f"AMQ339011 Error sending message {message}"
-    elif frame.command == "COMMIT":
-        message = f"AMQ339013 Error committing {header('transaction')}"
-    elif frame.command == "RECEIPT":
-        message = "AMQ339029 Unsupported command RECEIPT"
-    if frame.command == "NACK" and version is Version.V1_0:
-        return Refusal(message, named=False)
-    named = frame.command in _ARTEMIS_NAMED
-    return Refusal(message, named=named, closes=False, last=version is Version.V1_2)
+    if frame is not None and version is None:
+        message = f"AMQ339002 Stomp versions not supported {frame.headers.get('accept-version')}"
+        detail = "Supported protocol versions are v1.0 v1.1 v1.2"
+        return Refusal(message, detail, VERSIONS, named=False, length=False)
+    if frame is None or version is None:
+        return Refusal(message, named=False, length=False)
+    command, header = frame.command, frame.headers.get
+    if command not in {*_ARTEMIS_NAMED, "SUBSCRIBE"} or (command == "NACK" and version is Version.V1_0):
+        detail = f"AMQ339024: Invalid STOMP frame: {command}"
+        return Refusal(f"AMQ339023 Invalid STOMP frame {command}", detail, named=False, length=False)
+    stays = functools.partial(Refusal, named=command in _ARTEMIS_NAMED, closes=False, last=version is Version.V1_2)
+    if fault is Fault.INVALID_SELECTOR:
+        return stays(f'Invalid selector "{header("selector")}"', header("selector"))
+    token = header("id" if version is Version.V1_2 else "message-id", "null")
+    key = "ACK" if command == "NACK" else command
+    text = _ARTEMIS_MESSAGES.get((key, fault)) or _ARTEMIS_MESSAGES.get((key, None), message)
+    if isinstance(error, LimitExceededError) and command == "SEND":
+        text = f"AMQ339011 Error sending message {message}"
+    if "{token}" in text and TOKEN.fullmatch(token):
+        text = "AMQ339025 failed to ack because no message with id {token}"
+    identity = header("id", _artemis_subscription(header("destination", "")))
+    return stays(filled(text, frame, "null", token=token, subscription=identity), "", bare=True)
 
 
-def _artemis_takes(error: Exception, frame: Frame) -> bool:
-    """Whether Artemis takes a frame that is wrong."""
-    return (frame.command, fault_of(error)) in _ARTEMIS_TAKEN
+def _artemis_subscription(destination: str) -> str:
+    """Return the id of a subscription that has none."""
+    return "subscription/" + destination.removeprefix("/queue/").removeprefix("/topic/")
 
 
 def _artemis_value(text: str, version: Version) -> str:
@@ -228,6 +378,10 @@ def _artemis_translate(command: str, header: Lookup) -> Lookup:
 
     def lookup(name: str) -> str | None:
         if name in ("browser", "activemq.exclusive"):
+            return None
+        if name == "persistent":
+            return str((header(name) or "").lower() == "true").lower()
+        if name in profile.DURABLE and (header("destination") or "").startswith("/queue/"):
             return None
         if name == "prefetch-count" and command == "SUBSCRIBE" and header("consumer-window-size") == "0":
             return "1"
@@ -243,35 +397,79 @@ def least(asked: HeartbeatOffer) -> HeartbeatOffer:
     return HeartbeatOffer(send, receive)
 
 
-def _artemis_added(options: SendRequest, now: float) -> tuple[tuple[str, str], ...]:
+def _artemis_added(options: profile.SendRequest, kind: str, now: float) -> Pairs:
     """Return the headers that Artemis adds to each message."""
     return (
-        ("persistent", "true" if options.persistent else "false"),
-        ("expires", str(round(options.expires * 1000)) if options.expires else "0"),
-        ("priority", str(options.priority)),
-        ("timestamp", str(round(now * 1000))),
+        *(("persistent", "true" if options.persistent else "false"), ("expires", _milliseconds(options.expires))),
+        *(("priority", str(options.priority)), ("timestamp", _milliseconds(now))),
+        ("destination-type", "ANYCAST" if kind == "queue" else "MULTICAST"),
+        *((("_AMQ_GROUP_ID", options.group),) if options.group else ()),
     )
 
 
-def _artemis_refused_login(login: str | None) -> Refusal:
+def _artemis_refused_login(login: str | None, version: Version | None) -> Refusal:
     """Return the refusal of a wrong login."""
-    return Refusal(f"Security Error occurred: User name [{login or 'null'}] or password is invalid", named=False)
+    message = f"Security Error occurred: User name [{_or_null(login)}] or password is invalid"
+    bare = version is Version.V1_0
+    return Refusal(message, named=False, bare=bare, raw=bare, length=not bare)
 
 
-ARTEMIS = Profile(
+_ARTEMIS_ORDER = (
+    "message version session server heart-beat subscription content-length? message-id destination correlation-id "
+    "expires redelivered priority persistent reply-to timestamp type content-type destination-type * ack "
+    "content-length receipt-id"
+)
+"""Its own headers, those of the sender, and what it adds for an ACK."""
+_ARTEMIS_HELD = ("correlation-id", "reply-to", "type", "content-type", "content-length")
+"""Headers that Artemis holds among those of the sender, beside three of its own."""
+
+
+def _artemis_others(names: Sequence[str]) -> list[int]:
+    """Return the places of the headers in the order of the map that holds those of the sender."""
+    held = 3 + sum(name in _ARTEMIS_HELD or name not in _ARTEMIS_ORDER.split() for name in names)
+    return in_hash_map(names, range(len(names)), "b", 16, held)
+
+
+_ARTEMIS_CONSUMED = {"persistent", "expires", "priority", "timestamp", "destination-type", "JMSXGroupID"}
+"""Headers that Artemis writes itself, or keeps to itself."""
+
+
+def _artemis_letter(pairs: Pairs, options: profile.SendRequest, queue: str) -> Pairs:
+    """Return the headers of a dead letter."""
+    expired, address = dict(pairs)["dead-letter-reason"] == "expired" and options.expires, queue.removeprefix("/queue/")
+    return (
+        *((("_AMQ_ACTUAL_EXPIRY", _milliseconds(expired)),) if expired else ()),
+        *(("_AMQ_ORIG_ADDRESS", address), ("_AMQ_ORIG_QUEUE", address), ("_AMQ_ORIG_MESSAGE_ID", "1")),
+        *(("_AMQ_ORIG_ROUTING_TYPE", "1"), ("expires", "0")),
+    )
+
+
+def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
+    """Return how Artemis refuses a frame that the embedded broker takes."""
+    if command == "SEND" and header("destination-type") not in (None, "ANYCAST", "MULTICAST"):
+        last = session.protocol.version is Version.V1_2
+        return Refusal("AMQ339031 Error handling send", "", closes=False, last=last, bare=True)
+    return None
+
+
+ARTEMIS = profile.Profile(
     name="artemis",
     server="ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine",
-    names=Names(rest=("#",), composite=False, nameless=True, temporary="shared"),
-    handshake=HandshakeRules(
+    names=profile.Names(
+        rest=("#",), composite=False, nameless=True, temporary="shared", implied_id=_artemis_subscription
+    ),
+    handshake=profile.HandshakeRules(
         leniency=Leniency.CR_ESCAPE_IN_1_1 | Leniency.UNEXPECTED_BODY | Leniency.LINES_WITHOUT_COLON,
         limits=FrameLimits(max_body=1024 * 1024 * 1024),
-        offered=exact_versions,
+        offered=profile.exact_versions,
         heartbeat=least,
         nameless_in_1_0=True,
+        beats_if_asked=True,
+        echoes=("receipt-id",),
     ),
-    refusals=RefusalRules(
+    refusals=profile.RefusalRules(
         refuse=_artemis_refuse,
-        takes=_artemis_takes,
+        takes=_ARTEMIS_TAKEN,
         login=_artemis_refused_login,
         deaf=lambda seconds: Refusal(
             f"AMQ229014: Did not receive data from client within the {seconds * 1000:.0f}ms connection TTL. "
@@ -279,260 +477,29 @@ ARTEMIS = Profile(
             named=False,
         ),
     ),
-    requests=RequestRules(
+    requests=profile.RequestRules(
         translate=_artemis_translate,
+        refuses=_artemis_refuses,
         supported=frozenset({"destination-type", "subscription-type", "consumer-window-size"}),
+        read=frozenset({"_AMQ_GROUP_ID"}),
         selectors=Evaluation(convert=False, activemq=True),
     ),
-    letters=LetterRules(expired="/queue/ExpiryQueue"),
-    settling=SettlingRules(nack="discarded", returns_as_new=True, first_as_redelivered=True, max_deliveries=10),
-    transactions=TransactionRules(waits=frozenset(), implied_begin=True),
-    queues=QueueRules(keeps_by_default=False),
-    deliveries=DeliveryRules(
+    letters=profile.LetterRules(
+        expired="/queue/ExpiryQueue", headers=_artemis_letter, without=frozenset({"destination-type"})
+    ),
+    settling=profile.SettlingRules(nack="discarded", returns_as_new=True, first_as_redelivered=True, max_deliveries=10),
+    transactions=profile.TransactionRules(waits=frozenset(), implied_begin=True),
+    queues=profile.QueueRules(keeps_by_default=False),
+    deliveries=profile.DeliveryRules(
         first=b"redelivered:false\n",
         counts=False,
         added=_artemis_added,
-        own_headers=frozenset({"ack", "receipt", "transaction"}),
+        dropped=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction"} | _ARTEMIS_CONSUMED,
         repeated="last before 1.2",
         own_length=frozenset({Version.V1_0}),
         value=_artemis_value,
         text=True,
-    ),
-)
-
-
-# RabbitMQ
-
-_VERSIONS = (("version", "1.0,1.1,1.2"),)
-_RABBITMQ_MESSAGES = {
-    Fault.NO_COMMON_VERSION: "Version mismatch",
-    Fault.COMMAND_NOT_ALLOWED: "Illegal command",
-    Fault.NO_DESTINATION: "Missing destination",
-    Fault.EMPTY_DESTINATION: "Missing destination",
-    Fault.UNKNOWN_SUBSCRIPTION: "No subscription found",
-    Fault.UNKNOWN_COMMAND: "Bad command",
-    Fault.UNKNOWN_ACK_MODE: "Processing error",
-    Fault.SUBSCRIPTION_ENDED: "Subscription not found",
-    Fault.UNKNOWN_MESSAGE: "Message not found",
-    Fault.UNKNOWN_TRANSACTION: "Bad transaction",
-    Fault.NO_TRANSACTION: "Missing transaction",
-    Fault.INVALID_DESTINATION: "Invalid destination",
-    Fault.UNKNOWN_DESTINATION: "Unknown destination",
-    Fault.UNKNOWN_EXCHANGE: "not_found",
-    Fault.DECLARED_OTHERWISE: "precondition_failed",
-}
-"""What RabbitMQ says."""
-
-_RABBITMQ_TAKEN = {
-    ("SUBSCRIBE", Fault.NO_ID),
-    ("BEGIN", Fault.TRANSACTION_EXISTS),
-    ("NACK", Fault.UNKNOWN_COMMAND),
-}
-"""What is wrong and taken all the same, by command."""
-
-_REPLY, _GENERATED = "/reply-queue/", "amq.gen-"
-
-_TOKEN = re.compile(r"(ack-)?[0-9a-f]+-[0-9]+-[0-9]+")
-"""What an ACK names; one of this form was delivered some time."""
-
-_NUMBER = re.compile(r"[0-9]{1,10}")
-_REASONS = {"expired": "expired", TOO_LONG: "maxlen"}
-"""RabbitMQ's words for why a message is a dead letter."""
-
-_HIDDEN = {
-    "SEND": frozenset({"JMSXGroupID", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "expires"}),
-    "SUBSCRIBE": frozenset({"selector", "browser", EXCLUSIVE, "activemq.prefetchSize", *NO_LOCAL, *DURABLE}),
-}
-"""Headers that RabbitMQ passes over."""
-
-_SUPPORTED = frozenset({"durable", "auto-delete", "exclusive", "x-queue-name", "x-dead-letter-exchange"}) | {
-    "x-dead-letter-routing-key",
-    "x-expires",
-    "x-max-length",
-    "x-max-priority",
-    "x-message-ttl",
-}
-
-
-def _rabbitmq_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
-    """Return an ERROR that names no frame and leaves the connection open; unreadable frames end it silently."""
-    message, fault = str(error), fault_of(error)
-    if frame is None:  # before CONNECT it looks for the end of a frame first
-        return Refusal(message, closes=version is not None, silent=version is not None, ignored=version is None)
-    if fault is Fault.COMMAND_NOT_ALLOWED and version is not None:
-        return Refusal(message, silent=True)
-    if fault is Fault.SUBSCRIPTION_EXISTS:
-        return Refusal("Duplicated subscription identifier", headers=_VERSIONS, named=False, confirmed="after")
-    if fault in (Fault.UNKNOWN_EXCHANGE, Fault.DECLARED_OTHERWISE):
-        return Refusal(
-            _RABBITMQ_MESSAGES[fault], detail=f"{message}\n", headers=_VERSIONS, named=False, confirmed="after"
-        )
-    if fault is Fault.UNKNOWN_MESSAGE:
-        token = frame.headers.get("id") or frame.headers.get("message-id") or ""
-        if _TOKEN.fullmatch(token):
-            return Refusal("precondition_failed", headers=_VERSIONS, named=False, confirmed="before")
-    text = _RABBITMQ_MESSAGES.get(fault, message) if fault is not None else message
-    return Refusal(text, detail=f"{message}\n", headers=_VERSIONS, named=False, closes=False)
-
-
-def _rabbitmq_takes(error: Exception, frame: Frame) -> bool:
-    """Whether RabbitMQ takes a frame that is wrong."""
-    return (frame.command, fault_of(error)) in _RABBITMQ_TAKEN
-
-
-def read(name: str) -> tuple[str, str]:
-    """Return a name's meaning for RabbitMQ: the queue or the topic of an exchange, and its name in MESSAGE frames.
-
-    Raises:
-        FaultyFrame: there is no such kind of destination, or no such exchange.
-    """
-    if not name.startswith("/"):
-        return f"/queue/{name}", f"/queue/{name}"
-    if name.startswith(_REPLY):
-        return _reply_queue(name)
-    if name.startswith("/exchange/"):
-        return _of_exchange(*name[len("/exchange/") :].partition("/")[::2])
-    for prefix, kept in (("/queue/", "/queue/"), ("/amq/queue/", "/queue/"), ("/topic/", "/topic/")):
-        rest = name[len(prefix) :]
-        if name.startswith(prefix) and rest and "/" not in rest:
-            return kept + rest, kept + rest
-    if name.startswith(("/queue/", "/amq/", "/topic/", "/temp-queue/")):
-        raise FaultyFrame(Fault.INVALID_DESTINATION, f"{shown(name)} is not a valid destination")
-    raise FaultyFrame(Fault.UNKNOWN_DESTINATION, f"{shown(name)} is not a valid destination")
-
-
-def _of_exchange(exchange: str, key: str) -> tuple[str, str]:
-    if exchange == "amq.topic":
-        return f"/topic/{key}", f"/topic/{key}"
-    if exchange not in ("amq.direct", "amq.fanout", "amq.headers"):
-        raise FaultyFrame(Fault.UNKNOWN_EXCHANGE, f"NOT_FOUND - no exchange {exchange[:80]!r} in vhost '/'")
-    visible = f"/exchange/{exchange}/{key}" if key else f"/exchange/{exchange}"
-    # In the name that the broker keeps, a dot or a wildcard of a key of `amq.direct` would be one.
-    return f"/topic//{exchange}/" + ("=" + key.replace(".", "\0") if exchange == "amq.direct" else ""), visible
-
-
-def reply_name(name: str) -> str:
-    """Return the name of a temporary queue that other clients see."""
-    return _REPLY + _GENERATED + name.removeprefix(REMOTE[0]).encode().hex()
-
-
-def _reply_queue(name: str) -> tuple[str, str]:
-    queue = name[len(_REPLY) :]
-    try:
-        return REMOTE[0] + bytes.fromhex(queue.removeprefix(_GENERATED)).decode(), f"/queue/{queue}"
-    except ValueError:
-        return f"/queue/{queue}", f"/queue/{queue}"
-
-
-def declares(header: Lookup) -> Declaration | None:
-    """Return the queue that a SUBSCRIBE makes: that of its name, or a queue bound to a topic."""
-    destination, durable = header("destination") or "", header("durable") == "true"
-    exclusive = header("exclusive")
-    exchange, key = header("x-dead-letter-exchange"), header("x-dead-letter-routing-key") or ""
-    letters = None if exchange is None else _of_exchange(exchange, key)[0] if exchange else f"/queue/{key}"
-    lifetime, unused = _number(header, "x-message-ttl", least=1), _number(header, "x-expires", least=1)
-    arguments = Declaration(
-        letters=letters,
-        max_length=_number(header, "x-max-length"),
-        lifetime=None if lifetime is None else lifetime / 1000,
-        unused=None if unused is None else unused / 1000,
-        max_priority=_number(header, "x-max-priority"),
-    )
-    if not destination.startswith(("/topic/", "/exchange/")):
-        if destination.startswith("/amq/"):
-            return None
-        return replace(arguments, auto_delete=header("auto-delete") == "true", exclusive=exclusive == "true")
-    name = header("x-queue-name")
-    if name is None and durable:
-        name = "stomp-subscription-" + hashlib.sha256(f"{header('id')} {destination}".encode()).hexdigest()[:22]
-    if name is None:
-        return None
-    lasts = durable and header("auto-delete") == "false"
-    own = exclusive == "true" if durable else exclusive != "false"
-    return replace(arguments, name=name, auto_delete=not lasts, exclusive=own)
-
-
-def _number(header: Lookup, name: str, *, least: int = 0) -> int | None:
-    value = header(name)
-    if value is None:
-        return None
-    if not _NUMBER.fullmatch(value) or int(value) < least:
-        raise RemoteProtocolError(f"{name} must be a number of {least} or more, not {shown(value)}")
-    return int(value)
-
-
-def _rabbitmq_letter(pairs: Pairs, options: SendRequest, queue: str) -> Pairs:
-    """Return the headers of a dead letter."""
-    reason = _REASONS.get(dict(pairs)["dead-letter-reason"], "rejected")
-    queue = queue.removeprefix("/queue/")
-    return (("x-first-death-exchange", ""), ("x-first-death-queue", queue), ("x-first-death-reason", reason))
-
-
-def _rabbitmq_translate(command: str, header: Lookup) -> Lookup:
-    """Return a lookup without the headers that RabbitMQ ignores."""
-    hidden = _HIDDEN.get(command, frozenset())
-    return lambda name: None if name in hidden else header(name)
-
-
-def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
-    """Return the client's offer, the other way round and in whole seconds."""
-    send, receive = (-(-value // 1000) * 1000 for value in (asked.receive_ms, asked.send_ms))
-    return HeartbeatOffer(send, receive)
-
-
-def _rabbitmq_refused_login(login: str | None) -> Refusal:
-    """Return the refusal of a wrong login."""
-    detail = f"Access refused for user '{login or 'guest'}'\n"
-    return Refusal("Bad CONNECT", detail=detail, headers=_VERSIONS, named=False, closes=False)
-
-
-def _rabbitmq_refused_host(host: str) -> Refusal:
-    """Return the refusal of a host that is not a virtual host."""
-    detail = f"Virtual host '{host}' access denied\n"
-    return Refusal("Bad CONNECT", detail=detail, headers=_VERSIONS, named=False, closes=False)
-
-
-RABBITMQ = Profile(
-    name="rabbitmq",
-    server="RabbitMQ/4.0.5",
-    names=Names(
-        rest=("#",),
-        pattern_queues=False,
-        read=read,
-        composite=False,
-        temporary="in reply-to",
-        reply_name=reply_name,
-    ),
-    handshake=HandshakeRules(
-        session="session-%s",
-        leniency=Leniency.ESCAPED_CONNECT
-        | Leniency.ESCAPES_IN_1_0
-        | Leniency.WRITE_CR_ESCAPE_IN_1_1
-        | Leniency.CRLF_IN_1_1
-        | Leniency.INVALID_UTF8
-        | Leniency.UNEXPECTED_BODY,
-        limits=FrameLimits(max_body=4 * 1024 * 1024),
-        offered=exact_versions,
-        heartbeat=whole_seconds,
-        beats_in_1_0=True,
-        hosts=frozenset({"/"}),
-    ),
-    refusals=RefusalRules(
-        refuse=_rabbitmq_refuse,
-        takes=_rabbitmq_takes,
-        login=_rabbitmq_refused_login,
-        host=_rabbitmq_refused_host,
-        deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
-    ),
-    requests=RequestRules(translate=_rabbitmq_translate, declares=declares, supported=_SUPPORTED),
-    letters=LetterRules(headers=_rabbitmq_letter, keeps=lambda options: False),
-    settling=SettlingRules(nack="requeued", ack_reaches_connection=True, unsubscribe_returns=False),
-    transactions=TransactionRules(found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE}), late_receipts=True),
-    queues=QueueRules(prioritized=False, keeps_by_default=False, restored_as_redelivered=True),
-    deliveries=DeliveryRules(
-        first=b"redelivered:false\n",
-        counts=False,
-        own_headers=frozenset({"ack", "receipt", "transaction"}),
-        repeated="first",
+        arrange=in_order(_ARTEMIS_ORDER, _artemis_others),
+        one_id=True,
     ),
 )

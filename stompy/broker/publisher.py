@@ -13,6 +13,7 @@ from stompy.broker.profile import REMOTE, TOO_LONG, is_topic, targets_of
 from stompy.broker.queues import Item, Queue, order_of
 from stompy.broker.work import PIECE, TOGETHER, Schedule
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
+from stompy.protocol.rules import Fault, FaultyFrame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -124,8 +125,9 @@ class BrokerPublisher:
             self._deliver_soon(message, sender, committed=committed)
         else:
             if not committed:
-                self.check_delayed(1)
-            self.schedule.add(options.due, message)
+                self.check_delayed(1 + options.repeats)
+            for round_ in range(1 + options.repeats):
+                self.schedule.add(options.due + round_ * options.period, message)
         if identity is not None:  # not of a message that was refused: its copy is the first to be taken
             self._remember(message.target, identity)
 
@@ -156,7 +158,8 @@ class BrokerPublisher:
         """
         refuses = self._settings.profile.names.refuses_late_replies
         if refuses and name.startswith(REMOTE) and name not in self._topology.queues:
-            raise RemoteProtocolError(f"temp-queue://ID:{name[:80]} does not exist")
+            kind = "queue" if name.startswith(REMOTE[0]) else "topic"
+            raise FaultyFrame(Fault.NO_OWNER, f"temp-{kind}://{name.partition('/')[2].partition('/')[2][:80]}")
 
     def check_topics(self, messages: Iterable[StoredMessage], sender: str) -> None:
         """Check that the messages of a transaction to topics can be published.
@@ -218,9 +221,11 @@ class BrokerPublisher:
 
     def _feed_each(self, followers: Followers, message: StoredMessage, sender: str | None, *, forced: bool) -> Steps:
         lookup = message.shared.lookup
+        virtual, origin = self._settings.profile.names.virtual, (("original-destination", message.destination),)
         for feed in followers.candidates(lookup):
             if feed.wants(lookup, sender):
-                self._feed(feed, message, forced=forced)
+                name, copied = feed.queue.name, virtual(feed.queue.name) is not None
+                self._feed(feed, message.moved(name, origin, keeps=True) if copied else message, forced=forced)
             yield
 
     def _finish(self, fan_out: FanOut) -> Steps:
@@ -267,6 +272,8 @@ class BrokerPublisher:
             latest = self._clock.now() + declared.lifetime
             item.expires = latest if item.expires is None else min(item.expires, latest)
         queue.append(item)
+        if declared.lifetime == 0:
+            self.hand_out(queue, 0.0)  # to a consumer that waits for it, or to nobody
         self._work.left -= queue.cost - 1
         self._dirty[queue] = None
         if item.expires is not None:
@@ -401,7 +408,9 @@ class BrokerPublisher:
     def _move(self, item: Item, name: str, reason: str) -> bool:
         pairs = tuple(zip(LETTER_HEADERS, (item.message.destination, str(item.deliveries), reason), strict=True))
         source = item.queue.name
-        message = item.message.moved(name, self._settings.profile.letters.headers(pairs, item.message.options, source))
+        letters = self._settings.profile.letters
+        headers = letters.headers(pairs, item.message.options, source)
+        message = item.message.moved(name, headers, without=letters.without)
         self._work.left -= 1
         if is_topic(name):
             self._deliver_soon(message, None, forced=True)
@@ -523,7 +532,8 @@ class BrokerPublisher:
 
 def origin_of(headers: Mapping[str, str]) -> str | None:
     """Return the name of the destination that a dead letter came from; `None` if it does not say, or not of one."""
-    shown = headers.get(LETTER_HEADERS[0]) or "/queue/" + headers.get(_FIRST_DEATH, "")
+    queue = headers.get(_FIRST_DEATH) or headers.get("_AMQ_ORIG_ADDRESS", "")
+    shown = headers.get(LETTER_HEADERS[0]) or "/queue/" + queue
     try:
         target, *others = targets_of(shown, "")
     except RemoteProtocolError:

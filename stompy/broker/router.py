@@ -32,9 +32,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from stompy.broker.message import MessageHead, StoredMessage, route_to
-from stompy.broker.profile import Refusal, SubscribeRequest, refusal_frames
+from stompy.broker.profile import SubscribeRequest
 from stompy.broker.publisher import REFUSED, BrokerPublisher
 from stompy.broker.queues import Snapshot
+from stompy.broker.refusals import Refusal, RefusedError, refusal_frames
 from stompy.broker.session_state import Consumer, Feed
 from stompy.broker.settings import BrokerStats, Counters, MemoryBudget, Settings
 from stompy.broker.topology import Topology
@@ -214,6 +215,10 @@ class BrokerRouter:
             max_bytes=settings.max_outbox_bytes, max_frames=settings.max_outbox_frames, touched=self._touched
         )
 
+    def peer_of(self, client: str) -> str | None:
+        """Return the address of the connected session with a client id, if there is one."""
+        return next((session.peer for session in self._sessions if session.client_id == client), None)
+
     def attach(self, session: SessionState) -> None:
         """Count a session that is now connected."""
         self._sessions[session] = None
@@ -223,6 +228,9 @@ class BrokerRouter:
         """Refuse a client's frame as the profile says: by default, write an ERROR and end the session."""
         if session.ended:
             return
+        if isinstance(error, RefusedError):
+            self.refuse(session, error.refusal, offender)
+            return
         refuse = self._settings.profile.refusals.refuse
         if refuse is None:
             self._end_by(session, str(error), (session.protocol.fail(str(error), offender=offender),))
@@ -231,13 +239,15 @@ class BrokerRouter:
 
     def refuse(self, session: SessionState, refusal: Refusal, offender: Frame | None = None) -> None:
         """Refuse a frame in the words of a profile."""
+        session.ignored = session.ignored or refusal.ignored
         if session.ended or refusal.ignored:
             return
         if refusal.silent:
             self.work.note(logging.INFO, f"{session.peer}: ended: {refusal.message}")
             self.hang_up(session)
             return
-        frames = refusal_frames(refusal, offender, session.protocol.grammar)
+        arrange = self._settings.profile.deliveries.arrange
+        frames = refusal_frames(refusal, offender, session.protocol.grammar, arrange)
         if refusal.closes:
             self._end_by(session, refusal.message, frames)
         else:
@@ -286,6 +296,7 @@ class BrokerRouter:
             lost.append(delivery)
             yield
         yield from self.publisher.give_back([delivery for delivery in lost if not delivery.transient])
+        self.topology.release(session)
         for name in session.temporary:
             self.topology.forget(self.topology.queues[name])
             yield
@@ -498,7 +509,7 @@ class BrokerRouter:
                 self.publisher.dead_letter(item, REFUSED)
             elif nack == "discarded" or not requeue:
                 self.publisher.discard(item)
-            elif (nack == "requeued" and not delivery.transient) or not lettered:
+            elif nack == "requeued" or not lettered:
                 again.append(delivery)
             else:
                 self.publisher.dead_letter(item, REFUSED)

@@ -15,7 +15,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from stompy.broker.profile import OWN, Refusal, deletes_durable
+from stompy.broker.profile import OWN, deletes_durable
+from stompy.broker.refusals import Refusal
 from stompy.broker.session_state import SessionState
 from stompy.broker.settings import SessionBudget
 from stompy.broker.write_queue import WriterThread
@@ -27,7 +28,9 @@ from stompy.frames.grammar import Version
 from stompy.frames.heads import Run, frames_of
 from stompy.frames.parser import Parser
 from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
+from stompy.protocol.rules import fault_of
 from stompy.protocol.server import ServerProtocol
+from stompy.protocol.state import subscription_key
 from stompy.protocol.subprotocols import version_of
 from stompy.secret import Secret
 from stompy.world import threading, time
@@ -199,7 +202,7 @@ class ClientSession:
         if not data:
             return False
         parser = self._protocol.parser
-        if parser.error is not None:
+        if parser.error is not None or self._state.ignored:
             return True  # it cannot be read any more, and the connection stays
         if self._pulse is None:
             self._protocol.prefer(version_of(self._transport))
@@ -300,7 +303,10 @@ class ClientSession:
             if after == row:
                 self._process_frame(frame(), admitted=admitted)
         except ProtocolError as error:
-            router.fail(state, error, frame())
+            refused = frame()
+            if refused.command == "SUBSCRIBE" and (key := subscription_key(refused.headers.get)) not in state.consumers:
+                self._protocol.subscriptions.pop(key, None)  # it was recorded, and there is none
+            router.fail(state, error, refused)
         if router.work.unfinished.steps:
             router.work.unfinished.refuse = lambda error: router.fail(state, error, frame())
         return max(after, row + 1)
@@ -312,17 +318,17 @@ class ClientSession:
         if not known and not self._protocol.admits(frame):
             return
         if state.refused:
-            self._router.refuse(state, Refusal("Connection is not valid."), frame)
+            self._router.refuse(state, Refusal("AMQ339010 Connection is not valid.", "", bare=True), frame)
         elif self._objection is not None:
             raise self._objection
         elif frame.command in ("CONNECT", "STOMP"):  # a second one, where the profile takes it
-            state.write_queue.answer(self._profile.connected(state.name, self._protocol))
+            state.write_queue.answer(self._profile.connected(state.name, self._protocol, frame.headers.get))
         else:
             self._commands.process(state, frame)
 
     def _tolerates(self, frame: Frame, error: RemoteProtocolError) -> bool:
         """Whether a frame that is wrong goes on: to be taken all the same, or refused without ending the session."""
-        if deletes_durable(frame) or self._profile.refusals.takes(error, frame):
+        if deletes_durable(frame) or (frame.command, fault_of(error)) in self._profile.refusals.takes:
             self._protocol.record(frame, begins=self._profile.transactions.implied_begin)
             return True
         refuse = self._profile.refusals.refuse
@@ -345,6 +351,10 @@ class ClientSession:
         if hosts is not None and refused_host is not None and headers.get("host", "/") not in hosts:
             self._refuse(refused_host(headers.get("host", "")))
             return
+        refusal = self._profile.requests.refuses("CONNECT", headers.get, self._state)
+        if refusal is not None:
+            self._refuse(refusal)
+            return
         users = self._settings.users
         passcode = Secret(headers.get("passcode", ""))
         user = None if users is None else users.admit(self._login(headers), passcode, self._connect_by)
@@ -355,10 +365,14 @@ class ClientSession:
             if refused_login is None:
                 self._fail("access refused: wrong login or passcode")
             else:
-                self._refuse(refused_login(headers.get("login")))
+                self._refuse(refused_login(headers.get("login"), self._protocol.version))
             return
         with self._router.turn():
-            if not self._state.ended:
+            refused_client, client = self._profile.refusals.client, headers.get("client-id")
+            other = None if refused_client is None or client is None else self._router.peer_of(client)
+            if refused_client is not None and client is not None and other is not None:
+                self._router.refuse(self._state, refused_client(client, other))
+            elif not self._state.ended:
                 self._connected(user, headers)
 
     def _login(self, headers: Mapping[str, str]) -> str:
@@ -366,13 +380,14 @@ class ClientSession:
 
     def _connected(self, user: User | None, headers: Mapping[str, str]) -> None:
         self._state.user = user
-        self._state.client_id = headers.get("client-id")
+        named = self._state.name if self._profile.handshake.client_is_session else None
+        self._state.client_id = headers.get("client-id", named)
         self._state.login = None if user is None else self._login(headers)
         self._admission.greeted(self._slot)
         heartbeats, now, tolerance = self._protocol.heartbeats, time.monotonic(), self._settings.heartbeat_tolerance
         connected = self._protocol.connected(self._name)
         if self._profile is not OWN:
-            connected = self._profile.connected(self._state.name, self._protocol)
+            connected = self._profile.connected(self._state.name, self._protocol, headers.get)
         # One for each thread, as each has its own next look.
         self._pulse = self._state.pulse = HeartbeatTimer(Heartbeats(receive=heartbeats.receive), now, tolerance)
         self._writer.beat(HeartbeatTimer(Heartbeats(send=heartbeats.send), now))

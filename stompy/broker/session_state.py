@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from stompy.broker.profile import REMOTE, is_topic
+from stompy.broker.profile import REMOTE, TEMPORARY, is_topic
 from stompy.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 from stompy.frames.encoder import encode_lines
 from stompy.frames.grammar import Version
@@ -137,7 +137,7 @@ class Consumer:
         self.grammar = self.session.protocol.grammar
         # STOMP 1.2, MESSAGE: an `ack` header in the client modes; earlier versions acknowledge by message-id.
         self._two_ids = self.ledger is not None and self.session.protocol.version is Version.V1_2
-        self._message_id, self._token = f"{self.key}-%d".encode(), f"ack-{self.key}-%d"
+        self._message_id, self._token = f"{self.key}-%d".encode(), f"{'' if self.rules.one_id else 'ack-'}{self.key}-%d"
         pairs = [] if self.identity is None else [("subscription", self.identity)]
         lead = b"MESSAGE\n" + encode_lines("MESSAGE", pairs, grammar=self.grammar).replace(b"%", b"%%")
         lead += b"message-id:%b\n" + (b"ack:%b\n" % self._token.encode() if self._two_ids else b"")
@@ -214,11 +214,28 @@ class Consumer:
         else:
             lead = self._again % ((*ids, item.deliveries) if self.rules.counts else ids)
         item.deliveries += 1
-        delivery = OutgoingMessage(lead + head, item, self)
+        head = lead + head
+        if self.rules.arrange is not None or self.session.temporary:
+            head = self._as_seen(head, item.message)
+        delivery = OutgoingMessage(head, item, self)
         if self.ledger is not None:
             self.ledger.add(self._token % count if self._two_ids else item.named.decode(), self.key, delivery)
             item.queue.unacked += 1
         return delivery
+
+    def _as_seen(self, head: bytes, message: StoredMessage) -> bytes:
+        """Return a head in the broker's order, and with the session's own names of its temporary queues."""
+        remote, own = (
+            encode_lines("MESSAGE", [("reply-to", name)], grammar=self.grammar)[:-1]
+            for name in (f"{REMOTE[0]}{self.session.name}/", TEMPORARY[0])
+        )
+        head = head.replace(b"\n" + remote, b"\n" + own)
+        if self.rules.arrange is None:
+            return head
+        command, *lines = head[:-2].split(b"\n")
+        names = [line.partition(b":")[0].decode("utf-8", "replace") for line in lines]
+        places = self.rules.arrange(names, message.shared.route.length)
+        return b"\n".join([command, *(lines[place] for place in places), b"", b""])
 
 
 @dataclass(eq=False, slots=True)
@@ -310,6 +327,10 @@ class SessionState:
     """Who it is; `None` where the broker does not ask."""
     client_id: str | None = None
     """By what its durable subscriptions are known."""
+    ignored: bool = False
+    """Whether nothing that it sends is read any more."""
+    declared: set[str] = field(default_factory=set)
+    """The queues that it has declared, which it need not again."""
     temporary: dict[str, None] = field(default_factory=dict)
     """The names of the temporary queues that end with it."""
     refused: bool = False

@@ -188,6 +188,8 @@ class Topology:
         self.queues: dict[str, Queue] = {}
         self.durables: dict[tuple[str, str], Feed] = {}
         """Durable subscriptions by client id and name."""
+        self._holders: dict[Queue, SessionState] = {}
+        """The sessions that alone may use a queue."""
         self._bound: dict[Queue, dict[str, Feed]] = {}
         """Queues that get the messages of topics, by these."""
         self._feeds: dict[str, dict[Feed, None]] = {}
@@ -235,14 +237,32 @@ class Topology:
             LimitExceededError: there are too many.
         """
         known = self.queues.get(name)
-        if known is not None and known.declared != declares:
-            message = f"PRECONDITION_FAILED - inequivalent arg for queue {name[:80]!r}"
+        if known is not None and name in session.declared:
+            return known
+        holder, shown = session if declares.exclusive else None, name.removeprefix("/queue/")
+        if known is not None and self._holders.get(known) is not holder:
+            message = (
+                f"RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{shown}' in vhost '/'. It could be "
+                "originally declared on another connection or the exclusive property value does not match that of the "
+                "original declaration."
+            )
+            raise FaultyFrame(Fault.LOCKED, message)
+        difference = None if known is None else known.declared.contradicts(declares)
+        if difference is not None:
+            message = f"PRECONDITION_FAILED - inequivalent arg '{difference % shown}"
             raise FaultyFrame(Fault.DECLARED_OTHERWISE, message)
-        if known is not None and declares.exclusive and any(one.session is not session for one in known.consumers):
-            raise FaultyFrame(Fault.DECLARED_OTHERWISE, f"RESOURCE_LOCKED - cannot obtain access to {name[:80]!r}")
         queue = known or self.queue(name)
-        queue.declared = declares
+        if known is None:
+            queue.declared, queue.permanent = declares, True
+            if holder is not None:
+                self._holders[queue] = holder
+        session.declared.add(name)
         return queue
+
+    def release(self, session: SessionState) -> None:
+        """Delete the queues that a session alone may use, at its end."""
+        for queue in [queue for queue, holder in self._holders.items() if holder is session]:
+            self.delete(queue)
 
     def bind(self, queue: Queue, target: Target) -> None:
         """Let a queue get the messages of a topic from now on, whether it has consumers or not."""
@@ -254,6 +274,7 @@ class Topology:
 
     def delete(self, queue: Queue) -> None:
         """Forget a queue, with its messages and their deliveries."""
+        self._holders.pop(queue, None)
         for feed in self._bound.pop(queue, {}).values():
             self.remove(feed)
         if self.queues.get(queue.name) is queue:
@@ -266,6 +287,9 @@ class Topology:
         queue.counts = self._recall(queue.name, queue.counts)
         self.queues[queue.name] = queue
         self.dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
+        topic = self._settings.profile.names.virtual(queue.name)
+        if topic is not None:
+            self.bind(queue, Target("topic", topic, topic))
         for consumer in self._queue_patterns.matching(queue.name):
             self._work.left -= 1
             self.join(consumer, queue)
@@ -468,7 +492,7 @@ class Topology:
         if client is None:
             raise RemoteProtocolError("a durable subscription needs a client-id header in CONNECT")
         if target.kind == "queue" or target.owner is not None:
-            raise RemoteProtocolError("a durable subscription is one to a topic")
+            raise FaultyFrame(Fault.DURABLE_QUEUE, "a durable subscription is one to a topic")
         known = self.durables.get((client, name))
         if known is not None:
             if known.queue.consumers:
@@ -496,7 +520,8 @@ class Topology:
         """
         feed = self.durables.get((client or "", name))
         if feed is None:
-            raise RemoteProtocolError(f"there is no durable subscription {name[:80]!r}")
+            message = f"No durable subscription exists for clientID: {client} and subscriptionName: {name[:80]}"
+            raise FaultyFrame(Fault.UNKNOWN_DURABLE, message)
         if feed.queue.consumers:
             raise RemoteProtocolError(f"the durable subscription {name[:80]!r} is in use")
         del self.durables[client or "", name]
@@ -520,7 +545,7 @@ class Topology:
             del consumer.queues[queue]
             queue.leave(consumer)
             self.dirty[queue] = None
-            if (queue.declared.auto_delete or queue.declared.exclusive) and not queue.consumers:
+            if queue.declared.auto_delete and not queue.consumers:
                 self.delete(queue)
         if consumer.backlog is not None:
             self._work.trash.append(consumer.backlog)

@@ -92,6 +92,10 @@ class Leniency(enum.Flag):
     """Skip NULs between frames, and count them as line ends (ActiveMQ and RabbitMQ); not in the 1.0-draft."""
     LINES_WITHOUT_COLON = enum.auto()
     """Ignore a header line without a name or a colon (as ActiveMQ and Artemis do)."""
+    LENGTH_OF_SEND_ALONE = enum.auto()
+    """Ignore `content-length` in all frames but SEND (as RabbitMQ does)."""
+    ANY_COMMAND_LINE = enum.auto()
+    """Take any first line of a frame for a command, with spaces too (as RabbitMQ does); such a command is unknown."""
 
 
 _ESCAPES_1_1 = {"\\": "\\\\", "\n": "\\n", ":": "\\c"}
@@ -114,6 +118,8 @@ class Grammar:
         bare_cr: whether any other CR in a header is data; else the header is malformed.
         nul_between: whether NULs between frames are skipped like line ends.
         lenient_lines: whether header lines without a name or a colon are ignored.
+        length_of_send_alone: whether `content-length` is ignored in all frames but SEND.
+        any_command: whether any first line is a command.
         trim: whether spaces around values are removed.
         unexpected_body: what to do with the body of a frame that must not have one.
         utf8_errors: the error handler for the header text.
@@ -130,6 +136,8 @@ class Grammar:
     bare_cr: bool = True
     nul_between: bool = False
     lenient_lines: bool = False
+    length_of_send_alone: bool = False
+    any_command: bool = False
     trim: bool = False
     unexpected_body: BodyPolicy = "refuse"
     utf8_errors: Literal["strict", "surrogateescape"] = "strict"
@@ -162,6 +170,8 @@ def grammar_of(version: Version, leniency: Leniency = Leniency.NONE) -> Grammar:
         bare_cr=version is not Version.V1_2,
         nul_between=Leniency.NUL_BETWEEN_FRAMES in leniency and version is not Version.DRAFT,
         lenient_lines=Leniency.LINES_WITHOUT_COLON in leniency,
+        length_of_send_alone=Leniency.LENGTH_OF_SEND_ALONE in leniency,
+        any_command=Leniency.ANY_COMMAND_LINE in leniency,
         trim=not modern,
         unexpected_body="refuse" if modern and Leniency.UNEXPECTED_BODY not in leniency else "drop",
         utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",
@@ -183,6 +193,8 @@ def handshake_grammar(leniency: Leniency = Leniency.NONE) -> Grammar:
         lenient_escapes=True,
         escape_raw_commands=Leniency.ESCAPED_CONNECT in leniency,
         nul_between=Leniency.NUL_BETWEEN_FRAMES in leniency,
+        length_of_send_alone=Leniency.LENGTH_OF_SEND_ALONE in leniency,
+        any_command=Leniency.ANY_COMMAND_LINE in leniency,
         unexpected_body="keep",
         utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",
         handshake=True,

@@ -145,9 +145,9 @@ class HeadChecker:
         """
         if self._grammar.crlf and line.endswith(b"\r"):
             line = line[:-1]
-        if not _COMMAND.fullmatch(line):
+        if not _COMMAND.fullmatch(line) and not self._grammar.any_command:
             raise RemoteProtocolError(f"not a STOMP command line: {show(line)} (STOMP Frames)")
-        command = line.decode("ascii")
+        command = line.decode("utf-8", "replace")
         return command.upper() if self._grammar.draft else command
 
     def headers(self, block: bytes, command: str) -> str:

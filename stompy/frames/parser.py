@@ -263,7 +263,7 @@ class Parser:
             head.reset()
         self._learned.observe(command, source[at:eol], source[eol : stop + 1])
         headers = headers_from_wire(text, grammar, "\\" in text and grammar.escaped(command))
-        length = self._announced(text, headers)
+        length = None if grammar.length_of_send_alone and command != "SEND" else self._announced(text, headers)
         if command in _BODYLESS and grammar.unexpected_body == "refuse":
             if length:
                 raise _unexpected_body(command, f"content-length {length}")

@@ -41,6 +41,14 @@ class Fault(enum.Enum):
     UNKNOWN_DESTINATION = enum.auto()
     UNKNOWN_EXCHANGE = enum.auto()
     DECLARED_OTHERWISE = enum.auto()
+    INVALID_VALUE = enum.auto()
+    UNREADABLE_ID = enum.auto()
+    DURABLE_QUEUE = enum.auto()
+    UNKNOWN_DURABLE = enum.auto()
+    NO_OWNER = enum.auto()
+    LOCKED = enum.auto()
+    NOT_PUBLISHED = enum.auto()
+    INVALID_SELECTOR = enum.auto()
 
 
 class FaultyFrame(RemoteProtocolError):

@@ -24,6 +24,7 @@ from stompy.protocol.rules import Fault, FaultyFrame, accept_version, highest_co
 from stompy.protocol.state import EVENTS, ProtocolEvent, ProtocolSide, State, next_state
 
 _SERVER_VALUE = re.compile(r"[^ /:\\\x00-\x1f]+(/[^ :\\\x00-\x1f]+)?")
+_NEGATIVE = re.compile(r"-[0-9]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNSAFE = re.compile(r"[:\\\x00-\x1f\x7f]")
 _UNSAFE_IN_1_0 = re.compile(r"[\\\x00-\x1f\x7f]")
@@ -171,7 +172,10 @@ class ServerProtocol(ProtocolSide):
         if wrong is not None:
             raise wrong
         if version.has_heartbeats or self._answer is not None:
-            asked = HeartbeatOffer.parse(header("heart-beat"))
+            text = header("heart-beat")
+            if self._answer is not None and text is not None:
+                text = _NEGATIVE.sub("0", text)  # which every known broker takes
+            asked = HeartbeatOffer.parse(text)
             if self._answer is not None:
                 self._offer = self._answer(asked)
             if version.has_heartbeats:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stompy.broker.profile import OWN, Refusal, exact_versions, refusal_frames
-from stompy.errors import RemoteProtocolError
+from stompy.broker.profile import OWN, exact_versions
+from stompy.broker.refusals import Refusal, refusal_frames
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version, grammar_of
 from stompy.frames.parser import Parser
@@ -20,14 +20,14 @@ def test_an_error_names_the_frame_where_the_broker_does_so() -> None:
 
 def test_an_error_is_one_line_and_has_a_length_where_the_broker_gives_one() -> None:
     frame = b"".join(refusal_frames(Refusal("a\nb", detail="more", headers=(("version", "1.2"),)), SEND, GRAMMAR))
-    assert frame.startswith(b"ERROR\nmessage:a b\nversion:1.2\n")
+    assert frame.startswith(b"ERROR\nmessage:a b\ncontent-type:text/plain\nversion:1.2\n")
     assert frame.endswith(b"content-length:4\n\nmore\0")
     assert b"content-length" not in b"".join(refusal_frames(Refusal("no", length=False), SEND, GRAMMAR))
 
 
 def test_the_own_ways_pass_everything_on() -> None:
     assert OWN.requests.translate("SEND", {"a": "1"}.get)("a") == "1"
-    assert not OWN.refusals.takes(RemoteProtocolError("wrong"), SEND)
+    assert not OWN.refusals.takes
 
 
 def test_a_refused_frame_may_get_its_receipt_too() -> None:

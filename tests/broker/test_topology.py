@@ -53,7 +53,7 @@ def test_an_unsubscribe_that_names_it_deletes_a_durable_subscription(served: Ser
     owner.sure("UNSUBSCRIBE", {"id": "1", **name})
     assert served.broker.stats().durables == {}
     owner.say("UNSUBSCRIBE", {"id": "1", **name})
-    assert "no durable subscription" in owner.error().headers["message"]
+    assert "No durable subscription" in owner.error().headers["message"]
 
 
 def test_another_topic_or_selector_makes_a_durable_subscription_anew(served: Served) -> None:

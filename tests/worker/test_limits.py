@@ -15,7 +15,7 @@ import stompy
 import stompy.worker
 from stompy.broker import Broker
 from stompy.broker import broker as broker_module
-from stompy.broker.profiles import RABBITMQ
+from stompy.broker.rabbitmq import RABBITMQ
 from stompy.worker.slot import RateLimit
 from stompy.worker.task import SqliteSeen
 from tests.worker.conftest import WITHIN, Seen, left, orders_to_refused, wait_until

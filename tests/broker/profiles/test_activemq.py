@@ -19,12 +19,17 @@ def test_a_wrong_frame_leaves_the_connection_open() -> None:
     assert (refusal.message, refusal.closes, refusal.named) == ("Invalid transaction id: t", False, True)
 
 
-@pytest.mark.parametrize(("profile", "closes"), [(ACTIVEMQ, True), (ACTIVEMQ_5, False)])
-def test_a_second_connect_ends_it_from_6_on(profile: object, closes: bool) -> None:
+DUPLICATE = "StompWireFormat is configured for 'server' mode and received a duplicate CONNECT or STOMP frame"
+
+
+@pytest.mark.parametrize(
+    ("profile", "message", "closes"), [(ACTIVEMQ, DUPLICATE, True), (ACTIVEMQ_5, "Already connected.", False)]
+)
+def test_a_second_connect_ends_it_from_6_on(profile: object, message: str, closes: bool) -> None:
     refuse = profile.refusals.refuse  # type: ignore[attr-defined]
     again = Frame("CONNECT", [("receipt", "r")])
     refusal = refuse(FaultyFrame(Fault.COMMAND_NOT_ALLOWED, "the session is open"), again, Version.V1_2)
-    assert (refusal.message, refusal.closes) == ("Already connected.", closes)
+    assert (refusal.message, refusal.closes) == (message, closes)
 
 
 def test_a_message_has_the_headers_that_activemq_adds(serve: Serve) -> None:

@@ -1,0 +1,398 @@
+"""RabbitMQ with its STOMP plugin, which the embedded broker can stand in for."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stompy.broker import profile
+from stompy.broker.refusals import HEART_BEAT, TOKEN, VERSIONS, FrameOrigin, Refusal, filled, in_order
+from stompy.frames.grammar import FrameLimits, Leniency, Version
+from stompy.protocol.heartbeat import HeartbeatOffer
+from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stompy.frames.frame import Frame, Pairs
+    from stompy.protocol.rules import Lookup
+
+_ANSWERS = functools.partial(Refusal, headers=VERSIONS, named=False, closes=False)
+"""An ERROR that names no frame and leaves the connection open."""
+
+_INVALID = ("Processing error", "Processing error")
+_MESSAGES: dict[Fault | None, tuple[str, str | None]] = {
+    Fault.NO_COMMON_VERSION: ("Version mismatch", "Supported versions are 1.0,1.1,1.2\n"),
+    Fault.COMMAND_NOT_ALLOWED: ("Illegal command", "You must log in using CONNECT first"),
+    Fault.NO_DESTINATION: ("Missing destination", "\"{command}\" must include a 'destination' header\n"),
+    Fault.EMPTY_DESTINATION: ("Invalid destination", "Destination cannot be blank"),
+    Fault.UNKNOWN_SUBSCRIPTION: (
+        "No subscription found",
+        'UNSUBSCRIBE must refer to an existing subscription.\nSubscription to "{subscription}" not found.\n',
+    ),
+    Fault.UNKNOWN_COMMAND: ("Bad command", 'Could not interpret command "{command}"\n'),
+    Fault.UNKNOWN_ACK_MODE: _INVALID,
+    Fault.SUBSCRIPTION_ENDED: ("Subscription not found", None),
+    Fault.UNKNOWN_MESSAGE: ("Invalid header", '"{command}" must include a valid "{acknowledged}" header\n'),
+    Fault.NO_ID: ("Missing destination or id", "UNSUBSCRIBE must include a 'destination' or 'id' header"),
+    Fault.NO_OTHER_HEADER: ("Missing header", '"{command}" must include the "{acknowledged}" header\n'),
+    Fault.UNKNOWN_TRANSACTION: ("Bad transaction", 'Invalid transaction identifier: "{transaction}"\n'),
+    Fault.NO_TRANSACTION: ("Missing transaction", "\"{command}\" must include a 'transaction' header\n"),
+    Fault.INVALID_DESTINATION: ("Invalid destination", None),
+    Fault.UNKNOWN_DESTINATION: (
+        "Unknown destination",
+        "'{destination}' is not a valid destination.\nValid destination types are: /temp-queue, /exchange, /topic, "
+        "/queue, /amq/queue, /reply-queue/*\n",
+    ),
+    Fault.INVALID_VALUE: _INVALID,
+    None: ("Processing error", None),
+}
+"""What RabbitMQ says in `message` and in the body, where that is not the text of the error."""
+
+_ENDING = {
+    Fault.UNKNOWN_EXCHANGE: "not_found",
+    Fault.DECLARED_OTHERWISE: "precondition_failed",
+    Fault.LOCKED: "resource_locked",
+    Fault.NOT_PUBLISHED: "precondition_failed",
+    Fault.SUBSCRIPTION_EXISTS: "Duplicated subscription identifier",
+}
+"""What it says in `message` before it ends the connection."""
+
+_TAKEN = frozenset(
+    {
+        ("SUBSCRIBE", Fault.NO_ID),
+        ("BEGIN", Fault.TRANSACTION_EXISTS),
+        ("NACK", Fault.UNKNOWN_COMMAND),
+        ("SEND", Fault.UNKNOWN_TRANSACTION),
+        ("ACK", Fault.NO_OTHER_HEADER),
+        ("NACK", Fault.NO_OTHER_HEADER),
+    }
+)
+"""What is wrong and taken all the same, or found when other things are known to be right, by command."""
+
+_REPLY, _GENERATED, _TOPICS = "/reply-queue/", "amq.gen-", ("/topic/", "/exchange/")
+_KINDS = {"/queue/": "queue", "/amq/queue/": "amqqueue", "/topic/": "topic", "/temp-queue/": "temp_queue"}
+"""What RabbitMQ calls destinations, by the beginnings of their names."""
+
+_UNMADE = ("/amq/queue/", _REPLY)
+"""Queues that no frame makes."""
+_KNOWN = (*_TOPICS, *_UNMADE, "/queue/")
+_TRUTHS = (None, "true", "True", "false", "False")
+
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_REASONS = {"expired": "expired", profile.TOO_LONG: "maxlen"}
+"""RabbitMQ's words for why a message is a dead letter."""
+
+_HIDDEN = {
+    "SEND": frozenset({"JMSXGroupID", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "expires"}),
+    "SUBSCRIBE": frozenset(
+        {"selector", "browser", profile.EXCLUSIVE, "activemq.prefetchSize", *profile.NO_LOCAL, *profile.DURABLE}
+    ),
+}
+"""Headers that RabbitMQ passes over."""
+
+_SUPPORTED = frozenset(profile.QUEUE_ARGUMENTS) - {"x-max-length-bytes"} | {
+    *("durable", "auto-delete", "exclusive", "x-queue-name", "x-overflow", "x-single-active-consumer")
+}
+
+
+def _refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
+    """Return an ERROR that names no frame and leaves the connection open; unreadable frames end it silently."""
+    message, fault = str(error), fault_of(error)
+    if frame is None:
+        return Refusal(message, silent=True)
+    header, command = frame.headers.get, frame.command
+    if fault is Fault.COMMAND_NOT_ALLOWED and version is not None:
+        return Refusal(message, silent=True)
+    if version is None and fault is Fault.UNKNOWN_COMMAND:
+        fault = Fault.COMMAND_NOT_ALLOWED
+    acknowledged = "id" if version is Version.V1_2 else "message-id"
+    if version is not None and (first := _wrong_at_once(command, header)) is not None:
+        return first
+    if version is None:
+        fault = fault or Fault.INVALID_VALUE
+    elif command in ("ACK", "NACK") and header(acknowledged) is None:
+        fault = Fault.NO_OTHER_HEADER
+    elif command == "UNSUBSCRIBE" and header("destination") is not None:
+        fault = Fault.UNKNOWN_SUBSCRIPTION
+    elif fault in (Fault.SUBSCRIPTION_EXISTS, Fault.UNKNOWN_ACK_MODE):
+        try:
+            read(header("destination") or "")
+        except FaultyFrame as worse:
+            fault, message = worse.fault, str(worse)
+    if fault is Fault.SUBSCRIPTION_EXISTS:
+        tag = f"Q_{header('destination')}" if header("id") is None else f"T_{header('id')}"
+        message = f"A subscription identified by '{tag}' already exists."
+    if fault in _ENDING:
+        return _ended(command, _ENDING[fault], message)
+    given = TOKEN.fullmatch(header(acknowledged) or "")
+    if fault is Fault.UNKNOWN_MESSAGE and given:
+        text = f"PRECONDITION_FAILED - unknown delivery tag {given[1]}"
+        return _ANSWERS("precondition_failed", text, closes=True, confirmed="before")
+    if fault is Fault.UNKNOWN_TRANSACTION and command in ("ACK", "NACK") and not given:
+        fault = Fault.UNKNOWN_MESSAGE
+    text, detail = _MESSAGES.get(fault, _MESSAGES[None])
+    name = "id" if "id" in frame.headers else "destination"
+    values = {"acknowledged": acknowledged, "subscription": f"{name}='{header(name)}'"}
+    return _ANSWERS(text, filled(f"{message}\n" if detail is None else detail, frame, **values))
+
+
+def _ended(command: str, message: str, detail: str) -> Refusal:
+    """Return an ERROR that ends the connection; the RECEIPT of a SUBSCRIBE comes all the same."""
+    return _ANSWERS(message, detail, closes=True, confirmed="after" if command == "SUBSCRIBE" else "")
+
+
+def _refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
+    """Return how RabbitMQ refuses a frame that the embedded broker takes."""
+    if command == "CONNECT":
+        beats = header("heart-beat")
+        return None if beats is None or HEART_BEAT.fullmatch(beats) else _ANSWERS(*_INVALID)
+    if (first := _wrong_at_once(command, header)) is not None:
+        return first
+    send, destination = command == "SEND", header("destination") or ""
+    bound = destination.startswith(_TOPICS)
+    if not ((send and bound) or destination.startswith(_UNMADE) or read(destination)[0] in session.declared):
+        if any(header(name) not in _TRUTHS for name in ("durable", "persistent")):
+            return _ANSWERS(*_INVALID)
+        named = (header("x-queue-name") or "stomp-subscription-1") if bound else destination.removeprefix("/queue/")
+        wrong = next(_undeclarable(header, f"for queue '{named}' in vhost '/'", bound=bound), None)
+        if wrong is not None:
+            return _ended(command, "precondition_failed", f"PRECONDITION_FAILED - {wrong}")
+    expiration, user = header("expiration"), header("user-id")
+    if send and expiration is not None and not _NUMBER.fullmatch(expiration):
+        raise FaultyFrame(Fault.NOT_PUBLISHED, f"PRECONDITION_FAILED - invalid expiration '{expiration}': no_integer")
+    if send and session.login is not None and user not in (None, session.login):
+        text = f"PRECONDITION_FAILED - user_id property set to '{user}' but authenticated user was '{session.login}'"
+        raise FaultyFrame(Fault.NOT_PUBLISHED, text)
+    return None
+
+
+def _wrong_at_once(command: str, header: Lookup) -> Refusal | None:
+    """Return how a frame is refused before anything else is looked at."""
+    if command == "SEND" and header("message-id") is not None:
+        return _ANSWERS("Invalid header", "'message-id' is not allowed on 'SEND'.\n")
+    lasts = "true" in (header("durable"), header("persistent"))
+    if command in ("SUBSCRIBE", "UNSUBSCRIBE") and lasts and header("id") is None:
+        return _ANSWERS("Missing Header", "Header 'id' is required for durable subscriptions")
+    return None
+
+
+def _undeclarable(header: Lookup, place: str, *, bound: bool) -> Iterator[str]:
+    """Yield what is wrong with the queue that a frame makes."""
+    if header("x-dead-letter-routing-key") is not None and header("x-dead-letter-exchange") is None:
+        yield f"invalid arg 'x-dead-letter-routing-key' {place}: routing_key_but_no_dlx_defined"
+    if header("x-queue-type") == "quorum":
+        if header("x-max-priority") is not None:
+            yield f"invalid arg 'x-max-priority' {place} of queue type rabbit_quorum_queue"
+        if header("auto-delete") == "true" or (bound and header("durable") != "true"):
+            yield f"invalid property 'auto-delete' {place}"
+
+
+def read(name: str) -> tuple[str, str]:
+    """Return a name's meaning for RabbitMQ: the queue or the topic of an exchange, and its name in MESSAGE frames.
+
+    Raises:
+        FaultyFrame: there is no such kind of destination, or no such exchange.
+    """
+    if name and "/" not in name:
+        return f"/queue/{name}", f"/queue/{name}"
+    if name.startswith(_REPLY):
+        return _reply_queue(name)
+    if name.startswith("/exchange//") or name == "/exchange/":
+        raise FaultyFrame(Fault.INVALID_DESTINATION, "'/' is not a valid exchange destination")
+    if name.startswith("/exchange/"):
+        return _of_exchange(*name[len("/exchange/") :].partition("/")[::2])
+    for prefix, kind in _KINDS.items():
+        if name.startswith(prefix):
+            rest, kept = name[len(prefix) :], name.removeprefix("/amq")
+            whole = rest and "/" not in rest
+            if whole and kind != "temp_queue":
+                return kept, kept
+            message = (
+                f"'{name}' is not a valid destination for '{{command}}'"
+                if whole
+                else f"'/{rest}' is not a valid {kind} destination"
+            )
+            raise FaultyFrame(Fault.INVALID_DESTINATION, message)
+    raise FaultyFrame(Fault.UNKNOWN_DESTINATION, f"{shown(name)} is not a valid destination")
+
+
+def _of_exchange(exchange: str, key: str) -> tuple[str, str]:
+    if exchange == "amq.topic":
+        return f"/topic/{key}", f"/topic/{key}"
+    if exchange not in ("amq.direct", "amq.fanout", "amq.headers"):
+        raise FaultyFrame(Fault.UNKNOWN_EXCHANGE, f"NOT_FOUND - no exchange '{exchange}' in vhost '/'")
+    visible = f"/exchange/{exchange}/{key}" if key else f"/exchange/{exchange}"
+    # In the name that the broker keeps, a dot or a wildcard of a key of `amq.direct` would be one.
+    return f"/topic//{exchange}/" + ("=" + key.replace(".", "\0") if exchange == "amq.direct" else ""), visible
+
+
+def reply_name(name: str) -> str:
+    """Return the name of a temporary queue that other clients see."""
+    return _REPLY + _GENERATED + name.removeprefix(profile.REMOTE[0]).encode().hex()
+
+
+def _reply_to(name: str) -> str:
+    if "/" in name and not name.startswith(_KNOWN):
+        raise FaultyFrame(Fault.INVALID_VALUE, f"{shown(name)} is not a valid destination")
+    return name if name.startswith(_KNOWN) else _REPLY + name
+
+
+def _reply_queue(name: str) -> tuple[str, str]:
+    queue = name[len(_REPLY) :]
+    try:
+        return profile.REMOTE[0] + bytes.fromhex(queue.removeprefix(_GENERATED)).decode(), f"/queue/{queue}"
+    except ValueError:
+        return f"/queue/{queue}", f"/queue/{queue}"
+
+
+def declares(header: Lookup) -> profile.Declaration | None:
+    """Return the queue that a SUBSCRIBE or SEND makes: that of its name, or a queue bound to a topic."""
+    destination, asked = header("destination") or "", (header("durable") or "").lower()
+    durable, exclusive, auto_delete = asked == "true", header("exclusive"), header("auto-delete")
+    exchange, key = header("x-dead-letter-exchange"), header("x-dead-letter-routing-key") or ""
+    lifetime, unused = _number(header, "x-message-ttl"), _number(header, "x-expires", least=1)
+    arguments = profile.Declaration(
+        letters=None if exchange is None else _of_exchange(exchange, key)[0] if exchange else f"/queue/{key}",
+        max_length=_number(header, "x-max-length"),
+        lifetime=lifetime and lifetime / 1000,
+        unused=unused and unused / 1000,
+        max_priority=_number(header, "x-max-priority"),
+        arguments=tuple(
+            (name, f"'{value}'" if name == "x-queue-type" else f"the value '{value}' of type '{_kind(value)}'")
+            for name in profile.QUEUE_ARGUMENTS
+            if (value := header(name)) is not None and name[:2] == "x-" and value != "classic"
+        ),
+    )
+    if not destination.startswith(_TOPICS):
+        if destination.startswith(_UNMADE):
+            return None
+        # What is not durable is for one connection.
+        lasts = durable if asked else (header("persistent") or "").lower() != "false"
+        made = replace(
+            arguments,
+            auto_delete=not lasts if auto_delete is None else auto_delete == "true",
+            exclusive=not lasts if exclusive is None else exclusive == "true",
+            durable=lasts,
+        )
+        return profile.UNDECLARED if made == profile.UNDECLARED else made
+    name = header("x-queue-name")
+    if name is None and durable:
+        name = "stomp-subscription-" + hashlib.sha256(f"{header('id')} {destination}".encode()).hexdigest()[:22]
+    if name is None:
+        return None
+    lasts = durable and auto_delete == "false"
+    own = exclusive == "true" if durable else exclusive != "false"
+    return replace(arguments, name=name, auto_delete=not lasts, exclusive=own)
+
+
+def _kind(value: str) -> str:
+    return "long" if value.isdecimal() else "longstr"
+
+
+def _number(header: Lookup, name: str, *, least: int = 0) -> int | None:
+    value = header(name)
+    if value is None:
+        return None
+    if not _NUMBER.fullmatch(value) or int(value) < least:
+        raise FaultyFrame(Fault.INVALID_VALUE, f"{name} must be a number of {least} or more, not {shown(value)}")
+    return int(value)
+
+
+def _letter(pairs: Pairs, options: profile.SendRequest, queue: str) -> Pairs:
+    """Return the headers of a dead letter."""
+    reason = _REASONS.get(dict(pairs)["dead-letter-reason"], "rejected")
+    queue = queue.removeprefix("/queue/")
+    return (("x-first-death-exchange", ""), ("x-first-death-queue", queue), ("x-first-death-reason", reason))
+
+
+def _translate(command: str, header: Lookup) -> Lookup:
+    """Return a lookup without the headers that RabbitMQ ignores."""
+    hidden = _HIDDEN.get(command, frozenset())
+
+    def lookup(name: str) -> str | None:
+        value = None if name in hidden else header(name)
+        return str((value or "").lower() == "true").lower() if name == "persistent" and value is not None else value
+
+    return lookup
+
+
+_ORDER = (
+    "server session heart-beat message subscription destination message-id redelivered ack * cluster-id app-id user-id "
+    "type timestamp amqp-message-id expiration reply-to correlation-id priority persistent content-encoding "
+    "content-type version content-length"
+)
+"""Its own headers, then those that AMQP does not know by name, then the properties of a message."""
+
+
+def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
+    """Return the client's offer, the other way round and in whole seconds."""
+    send, receive = (-(-value // 1000) * 1000 for value in (asked.receive_ms, asked.send_ms))
+    return HeartbeatOffer(send, receive)
+
+
+RABBITMQ = profile.Profile(
+    name="rabbitmq",
+    server="RabbitMQ/4.0.5",
+    names=profile.Names(
+        rest=("#",),
+        pattern_queues=False,
+        read=read,
+        composite=False,
+        temporary="in reply-to",
+        sends_to_patterns=True,
+        must_exist=lambda destination: destination.startswith(_UNMADE),
+        reply_name=reply_name,
+        reply_to=_reply_to,
+    ),
+    handshake=profile.HandshakeRules(
+        session="session-%s",
+        leniency=Leniency.ESCAPED_CONNECT
+        | Leniency.ESCAPES_IN_1_0
+        | Leniency.WRITE_CR_ESCAPE_IN_1_1
+        | Leniency.CRLF_IN_1_1
+        | Leniency.INVALID_UTF8
+        | Leniency.UNEXPECTED_BODY
+        | Leniency.LENGTH_OF_SEND_ALONE
+        | Leniency.ANY_COMMAND_LINE,
+        limits=FrameLimits(max_body=4 * 1024 * 1024),
+        offered=profile.exact_versions,
+        heartbeat=whole_seconds,
+        beats_in_1_0=True,
+        hosts=frozenset({"/"}),
+    ),
+    refusals=profile.RefusalRules(
+        refuse=_refuse,
+        takes=_TAKEN,
+        login=lambda login, version: _ANSWERS(
+            "Bad CONNECT", f"Access refused for user '{'guest' if login is None else login}'"
+        ),
+        host=lambda host: _ANSWERS("Bad CONNECT", f"Virtual host '{host}' access denied"),
+        deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
+    ),
+    requests=profile.RequestRules(
+        translate=_translate,
+        declares=declares,
+        supported=_SUPPORTED,
+        read=_SUPPORTED | {"x-max-length-bytes", "message-id", "user-id"},
+        refuses=_refuses,
+    ),
+    letters=profile.LetterRules(headers=_letter, keeps=lambda options: False),
+    settling=profile.SettlingRules(nack="requeued", ack_reaches_connection=True, unsubscribe_returns=False),
+    transactions=profile.TransactionRules(
+        found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE, Fault.NOT_PUBLISHED}), late_receipts=True
+    ),
+    queues=profile.QueueRules(prioritized=False, keeps_by_default=False, restored_as_redelivered=True),
+    deliveries=profile.DeliveryRules(
+        first=b"redelivered:false\n",
+        counts=False,
+        dropped=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction"} | {"persistent"},
+        repeated="first",
+        added=lambda options, kind, now: (("persistent", "true"),) if options.persistent else (),
+        arrange=in_order(_ORDER, lambda names: sorted(range(len(names)), key=names.__getitem__)),
+        one_id=True,
+    ),
+)
