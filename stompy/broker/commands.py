@@ -457,7 +457,7 @@ class Commands:
             raise FaultyFrame(Fault.UNKNOWN_EXCHANGE, missing)
         for target in targets:
             if target.owner not in (None, session.name):
-                raise RemoteProtocolError("a temporary destination belongs to another session")
+                raise FaultyFrame(Fault.LOCKED, "a temporary destination belongs to another session")
             self._router.own(session, target)
         if options.prefetch <= 0:
             text = f"a subscription to {shown(destination)} gets nothing, as its prefetch is 0 or less"
@@ -477,11 +477,17 @@ class Commands:
     def _unsubscribe(self, session: SessionState, frame: Frame) -> None:
         header = frame.headers.get
         consumer = session.consumers.get(subscription_key(header))
+        name = durable_name(self._profile.requests.translate("SUBSCRIBE", header))
+        if consumer is None and header("id") is None:  # one with an id, where the profile takes that
+            alike = [one for one in session.consumers.values() if one.destination == header("destination")]
+            consumer = alike[0] if alike else None
         if consumer is not None:
             self._router.unsubscribe(consumer, delete=header("durable") == "true")
-        name = durable_name(self._profile.requests.translate("SUBSCRIBE", header))
+        elif name is None:
+            raise FaultyFrame(Fault.UNKNOWN_SUBSCRIPTION, "there is no such subscription (UNSUBSCRIBE)")
         if name is not None:
-            self._router.topology.delete_durable(session.client_id, name)
+            named = self._profile.names.durable_names_client and session.protocol.version is Version.V1_0
+            self._router.topology.delete_durable(name if named else session.client_id, name)
 
     def _ack(self, session: SessionState, frame: Frame) -> None:
         header, settling, rules = frame.headers.get, self._profile.settling, self._profile.transactions
@@ -492,9 +498,10 @@ class Commands:
         if header("id") is None and version is not Version.V1_2 and concerned and settling.unreadable(token):
             raise FaultyFrame(Fault.UNREADABLE_ID, f"{shown(token)} is no id of a message")
         name = header("transaction")
+        named_delivery = session.ledger.find(token)
         if name is not None and frame.command in rules.refuses:
             raise RemoteProtocolError(rules.refuses[frame.command].format(id=token))
-        if session.ledger.find(token).item.consumer.over:
+        if named_delivery.item.consumer.over:
             raise FaultyFrame(Fault.SUBSCRIPTION_ENDED, "the subscription of this message has ended (ACK)")
         entries = session.take(
             token,

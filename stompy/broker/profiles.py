@@ -53,7 +53,11 @@ _ACTIVEMQ_MESSAGES: dict[tuple[str, Fault | None], str] = {
     ("SUBSCRIBE", Fault.NO_ID): "SUBSCRIBE received without a subscription id!",
     ("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION): "No subscription matched.",
     ("NACK", Fault.UNKNOWN_COMMAND): "NACK received but connection is in v1.0 mode.",
+    ("UNSUBSCRIBE", Fault.NO_ID): "{command} received without a subscription id!",
     ("BEGIN", Fault.TRANSACTION_EXISTS): "The transaction was already started: {transaction}",
+    ("BEGIN", Fault.NO_TRANSACTION): "Must specify the transaction you are beginning",
+    ("COMMIT", Fault.NO_TRANSACTION): "Must specify the transaction you are committing",
+    ("ABORT", Fault.NO_TRANSACTION): "Must specify the transaction you are aborting",
     ("SUBSCRIBE", Fault.DURABLE_QUEUE): "Invalid Subscription: cannot durably subscribe to a Queue destination!",
     ("SUBSCRIBE", Fault.NO_DESTINATION): _EMPTY,
     ("SUBSCRIBE", Fault.EMPTY_DESTINATION): _EMPTY,
@@ -64,10 +68,19 @@ _ACTIVEMQ_MESSAGES: dict[tuple[str, Fault | None], str] = {
 """What ActiveMQ says, by fault, and by command where it says something else for others."""
 
 
+_ACTIVEMQ_UNREADABLE = {
+    "a body of content-length": "content-length bytes were read and there was no trailing null byte",
+    "content-length must be decimal digits, not '-": "Specified content-length may not be negative",
+    "content-length must be decimal digits": "Specified content-length is not a valid integer",
+}
+"""What it says of a frame that cannot be read, by the start of what the parser says."""
+
+
 def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR that leaves the connection open, but for unknown commands and unreadable frames."""
     message, fault = str(error), fault_of(error)
     if frame is None:
+        message = next((text for start, text in _ACTIVEMQ_UNREADABLE.items() if message.startswith(start)), message)
         return _activemq_refusal(message, named=False)
     header, command = frame.headers.get, frame.command
     if fault is Fault.NO_COMMON_VERSION:
@@ -93,10 +106,17 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
         return Refusal(message, detail, closes=False, length=False)
     if fault is Fault.INVALID_SELECTOR:
         return _activemq_refusal(header("selector") or "", "jakarta.jms.InvalidSelectorException: ", closes=False)
+    if fault is Fault.LOCKED:
+        return _activemq_refusal(
+            "Temporary queue must have a connectionId", "java.lang.IllegalArgumentException: ", closes=False
+        )
     if fault is Fault.UNKNOWN_DURABLE:
         return _activemq_refusal(message, "jakarta.jms.InvalidDestinationException: ", closes=False)
     message = _ACTIVEMQ_MESSAGES.get((command, fault)) or _ACTIVEMQ_MESSAGES.get(("", fault), message)
-    needed = "a ack id for acknowledge!" if version is Version.V1_2 else "a message-id to acknowledge!"
+    if fault is Fault.NO_ID and version is Version.V1_0:
+        message = "Must specify the subscriptionId or the destination you are unsubscribing from"
+    needed = "a subscription id for acknowledge!" if header("message-id") else "a message-id to acknowledge!"
+    needed = "a ack id for acknowledge!" if version is Version.V1_2 else needed
     return _activemq_refusal(filled(message, frame, "null", needed=needed), closes=False)
 
 
@@ -233,16 +253,21 @@ ACTIVEMQ = profile.Profile(
         sends_to_patterns=True,
         part=_activemq_part,
         virtual=_activemq_virtual,
+        durable_names_client=True,
     ),
     handshake=profile.HandshakeRules(
         session="ID:stompy-%s",
         leniency=Leniency.ESCAPED_CONNECT
         | Leniency.UNDEFINED_ESCAPES
         | Leniency.UNEXPECTED_BODY
-        | Leniency.LINES_WITHOUT_COLON,
+        | Leniency.LINES_WITHOUT_COLON
+        | Leniency.CRLF_IN_1_1
+        | Leniency.LENGTH_OF_SEND_ALONE
+        | Leniency.PADDED_COMMANDS,
         limits=FrameLimits(max_body=100 * 1024 * 1024),
         offered=profile.exact_versions,
         heartbeat=mirrored,
+        mirrors_beats=True,
         beats_in_1_0=True,
         echoes=("response-id", "receipt-id"),
         session_is_client=True,
@@ -250,7 +275,8 @@ ACTIVEMQ = profile.Profile(
     ),
     refusals=profile.RefusalRules(
         refuse=_activemq_refuse,
-        takes=frozenset({("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE), ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS)}),
+        takes=frozenset({("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE), ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS)})
+        | {("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION)},
         login=lambda login, version: Refusal(
             f"User name [{_or_null(login)}] or password is invalid.", named=False, length=False, raw=True
         ),

@@ -157,7 +157,7 @@ class BrokerPublisher:
             RemoteProtocolError: it has none.
         """
         refuses = self._settings.profile.names.refuses_late_replies
-        if refuses and name.startswith(REMOTE) and name not in self._topology.queues:
+        if refuses and name.startswith(REMOTE[0]) and name not in self._topology.queues:
             kind = "queue" if name.startswith(REMOTE[0]) else "topic"
             raise FaultyFrame(Fault.NO_OWNER, f"temp-{kind}://{name.partition('/')[2].partition('/')[2][:80]}")
 

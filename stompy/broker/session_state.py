@@ -233,6 +233,10 @@ class Consumer:
         if self.rules.arrange is None:
             return head
         command, *lines = head[:-2].split(b"\n")
+        if message.shared.route.start.startswith(b"browser:end\n") and self._two_ids:
+            lines = [line for line in lines if not line.startswith(b"ack:")]
+        if self.options.transformation is not None and not message.shared.route.length:
+            lines.append(b"transformation:" + self.options.transformation.encode())
         names = [line.partition(b":")[0].decode("utf-8", "replace") for line in lines]
         places = self.rules.arrange(names, message.shared.route.length)
         return b"\n".join([command, *(lines[place] for place in places), b"", b""])

@@ -96,6 +96,8 @@ class Leniency(enum.Flag):
     """Ignore `content-length` in all frames but SEND (as RabbitMQ does)."""
     ANY_COMMAND_LINE = enum.auto()
     """Take any first line of a frame for a command, with spaces too (as RabbitMQ does); such a command is unknown."""
+    PADDED_COMMANDS = enum.auto()
+    """Ignore spaces around a command (as ActiveMQ does)."""
 
 
 _ESCAPES_1_1 = {"\\": "\\\\", "\n": "\\n", ":": "\\c"}
@@ -120,6 +122,7 @@ class Grammar:
         lenient_lines: whether header lines without a name or a colon are ignored.
         length_of_send_alone: whether `content-length` is ignored in all frames but SEND.
         any_command: whether any first line is a command.
+        padded_commands: whether spaces around a command are ignored.
         trim: whether spaces around values are removed.
         unexpected_body: what to do with the body of a frame that must not have one.
         utf8_errors: the error handler for the header text.
@@ -138,6 +141,7 @@ class Grammar:
     lenient_lines: bool = False
     length_of_send_alone: bool = False
     any_command: bool = False
+    padded_commands: bool = False
     trim: bool = False
     unexpected_body: BodyPolicy = "refuse"
     utf8_errors: Literal["strict", "surrogateescape"] = "strict"
@@ -172,6 +176,7 @@ def grammar_of(version: Version, leniency: Leniency = Leniency.NONE) -> Grammar:
         lenient_lines=Leniency.LINES_WITHOUT_COLON in leniency,
         length_of_send_alone=Leniency.LENGTH_OF_SEND_ALONE in leniency,
         any_command=Leniency.ANY_COMMAND_LINE in leniency,
+        padded_commands=Leniency.PADDED_COMMANDS in leniency,
         trim=not modern,
         unexpected_body="refuse" if modern and Leniency.UNEXPECTED_BODY not in leniency else "drop",
         utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",

@@ -145,6 +145,8 @@ class HeadChecker:
         """
         if self._grammar.crlf and line.endswith(b"\r"):
             line = line[:-1]
+        if self._grammar.padded_commands:
+            line = line.strip()
         if not _COMMAND.fullmatch(line) and not self._grammar.any_command:
             raise RemoteProtocolError(f"not a STOMP command line: {show(line)} (STOMP Frames)")
         command = line.decode("utf-8", "replace")
