@@ -225,7 +225,8 @@ class Commands:
             router.budget.take(size, state)
         except LimitExceededError:
             return 0
-        router.publisher.append_all(queue, [StoredMessage(head, body, router.budget) for head, body in contents])
+        messages = [StoredMessage(head, body, router.budget) for head, body in contents]
+        router.publisher.append_all(queue, messages, session.name)
         if confirmations:
             session.write_queue.answer(*confirmations)
         return len(contents)
@@ -353,7 +354,7 @@ class Commands:
             first, *others = (header("destination") or "").split(",")
             replaced["original-destination"] = ",".join([first, *map(names.part, others)])
         added = () if rules.added is None else rules.added(options, targets[0].kind, now)
-        counted = "content-length" in written
+        counted = "content-length" in written or header("amq-msg-type") == "bytes"
         routes = [
             route_to(
                 target.shown,
@@ -363,7 +364,7 @@ class Commands:
                 length=counted or not rules.own_length,
                 own_length=rules.own_length,
                 first=replaced.items(),
-                last=[pair for pair in added if pair[0] not in written - rules.dropped],
+                last=[pair for pair in added if pair[0] not in written - rules.dropped - rules.doubled],
             )
             for target in targets
         ]

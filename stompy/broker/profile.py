@@ -438,6 +438,7 @@ class DeliveryRules:
         counts: whether a redelivery says how often it was one before.
         added: given the options of a SEND, the kind of its destination and the moment, returns further headers.
         dropped: headers of a SEND that its MESSAGE does not have, or has as the broker writes them.
+        doubled: headers that the broker adds though the sender's own are passed on too.
         repeated: which of the headers of one name are passed on.
         own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it; else always.
         value: given the value of a header and the version of its sender, returns it as it is passed on.
@@ -450,6 +451,7 @@ class DeliveryRules:
     counts: bool = True
     added: Callable[[SendRequest, str, float], Pairs] | None = None
     dropped: frozenset[str] = NOT_PASSED_ON
+    doubled: frozenset[str] = frozenset()
     repeated: Literal["all", "first", "last before 1.2"] = "all"
     own_length: frozenset[Version] = frozenset()
     value: Callable[[str, Version], str] | None = None

@@ -42,7 +42,9 @@ _INSERTED = in_order(
 
 def java_hash_map(names: Sequence[str], sized: bool) -> list[int]:
     """Return the places of the names of headers in ActiveMQ's order; the map of a MESSAGE begins larger."""
-    return in_hash_map(names, _INSERTED(names, False), "H", 32 if "message-id" in names else 16, len(names))
+    return in_hash_map(
+        names, _INSERTED(names, False), "H", 32 if "message-id" in names and "browser" not in names else 16, len(names)
+    )
 
 
 _PROTOCOL_EXCEPTION = "org.apache.activemq.transport.stomp.ProtocolException: "
@@ -263,6 +265,8 @@ ACTIVEMQ = profile.Profile(
         | Leniency.LINES_WITHOUT_COLON
         | Leniency.CRLF_IN_1_1
         | Leniency.LENGTH_OF_SEND_ALONE
+        | Leniency.UNESCAPES_IN_1_0
+        | Leniency.NAMES_ALONE
         | Leniency.PADDED_COMMANDS,
         limits=FrameLimits(max_body=100 * 1024 * 1024),
         offered=profile.exact_versions,
@@ -360,15 +364,27 @@ _ARTEMIS_TAKEN = frozenset(
 """What is wrong and taken all the same, by command."""
 
 
+_ARTEMIS_UNREADABLE = re.compile(r"not a STOMP command line: '([A-Za-z ]+)")
+"""What the parser says of a first line that is no command."""
+
+
 def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR after which the connection stays open, or in 1.2 is of no use."""
     message, fault = str(error), fault_of(error)
+    beats = None if frame is None else frame.headers.get("heart-beat")
+    offered = None if frame is None else frame.headers.get("accept-version")
+    if offered not in (None, "1.0") and version is None and beats and not HEART_BEAT.fullmatch(beats):
+        return Refusal(f"Incorrect heartbeat header {beats}", "", named=False, length=False, bare=True)
     if version is None and fault is not Fault.NO_COMMON_VERSION:
         return Refusal(message, closes=False, ignored=True)
     if frame is not None and version is None:
         message = f"AMQ339002 Stomp versions not supported {frame.headers.get('accept-version')}"
         detail = "Supported protocol versions are v1.0 v1.1 v1.2"
         return Refusal(message, detail, VERSIONS, named=False, length=False)
+    unreadable = _ARTEMIS_UNREADABLE.match(message) if frame is None else None
+    if unreadable is not None:
+        read = ",".join([*unreadable[1], *(str(ord(each)) for each in "\r\n")]) + ","
+        return Refusal(f"AMQ339023 Invalid STOMP frame {read}", f"AMQ339024: Invalid STOMP frame: {read}", named=False)
     if frame is None or version is None:
         return Refusal(message, named=False, length=False)
     command, header = frame.command, frame.headers.get
@@ -456,7 +472,7 @@ def _artemis_others(names: Sequence[str]) -> list[int]:
     return in_hash_map(names, range(len(names)), "b", 16, held)
 
 
-_ARTEMIS_CONSUMED = {"persistent", "expires", "priority", "timestamp", "destination-type", "JMSXGroupID"}
+_ARTEMIS_CONSUMED = {"persistent", "expires", "priority", "destination-type", "JMSXGroupID"}
 """Headers that Artemis writes itself, or keeps to itself."""
 
 
@@ -520,7 +536,8 @@ ARTEMIS = profile.Profile(
         first=b"redelivered:false\n",
         counts=False,
         added=_artemis_added,
-        dropped=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction"} | _ARTEMIS_CONSUMED,
+        dropped=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction", "message-id"} | _ARTEMIS_CONSUMED,
+        doubled=frozenset({"timestamp"}),
         repeated="last before 1.2",
         own_length=frozenset({Version.V1_0}),
         value=_artemis_value,

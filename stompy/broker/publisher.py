@@ -202,7 +202,7 @@ class BrokerPublisher:
             queue = self._topology.queue(name, forced=forced or committed)
         if not (forced or committed) and not queue.fits(1, message.size):
             self.must_fit(queue, 1, message.size)
-        self._append(queue, message)
+        self._append(queue, message, sender)
         return None
 
     def _fan_out(self, name: str, message: StoredMessage, sender: str | None, *, forced: bool) -> FanOut | None:
@@ -252,10 +252,10 @@ class BrokerPublisher:
         if fan_out.error is not None:
             raise fan_out.error
 
-    def append_all(self, queue: Queue, messages: Iterable[StoredMessage]) -> None:
+    def append_all(self, queue: Queue, messages: Iterable[StoredMessage], sender: str) -> None:
         """Put messages that do not expire into a queue in which there is room for them."""
         orders = self._orders
-        items = [Item(message, next(orders)) for message in messages]
+        items = [Item(message, next(orders), sender) for message in messages]
         for tap, item in itertools.product(self.taps, items):
             tap(queue.name, item.message)
         queue.extend(items)
@@ -263,8 +263,8 @@ class BrokerPublisher:
         self._counters.messages_in += len(items)
         self._dirty[queue] = None
 
-    def _append(self, queue: Queue, message: StoredMessage) -> None:
-        item, declared = Item(message, next(self._orders)), queue.declared
+    def _append(self, queue: Queue, message: StoredMessage, sender: str | None = None) -> None:
+        item, declared = Item(message, next(self._orders), sender), queue.declared
         if self.taps and self._topology.queues.get(queue.name) is queue:  # no backlog of a topic
             for tap in self.taps:
                 tap(queue.name, message)

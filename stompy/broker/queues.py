@@ -43,6 +43,7 @@ class Item:
         deliveries: how often it was handed to a subscriber.
         nacks: how often it was refused.
         named: its message-id, from the first delivery on.
+        sender: the session that sent it.
     """
 
     __slots__ = (
@@ -57,12 +58,14 @@ class Item:
         "order",
         "priority",
         "queue",
+        "sender",
     )
 
     queue: Queue
 
-    def __init__(self, message: StoredMessage, order: int) -> None:
+    def __init__(self, message: StoredMessage, order: int, sender: str | None = None) -> None:
         options = message.options
+        self.sender = sender
         self.message = message
         self.order = order
         self.priority = options.priority
@@ -210,6 +213,7 @@ class View:
 
     Attributes:
         selector: the condition; `None` for those that see every message.
+        no_local: the session whose messages they do not see.
         ready: the messages that wait and fulfil it.
         turns: the consumers with room, as far as is known, the next in turn first.
         owners: the consumer of each message group.
@@ -218,6 +222,7 @@ class View:
     """
 
     selector: Selector | None
+    no_local: str | None = None
     ready: Ready = field(default_factory=Ready, init=False)
     turns: deque[Consumer] = field(default_factory=deque, init=False)
     owners: dict[str, Consumer] = field(default_factory=dict, init=False)
@@ -242,6 +247,8 @@ class View:
 
     def sees(self, item: Item) -> bool:
         """Whether a message fulfils the condition."""
+        if self.no_local is not None and item.sender == self.no_local:
+            return False
         return self.selector is None or self.selector.matches(item.message.shared.lookup)
 
 
@@ -312,8 +319,8 @@ class Queue:
         self._all = View(None)
         self._waiting: weakref.ref[Waiting] | None = None
         """As long as nothing was added since, and somebody looks at them."""
-        self._selecting: dict[Selector, View] = {}
-        """By selector what its consumers see."""
+        self._selecting: dict[tuple[Selector | None, str | None], View] = {}
+        """By selector, and the session whose messages they leave out, what its consumers see."""
         self.consumers: dict[Consumer, View] = {}
         """The subscriptions that take part."""
         self._exclusive: dict[Consumer, None] = {}
@@ -449,7 +456,7 @@ class Queue:
 
     def join(self, consumer: Consumer) -> None:
         """Let a consumer take part, after the others."""
-        self.consumers[consumer] = self._view(consumer.selector)
+        self.consumers[consumer] = self._view(consumer.selector, consumer.no_local)
         if consumer.options.exclusive:
             self._exclusive[consumer] = None
         if self._exclusive:
@@ -457,12 +464,12 @@ class Queue:
         else:
             self.consumers[consumer].turns.append(consumer)
 
-    def _view(self, selector: Selector | None) -> View:
-        if selector is None:
+    def _view(self, selector: Selector | None, no_local: str | None) -> View:
+        if selector is None and no_local is None:
             return self._all
-        view = self._selecting.get(selector)
+        view = self._selecting.get((selector, no_local))
         if view is None:
-            self._selecting[selector] = view = View(selector)
+            self._selecting[selector, no_local] = view = View(selector, no_local)
             view.waiting, _ = self.waiting()
         return view
 
@@ -477,8 +484,8 @@ class Queue:
         assigned = self._assigned.pop(consumer, None)
         if assigned is not None:
             self._show(sorted(assigned, key=order_of))
-        if view.selector is not None and view not in self.consumers.values():
-            del self._selecting[view.selector]
+        if view is not self._all and view not in self.consumers.values():
+            del self._selecting[view.selector, view.no_local]
         if consumer.options.exclusive:
             self._restart_turns()
 

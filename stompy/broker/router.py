@@ -376,6 +376,8 @@ class BrokerRouter:
         elif target.pattern:
             self.work.soon(topology.join_all(consumer, target.name), len(topology.queues))
         elif declares is None:
+            if consumer.options.no_local:
+                consumer.no_local = consumer.session.name
             topology.join(consumer, topology.queue(target.name))
         else:
             topology.join(consumer, topology.declare(target.name, declares, consumer.session))

@@ -343,7 +343,8 @@ class Topology:
         if queue not in consumer.queues:
             if consumer.options.exclusive:
                 self._work.left -= 1 + len(queue.consumers) // 16
-            waiting = None if consumer.selector is None else self.collect(consumer, queue)
+            every = consumer.selector is None and consumer.no_local is None
+            waiting = None if every else self.collect(consumer, queue)
             queue.join(consumer)
             consumer.queues[queue] = None
             del waiting  # by now whoever looks at it has it
