@@ -538,10 +538,10 @@ class Commands:
         session.transactions[name] = SessionTransaction(kept)
 
     def _commit(self, session: SessionState, frame: Frame) -> None:
-        self._router.commit(session, _transaction(frame))
+        self._router.commit(session, _open_transaction(session, frame))
 
     def _abort(self, session: SessionState, frame: Frame) -> None:
-        self._router.abort(session, session.transactions.pop(_transaction(frame)))
+        self._router.abort(session, session.transactions.pop(_open_transaction(session, frame)))
 
     def _disconnect(self, session: SessionState, frame: Frame) -> None:
         self._router.detach(session)
@@ -562,6 +562,18 @@ class Commands:
         if found is None:
             raise unknown_transaction(name, "SEND")
         return found
+
+
+def _open_transaction(session: SessionState, frame: Frame) -> str:
+    """Return the transaction to end; a SEND that was to begin it may have been refused.
+
+    Raises:
+        RemoteProtocolError: it is not open.
+    """
+    name = _transaction(frame)
+    if name not in session.transactions:
+        raise unknown_transaction(name, frame.command)
+    return name
 
 
 def _transaction(frame: Frame) -> str:

@@ -97,7 +97,7 @@ class Leniency(enum.Flag):
     ANY_COMMAND_LINE = enum.auto()
     """Take any first line of a frame for a command, with spaces too (as RabbitMQ does); such a command is unknown."""
     UNESCAPES_IN_1_0 = enum.auto()
-    """Unescape `\\c` and two backslashes in 1.0 too, and escape none (as ActiveMQ does, which unescapes line ends too)."""
+    """Unescape colons and backslashes in 1.0 too, and escape none (as ActiveMQ does, with line ends too)."""
     NAMES_ALONE = enum.auto()
     """Take a header line without a colon for a header without a value (as ActiveMQ does)."""
     PADDED_COMMANDS = enum.auto()

@@ -7,6 +7,7 @@ import pytest
 from stompy.errors import LocalProtocolError
 from stompy.frames.grammar import Leniency, Version
 from stompy.protocol.client import ClientProtocol
+from stompy.protocol.rules import Fault, fault_of
 from stompy.protocol.server import ServerProtocol
 from tests.protocol.exchange import CONNECT_OF, V1_0, V1_1, V1_2, asking, client_of, refused, server_of, wire
 
@@ -117,6 +118,10 @@ def test_a_broker_is_strict_by_default() -> None:
         (Leniency.INVALID_UTF8, V1_2, b"SEND\ndestination:/q\nk:\xff\n\n\0", "\udcff"),
         (Leniency.UNEXPECTED_BODY, V1_2, b"SUBSCRIBE\ndestination:/q\nid:1\nk:v\n\nx\0", "v"),
         (Leniency.ESCAPES_IN_1_0, V1_0, b"SEND\ndestination:/q\nk:a\\cb\n\n\0", "a:b"),
+        (Leniency.UNESCAPES_IN_1_0, V1_0, b"SEND\ndestination:/q\nk:a\\cb\\\\n\n\n\0", "a:b\\n"),
+        (Leniency.NAMES_ALONE, V1_2, b"SEND\ndestination:/q\nnone\nk:v\n\n\0", "v"),
+        (Leniency.PADDED_COMMANDS, V1_2, b"SEND \ndestination:/q\nk:v\n\n\0", "v"),
+        (Leniency.LENGTH_OF_SEND_ALONE, V1_0, b"BEGIN\ntransaction:t\nk:v\ncontent-length:x\n\n\0", "v"),
         (Leniency.LINES_WITHOUT_COLON, V1_2, b"SEND\ndestination:/q\nnone\nk:v\nnor here\n\n\0", "v"),
         (Leniency.NUL_BETWEEN_FRAMES, V1_2, b"\0\r\n\0SEND\ndestination:/q\nk:v\n\n\0\0\n", "v"),
         (Leniency.NUL_BETWEEN_FRAMES, V1_1, b"\n\0\0SEND\ndestination:/q\nk:v\n\n\0\n\0", "v"),
@@ -132,6 +137,12 @@ def test_a_leniency_tolerates_what_is_fatal_or_unknown_without_it_for_a_broker(
     server = server_of(version, leniency=leniency)
     (frame,) = server.receive(data)
     assert (server.error, frame.headers["k"], frame.body) == (None, value, b"")
+
+
+def test_any_first_line_can_be_a_command_that_is_unknown() -> None:
+    server = server_of(V1_2, leniency=Leniency.ANY_COMMAND_LINE)
+    assert server.receive(b"SEND \ndestination:/q\n\n\0") == []
+    assert fault_of(server.error or OSError()) is Fault.UNKNOWN_COMMAND
 
 
 @pytest.mark.requirement("A-07", "A-08")
