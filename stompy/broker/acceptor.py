@@ -177,15 +177,10 @@ class Listening:
         folder = self.serve
         policy = HandshakePolicy(
             subprotocols=subprotocols(self.versions),
-            admits=self._admits,
+            origins=self.origins,
             respond=None if folder is None else partial(_respond, Path(folder).resolve()),
         )
         return WebSocketListener(listener, policy)
-
-    def _admits(self, origin: str) -> bool:
-        """Whether a page of this origin may connect: only browsers name an origin."""
-        wanted = {allowed.lower() for allowed in self.origins}
-        return "*" in wanted or origin.lower() in wanted
 
     @property
     def url(self) -> str:

@@ -267,7 +267,8 @@ class Commands:
             router.budget.take(size, state)
         except LimitExceededError:
             return 0
-        router.publisher.append_all(queue, [StoredMessage(head, body, router.budget) for head, body in contents])
+        messages = [StoredMessage(head, body, router.budget) for head, body in contents]
+        router.publisher.append_all(queue, messages, session.name)
         if confirmations:
             session.write_queue.answer(*confirmations)
         return len(contents)
@@ -398,7 +399,7 @@ class Commands:
             first, *others = (header("destination") or "").split(",")
             replaced["original-destination"] = ",".join([first, *map(names.part, others)])
         added = () if rules.added is None else rules.added(options, targets[0].kind, now)
-        counted = "content-length" in written
+        counted = "content-length" in written or header("amq-msg-type") == "bytes"
         routes = [
             route_to(
                 target.shown,
@@ -408,7 +409,7 @@ class Commands:
                 length=counted or not rules.own_length,
                 own_length=rules.own_length,
                 first=replaced.items(),
-                last=[pair for pair in added if pair[0] not in written - rules.dropped],
+                last=[pair for pair in added if pair[0] not in written - rules.dropped - rules.doubled],
             )
             for target in targets
         ]
@@ -502,7 +503,7 @@ class Commands:
             raise FaultyFrame(Fault.UNKNOWN_EXCHANGE, missing)
         for target in targets:
             if target.owner not in (None, session.name):
-                raise RemoteProtocolError("a temporary destination belongs to another session")
+                raise FaultyFrame(Fault.LOCKED, "a temporary destination belongs to another session")
             self._router.own(session, target)
         if options.prefetch <= 0:
             text = f"a subscription to {shown(destination)} gets nothing, as its prefetch is 0 or less"
@@ -522,11 +523,17 @@ class Commands:
     def _unsubscribe(self, session: SessionState, frame: Frame) -> None:
         header = frame.headers.get
         consumer = session.consumers.get(subscription_key(header))
+        name = durable_name(self._profile.requests.translate("SUBSCRIBE", header))
+        if consumer is None and header("id") is None:  # one with an id, where the profile takes that
+            alike = [one for one in session.consumers.values() if one.destination == header("destination")]
+            consumer = alike[0] if alike else None
         if consumer is not None:
             self._router.unsubscribe(consumer, delete=header("durable") == "true")
-        name = durable_name(self._profile.requests.translate("SUBSCRIBE", header))
+        elif name is None:
+            raise FaultyFrame(Fault.UNKNOWN_SUBSCRIPTION, "there is no such subscription (UNSUBSCRIBE)")
         if name is not None:
-            self._router.topology.delete_durable(session.client_id, name)
+            named = self._profile.names.durable_names_client and session.protocol.version is Version.V1_0
+            self._router.topology.delete_durable(name if named else session.client_id, name)
 
     def _ack(self, session: SessionState, frame: Frame) -> None:
         header, settling, rules = frame.headers.get, self._profile.settling, self._profile.transactions
@@ -537,9 +544,10 @@ class Commands:
         if header("id") is None and version is not Version.V1_2 and concerned and settling.unreadable(token):
             raise FaultyFrame(Fault.UNREADABLE_ID, f"{shown(token)} is no id of a message")
         name = header("transaction")
+        named_delivery = session.ledger.find(token)
         if name is not None and frame.command in rules.refuses:
             raise RemoteProtocolError(rules.refuses[frame.command].format(id=token))
-        if session.ledger.find(token).item.consumer.over:
+        if named_delivery.item.consumer.over:
             raise FaultyFrame(Fault.SUBSCRIPTION_ENDED, "the subscription of this message has ended (ACK)")
         entries = session.take(
             token,
@@ -575,10 +583,10 @@ class Commands:
         session.transactions[name] = SessionTransaction(kept)
 
     def _commit(self, session: SessionState, frame: Frame) -> None:
-        self._router.commit(session, _transaction(frame))
+        self._router.commit(session, _open_transaction(session, frame))
 
     def _abort(self, session: SessionState, frame: Frame) -> None:
-        self._router.abort(session, session.transactions.pop(_transaction(frame)))
+        self._router.abort(session, session.transactions.pop(_open_transaction(session, frame)))
 
     def _disconnect(self, session: SessionState, frame: Frame) -> None:
         self._router.detach(session)
@@ -599,6 +607,18 @@ class Commands:
         if found is None:
             raise unknown_transaction(name, "SEND")
         return found
+
+
+def _open_transaction(session: SessionState, frame: Frame) -> str:
+    """Return the transaction to end; a SEND that was to begin it may have been refused.
+
+    Raises:
+        RemoteProtocolError: it is not open.
+    """
+    name = _transaction(frame)
+    if name not in session.transactions:
+        raise unknown_transaction(name, frame.command)
+    return name
 
 
 def _transaction(frame: Frame) -> str:

@@ -34,17 +34,19 @@ from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
 from stompy.broker.profile import OWN, is_topic, subscribe_options, targets_of
 from stompy.broker.publisher import origin_of
-from stompy.broker.topology import Patterns
+from stompy.broker.queues import COUNTED, Counts
+from stompy.broker.topology import DestinationRow, Patterns
 from stompy.errors import ConfigurationError, NotConnectedError, RemoteProtocolError, StompError
 from stompy.frames.encoder import encode
 from stompy.frames.frame import is_secret
 from stompy.frames.grammar import NEGOTIABLE, Leniency
+from stompy.printable import printable
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.subprotocols import subprotocols
 from stompy.transport.address import host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.websocket.endpoints import WebSocketListener
-from stompy.transport.websocket.handshake import END, HandshakePolicy, HandshakeRefused, parse_head
+from stompy.transport.websocket.handshake import END, HandshakePolicy, HandshakeRefused, parse_head, told_apart
 from stompy.world import secrets, threading, time
 
 if TYPE_CHECKING:
@@ -105,8 +107,11 @@ class Site:
         host = headers["host"][0].lower()
         if host not in self._hosts:
             raise HandshakeRefused(403, "the console is reached by the names of its own machine only")
-        if headers.get("origin", [f"http://{host}"]) != [f"http://{host}"]:
-            raise HandshakeRefused(403, "a page of another origin has no access to the console")
+        own = f"http://{host}"
+        (origin,) = headers.get("origin", [own])
+        if origin != own:
+            message = f"a page of another origin has no access to the console: it is {printable(origin)!r}, not {own!r}"
+            raise HandshakeRefused(403, message + told_apart(origin, [own]))
         token, _, name = target.partition("?")[0].removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode("latin-1"), self._token):
             raise HandshakeRefused(403, "the address lacks the token: take the one that the broker has printed")
@@ -359,16 +364,13 @@ class Calls:
         stats = self._management.stats()
         router, own = self._router, f"/{self._own}"
         with router.turn():
-            queues = [
-                (name, queue.ready, queue.unacked, len(queue.consumers), queue.delivered, queue.paused)
-                for name, queue in router.topology.queues.items()
-                if own not in name
-            ]
-            durables = [
-                (feed.queue.name, feed.queue.ready, feed.queue.unacked, len(feed.queue.consumers), feed.queue.delivered)
-                for feed in router.topology.durables.values()
-            ]
-            topics = router.topology.topic_rows()
+            topology = router.topology
+            lists = {
+                "queues": [row for row in topology.queue_rows() if own not in row.name],
+                "topics": topology.topic_rows(),
+                "durables": topology.durable_rows(),
+            }
+            rows = {kind: [(*row[:-1], *COUNTED(row.counts)) for row in listed] for kind, listed in lists.items()}
         connections = [asdict(one) for one in self._management.connections() if not one.session.startswith(self._own)]
         counters = ("messages_in", "messages_out", "redelivered", "dead_lettered", "expired", "discarded", "errors")
         return {
@@ -376,9 +378,9 @@ class Calls:
             "moment": time.monotonic(),
             "counters": {name: getattr(stats, name) for name in counters},
             "scheduled": stats.scheduled,
-            "queues": queues,
-            "topics": topics,
-            "durables": durables,
+            "dead_letters": sum(row.ready + row.unacked for row in lists["queues"] if row.counts.letters),
+            "columns": (*DestinationRow._fields[:-1], *Counts.__annotations__),
+            **rows,
             "connections": connections,
         }
 
@@ -526,9 +528,7 @@ class Console:
         listener = TcpListener(_LOOPBACK, self._port)
         self._port = listener.address[1]
         site = Site(self._port, self._token)
-        policy = HandshakePolicy(
-            subprotocols=self._subprotocols, admits=lambda origin: True, respond=site.respond, streams=False
-        )
+        policy = HandshakePolicy(subprotocols=self._subprotocols, origins=("*",), respond=site.respond, streams=False)
         self._listener = WebSocketListener(listener, policy)
         self._acceptor.start([self._listener])
 

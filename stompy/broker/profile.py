@@ -83,6 +83,7 @@ class Names:
         sends_to_patterns: a SEND to a pattern is one to a destination of that name.
         part: given one of several names in a header, but for the first, returns it as `original-destination` shows it.
         virtual: given the name of a queue, returns the topic whose messages it gets too, where it is such a queue.
+        durable_names_client: in 1.0 an UNSUBSCRIBE of a durable subscription is one of the client of its name.
     """
 
     rest: tuple[str, ...] = ("#", ">")
@@ -99,6 +100,7 @@ class Names:
     must_exist: Callable[[str], bool] = lambda destination: False
     part: Callable[[str], str] = lambda name: name
     virtual: Callable[[str], str | None] = lambda name: None
+    durable_names_client: bool = False
 
 
 OWN_NAMES = Names()
@@ -268,6 +270,7 @@ class HandshakeRules:
         limits: of a client's frame, unless the settings say otherwise.
         offered: returns the versions in an `accept-version` header.
         heartbeat: given the client's offer, returns the broker's; `None` for the settings' own.
+        mirrors_beats: CONNECTED has those of the client, the other way round and as they were written.
         beats_in_1_0: the oldest version has heartbeats too.
         nameless_in_1_0: CONNECTED has no `server` there, and a version only if CONNECT has `accept-version`.
         beats_if_asked: CONNECTED has `heart-beat` only if CONNECT has.
@@ -282,6 +285,7 @@ class HandshakeRules:
     limits: FrameLimits = DEFAULT_LIMITS
     offered: Callable[[str | None], tuple[Version, ...]] = parse_accept_version
     heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None
+    mirrors_beats: bool = False
     beats_in_1_0: bool = False
     nameless_in_1_0: bool = False
     beats_if_asked: bool = False
@@ -433,6 +437,7 @@ class DeliveryRules:
         counts: whether a redelivery says how often it was one before.
         added: given the options of a SEND, the kind of its destination and the moment, returns further headers.
         dropped: headers of a SEND that its MESSAGE does not have, or has as the broker writes them.
+        doubled: headers that the broker adds though the sender's own are passed on too.
         repeated: which of the headers of one name are passed on.
         own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it; else always.
         value: given the value of a header and the version of its sender, returns it as it is passed on.
@@ -445,6 +450,7 @@ class DeliveryRules:
     counts: bool = True
     added: Callable[[SendRequest, str, float], Pairs] | None = None
     dropped: frozenset[str] = NOT_PASSED_ON
+    doubled: frozenset[str] = frozenset()
     repeated: Literal["all", "first", "last before 1.2"] = "all"
     own_length: frozenset[Version] = frozenset()
     value: Callable[[str, Version], str] | None = None
@@ -488,7 +494,9 @@ class Profile:
             pairs += [(name, _CONTROL.sub(" ", receipt)) for name in rules.echoes]
         asked = header("heart-beat") is not None or not rules.beats_if_asked
         if (version.has_heartbeats or rules.beats_in_1_0) and asked:
-            pairs.append(("heart-beat", str(protocol.offer)))
+            beats = header("heart-beat")
+            mirrored = ",".join(reversed(beats.split(","))) if beats and rules.mirrors_beats else str(protocol.offer)
+            pairs.append(("heart-beat", mirrored))
         if not nameless:
             pairs.append(("server", self.server))
         lines = [f"{name}:{value}\n".encode() for name, value in arranged(pairs, self.deliveries.arrange)]
@@ -595,6 +603,7 @@ class SubscribeRequest:
         exclusive: of several consumers only one gets messages, until it is gone.
         no_local: leave out messages of the same session.
         declares: the queue that it makes.
+        transformation: the header of that name, of messages of text.
     """
 
     mode: str = "auto"
@@ -605,6 +614,7 @@ class SubscribeRequest:
     exclusive: bool = False
     no_local: bool = False
     declares: Declaration | None = None
+    transformation: str | None = None
 
 
 _ROUTING = {"SEND": "destination-type", "SUBSCRIBE": "subscription-type"}
@@ -704,6 +714,7 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
         exclusive=bool(_boolean(header, EXCLUSIVE)),
         no_local=any(_boolean(header, name) for name in NO_LOCAL),
         declares=profile.requests.declares(header),
+        transformation=header("transformation"),
     )
 
 
@@ -715,7 +726,8 @@ def check_combination(options: SubscribeRequest, targets: Sequence[Target], prof
     """
     topics = [target.kind == "topic" for target in targets]
     single = len(targets) == 1 and not targets[0].pattern
-    if options.browse and (options.durable is not None or options.exclusive or not single or any(topics)):
+    own = profile is OWN
+    if options.browse and (not single or any(topics) or (own and (options.durable is not None or options.exclusive))):
         raise RemoteProtocolError("a browser looks at one queue, and is neither durable nor exclusive")
     if options.durable is not None and len(targets) > 1:
         raise RemoteProtocolError("a durable subscription is one to a topic")

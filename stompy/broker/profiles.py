@@ -42,7 +42,9 @@ _INSERTED = in_order(
 
 def java_hash_map(names: Sequence[str], sized: bool) -> list[int]:
     """Return the places of the names of headers in ActiveMQ's order; the map of a MESSAGE begins larger."""
-    return in_hash_map(names, _INSERTED(names, False), "H", 32 if "message-id" in names else 16, len(names))
+    return in_hash_map(
+        names, _INSERTED(names, False), "H", 32 if "message-id" in names and "browser" not in names else 16, len(names)
+    )
 
 
 _PROTOCOL_EXCEPTION = "org.apache.activemq.transport.stomp.ProtocolException: "
@@ -53,7 +55,11 @@ _ACTIVEMQ_MESSAGES: dict[tuple[str, Fault | None], str] = {
     ("SUBSCRIBE", Fault.NO_ID): "SUBSCRIBE received without a subscription id!",
     ("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION): "No subscription matched.",
     ("NACK", Fault.UNKNOWN_COMMAND): "NACK received but connection is in v1.0 mode.",
+    ("UNSUBSCRIBE", Fault.NO_ID): "{command} received without a subscription id!",
     ("BEGIN", Fault.TRANSACTION_EXISTS): "The transaction was already started: {transaction}",
+    ("BEGIN", Fault.NO_TRANSACTION): "Must specify the transaction you are beginning",
+    ("COMMIT", Fault.NO_TRANSACTION): "Must specify the transaction you are committing",
+    ("ABORT", Fault.NO_TRANSACTION): "Must specify the transaction you are aborting",
     ("SUBSCRIBE", Fault.DURABLE_QUEUE): "Invalid Subscription: cannot durably subscribe to a Queue destination!",
     ("SUBSCRIBE", Fault.NO_DESTINATION): _EMPTY,
     ("SUBSCRIBE", Fault.EMPTY_DESTINATION): _EMPTY,
@@ -64,10 +70,19 @@ _ACTIVEMQ_MESSAGES: dict[tuple[str, Fault | None], str] = {
 """What ActiveMQ says, by fault, and by command where it says something else for others."""
 
 
+_ACTIVEMQ_UNREADABLE = {
+    "a body of content-length": "content-length bytes were read and there was no trailing null byte",
+    "content-length must be decimal digits, not '-": "Specified content-length may not be negative",
+    "content-length must be decimal digits": "Specified content-length is not a valid integer",
+}
+"""What it says of a frame that cannot be read, by the start of what the parser says."""
+
+
 def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR that leaves the connection open, but for unknown commands and unreadable frames."""
     message, fault = str(error), fault_of(error)
     if frame is None:
+        message = next((text for start, text in _ACTIVEMQ_UNREADABLE.items() if message.startswith(start)), message)
         return _activemq_refusal(message, named=False)
     header, command = frame.headers.get, frame.command
     if fault is Fault.NO_COMMON_VERSION:
@@ -93,10 +108,17 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
         return Refusal(message, detail, closes=False, length=False)
     if fault is Fault.INVALID_SELECTOR:
         return _activemq_refusal(header("selector") or "", "jakarta.jms.InvalidSelectorException: ", closes=False)
+    if fault is Fault.LOCKED:
+        return _activemq_refusal(
+            "Temporary queue must have a connectionId", "java.lang.IllegalArgumentException: ", closes=False
+        )
     if fault is Fault.UNKNOWN_DURABLE:
         return _activemq_refusal(message, "jakarta.jms.InvalidDestinationException: ", closes=False)
     message = _ACTIVEMQ_MESSAGES.get((command, fault)) or _ACTIVEMQ_MESSAGES.get(("", fault), message)
-    needed = "a ack id for acknowledge!" if version is Version.V1_2 else "a message-id to acknowledge!"
+    if fault is Fault.NO_ID and version is Version.V1_0:
+        message = "Must specify the subscriptionId or the destination you are unsubscribing from"
+    needed = "a subscription id for acknowledge!" if header("message-id") else "a message-id to acknowledge!"
+    needed = "a ack id for acknowledge!" if version is Version.V1_2 else needed
     return _activemq_refusal(filled(message, frame, "null", needed=needed), closes=False)
 
 
@@ -233,16 +255,23 @@ ACTIVEMQ = profile.Profile(
         sends_to_patterns=True,
         part=_activemq_part,
         virtual=_activemq_virtual,
+        durable_names_client=True,
     ),
     handshake=profile.HandshakeRules(
         session="ID:stompy-%s",
         leniency=Leniency.ESCAPED_CONNECT
         | Leniency.UNDEFINED_ESCAPES
         | Leniency.UNEXPECTED_BODY
-        | Leniency.LINES_WITHOUT_COLON,
+        | Leniency.LINES_WITHOUT_COLON
+        | Leniency.CRLF_IN_1_1
+        | Leniency.LENGTH_OF_SEND_ALONE
+        | Leniency.UNESCAPES_IN_1_0
+        | Leniency.NAMES_ALONE
+        | Leniency.PADDED_COMMANDS,
         limits=FrameLimits(max_body=100 * 1024 * 1024),
         offered=profile.exact_versions,
         heartbeat=mirrored,
+        mirrors_beats=True,
         beats_in_1_0=True,
         echoes=("response-id", "receipt-id"),
         session_is_client=True,
@@ -250,7 +279,8 @@ ACTIVEMQ = profile.Profile(
     ),
     refusals=profile.RefusalRules(
         refuse=_activemq_refuse,
-        takes=frozenset({("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE), ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS)}),
+        takes=frozenset({("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE), ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS)})
+        | {("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION)},
         login=lambda login, version: Refusal(
             f"User name [{_or_null(login)}] or password is invalid.", named=False, length=False, raw=True
         ),
@@ -334,15 +364,27 @@ _ARTEMIS_TAKEN = frozenset(
 """What is wrong and taken all the same, by command."""
 
 
+_ARTEMIS_UNREADABLE = re.compile(r"not a STOMP command line: '([A-Za-z ]+)")
+"""What the parser says of a first line that is no command."""
+
+
 def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR after which the connection stays open, or in 1.2 is of no use."""
     message, fault = str(error), fault_of(error)
+    beats = None if frame is None else frame.headers.get("heart-beat")
+    offered = None if frame is None else frame.headers.get("accept-version")
+    if offered not in (None, "1.0") and version is None and beats and not HEART_BEAT.fullmatch(beats):
+        return Refusal(f"Incorrect heartbeat header {beats}", "", named=False, length=False, bare=True)
     if version is None and fault is not Fault.NO_COMMON_VERSION:
         return Refusal(message, closes=False, ignored=True)
     if frame is not None and version is None:
         message = f"AMQ339002 Stomp versions not supported {frame.headers.get('accept-version')}"
         detail = "Supported protocol versions are v1.0 v1.1 v1.2"
         return Refusal(message, detail, VERSIONS, named=False, length=False)
+    unreadable = _ARTEMIS_UNREADABLE.match(message) if frame is None else None
+    if unreadable is not None:
+        read = ",".join([*unreadable[1], *(str(ord(each)) for each in "\r\n")]) + ","
+        return Refusal(f"AMQ339023 Invalid STOMP frame {read}", f"AMQ339024: Invalid STOMP frame: {read}", named=False)
     if frame is None or version is None:
         return Refusal(message, named=False, length=False)
     command, header = frame.command, frame.headers.get
@@ -430,7 +472,7 @@ def _artemis_others(names: Sequence[str]) -> list[int]:
     return in_hash_map(names, range(len(names)), "b", 16, held)
 
 
-_ARTEMIS_CONSUMED = {"persistent", "expires", "priority", "timestamp", "destination-type", "JMSXGroupID"}
+_ARTEMIS_CONSUMED = {"persistent", "expires", "priority", "destination-type", "JMSXGroupID"}
 """Headers that Artemis writes itself, or keeps to itself."""
 
 
@@ -494,7 +536,8 @@ ARTEMIS = profile.Profile(
         first=b"redelivered:false\n",
         counts=False,
         added=_artemis_added,
-        dropped=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction"} | _ARTEMIS_CONSUMED,
+        dropped=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction", "message-id"} | _ARTEMIS_CONSUMED,
+        doubled=frozenset({"timestamp"}),
         repeated="last before 1.2",
         own_length=frozenset({Version.V1_0}),
         value=_artemis_value,

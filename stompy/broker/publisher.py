@@ -157,7 +157,7 @@ class BrokerPublisher:
             RemoteProtocolError: it has none.
         """
         refuses = self._settings.profile.names.refuses_late_replies
-        if refuses and name.startswith(REMOTE) and name not in self._topology.queues:
+        if refuses and name.startswith(REMOTE[0]) and name not in self._topology.queues:
             kind = "queue" if name.startswith(REMOTE[0]) else "topic"
             raise FaultyFrame(Fault.NO_OWNER, f"temp-{kind}://{name.partition('/')[2].partition('/')[2][:80]}")
 
@@ -202,13 +202,15 @@ class BrokerPublisher:
             queue = self._topology.queue(name, forced=forced or committed)
         if not (forced or committed) and not queue.fits(1, message.size):
             self.must_fit(queue, 1, message.size)
-        self._append(queue, message)
+        self._append(queue, message, sender)
         return None
 
     def _fan_out(self, name: str, message: StoredMessage, sender: str | None, *, forced: bool) -> FanOut | None:
         for tap in self.taps:
             tap(name, message)
         followers = self._topology.followers(name)
+        for counts in followers.counts:
+            counts.enqueued += 1
         steps = self._feed_each(followers, message, sender, forced=forced)
         # Each subscription gets messages in the order of their publishing, whichever thread brings them there.
         if len(followers) >= PIECE or any(ahead.followers.overlaps(followers) for ahead in self._fan_outs):
@@ -250,10 +252,10 @@ class BrokerPublisher:
         if fan_out.error is not None:
             raise fan_out.error
 
-    def append_all(self, queue: Queue, messages: Iterable[StoredMessage]) -> None:
+    def append_all(self, queue: Queue, messages: Iterable[StoredMessage], sender: str) -> None:
         """Put messages that do not expire into a queue in which there is room for them."""
         orders = self._orders
-        items = [Item(message, next(orders)) for message in messages]
+        items = [Item(message, next(orders), sender) for message in messages]
         for tap, item in itertools.product(self.taps, items):
             tap(queue.name, item.message)
         queue.extend(items)
@@ -261,8 +263,8 @@ class BrokerPublisher:
         self._counters.messages_in += len(items)
         self._dirty[queue] = None
 
-    def _append(self, queue: Queue, message: StoredMessage) -> None:
-        item, declared = Item(message, next(self._orders)), queue.declared
+    def _append(self, queue: Queue, message: StoredMessage, sender: str | None = None) -> None:
+        item, declared = Item(message, next(self._orders), sender), queue.declared
         if self.taps and self._topology.queues.get(queue.name) is queue:  # no backlog of a topic
             for tap in self.taps:
                 tap(queue.name, message)
@@ -330,9 +332,9 @@ class BrokerPublisher:
             now: the time of the clock, where it was looked at already.
             most: the work that it may be.
         """
-        before = queue.delivered
+        before = queue.counts.delivered
         work = queue.dispatch(self._undeliverable, self._clock.now() if now is None else now, most)
-        self._counters.messages_out += queue.delivered - before
+        self._counters.messages_out += queue.counts.delivered - before
         self._work.left -= 1 + work
         return work >= most
 
@@ -382,11 +384,18 @@ class BrokerPublisher:
         name = item.queue.declared.letters or (self._settings.dead_letters if kept else None)
         if name is not None and self._move(item, name, reason):
             self._counters.dead_lettered += 1
+            item.queue.counts.dead_lettered += 1
         else:
-            self._counters.discarded += 1
+            self.discard(item)
+
+    def discard(self, item: Item) -> None:
+        """Give up a message that is in no queue."""
+        self._counters.discarded += 1
+        item.queue.counts.discarded += 1
 
     def _expired(self, item: Item) -> None:
         self._counters.expired += 1
+        item.queue.counts.expired += 1
         kept = self._settings.profile.letters.keeps(item.message.options) and not self._is_backlog(item)
         name = item.queue.declared.letters or (self._settings.expired_letters if kept else None)
         if name is not None:
@@ -412,6 +421,7 @@ class BrokerPublisher:
             self._work.note(logging.WARNING, text)
             return False
         self._append(queue, message)
+        queue.counts.letters += 1
         return True
 
     def take_out(
@@ -442,6 +452,7 @@ class BrokerPublisher:
             item = waiting.pop()
             if wanted(item) and queue.remove(item):
                 taken.count += 1
+                queue.counts.removed += 1
                 if (fan_out := then(item)) is not None:
                     yield from self._finish(fan_out)
             self._work.left -= queue.cost - 1
@@ -508,7 +519,7 @@ class BrokerPublisher:
         for queue in queues:
             for item in queue.items():
                 if not self._survives(item.message):
-                    queue.remove(item)
+                    queue.counts.removed += queue.remove(item)
                 elif self._settings.profile.queues.restored_as_redelivered:
                     item.deliveries = max(1, item.deliveries)
             self._dirty[queue] = None

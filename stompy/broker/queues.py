@@ -12,6 +12,7 @@ import operator
 import sys
 import weakref
 from collections import OrderedDict, deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stompy.broker.profile import UNDECLARED
@@ -42,6 +43,7 @@ class Item:
         deliveries: how often it was handed to a subscriber.
         nacks: how often it was refused.
         named: its message-id, from the first delivery on.
+        sender: the session that sent it.
     """
 
     __slots__ = (
@@ -56,12 +58,14 @@ class Item:
         "order",
         "priority",
         "queue",
+        "sender",
     )
 
     queue: Queue
 
-    def __init__(self, message: StoredMessage, order: int) -> None:
+    def __init__(self, message: StoredMessage, order: int, sender: str | None = None) -> None:
         options = message.options
+        self.sender = sender
         self.message = message
         self.order = order
         self.priority = options.priority
@@ -169,11 +173,46 @@ class Ready:
         return self._levels[priority]
 
 
+@dataclass(slots=True)
+class Counts:
+    """What became of the messages of a queue, or of a topic, since it came to be.
+
+    Attributes:
+        enqueued: messages that came to it; those that came back are not among them.
+        delivered: MESSAGE frames handed out, redeliveries included.
+        acknowledged: messages that their consumers have taken, by ACK or in auto mode.
+        expired: messages whose time was over.
+        dead_lettered: messages that became dead letters.
+        discarded: messages given up.
+        removed: messages purged, moved or sent again by who manages the broker, and those that a restart has lost.
+        letters: how many of those that came were dead letters.
+    """
+
+    enqueued: int = 0
+    delivered: int = 0
+    acknowledged: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    discarded: int = 0
+    removed: int = 0
+    letters: int = 0
+
+    def with_copies(self, queues: Iterable[Queue]) -> Counts:
+        """Return these, of a topic, with those of the queues of its subscriptions, into which none was published."""
+        summed = map(sum, zip(COUNTED(self), *(COUNTED(queue.tally()) for queue in queues), strict=True))
+        return Counts(self.enqueued, *list(summed)[1:])
+
+
+COUNTED: Callable[[Counts], tuple[int, ...]] = operator.attrgetter(*Counts.__annotations__)
+"""Returns the numbers, in their order."""
+
+
 class View:
     """What the consumers with one selector see of a queue, and whose turn it is.
 
     Attributes:
         selector: the condition; `None` for those that see every message.
+        no_local: the session whose messages they do not see.
         ready: the messages that wait and fulfil it.
         turns: the consumers with room, as far as is known, the next in turn first.
         owners: the consumer of each message group.
@@ -181,10 +220,11 @@ class View:
         unseen: those that were added since then.
     """
 
-    __slots__ = ("looked_at", "owners", "ready", "selector", "turns", "unseen", "waiting")
+    __slots__ = ("looked_at", "no_local", "owners", "ready", "selector", "turns", "unseen", "waiting")
 
-    def __init__(self, selector: Selector | None) -> None:
+    def __init__(self, selector: Selector | None, no_local: str | None = None) -> None:
         self.selector = selector
+        self.no_local = no_local
         self.ready = Ready()
         self.turns: deque[Consumer] = deque()
         self.owners: dict[str, Consumer] = {}
@@ -209,6 +249,8 @@ class View:
 
     def sees(self, item: Item) -> bool:
         """Whether a message fulfils the condition."""
+        if self.no_local is not None and item.sender == self.no_local:
+            return False
         return self.selector is None or self.selector.matches(item.message.shared.lookup)
 
 
@@ -264,8 +306,8 @@ class Queue:
         """Whether nothing is handed out."""
         self.returning = 0
         """How many sets of messages are coming back to their places; until they have, nothing is handed out."""
-        self.delivered = 0
-        """Messages handed out so far."""
+        self.counts = Counts()
+        """All but `acknowledged`, which is what is left of them: see `tally`."""
         self.unacked = 0
         """Messages that were delivered and are not settled yet."""
         self.kept = excess(sys.getsizeof(name))
@@ -279,8 +321,8 @@ class Queue:
         self._all = View(None)
         self._waiting: weakref.ref[Waiting] | None = None
         """As long as nothing was added since, and somebody looks at them."""
-        self._selecting: dict[Selector, View] = {}
-        """By selector what its consumers see."""
+        self._selecting: dict[tuple[Selector | None, str | None], View] = {}
+        """By selector, and the session whose messages they leave out, what its consumers see."""
         self.consumers: dict[Consumer, View] = {}
         """The subscriptions that take part."""
         self._exclusive: dict[Consumer, None] = {}
@@ -291,6 +333,13 @@ class Queue:
     def depth(self) -> QueueDepth:
         """Its numbers of messages and consumers, for statistics."""
         return QueueDepth(ready=self.ready, unacked=self.unacked, consumers=len(self.consumers))
+
+    def tally(self) -> Counts:
+        """Return the counters, with `acknowledged` as it is now."""
+        counts = self.counts
+        others = counts.expired + counts.dead_lettered + counts.discarded + counts.removed
+        counts.acknowledged = counts.enqueued - self.ready - self.unacked - others
+        return counts
 
     @property
     def removable(self) -> bool:
@@ -341,6 +390,7 @@ class Queue:
         if not self._prioritized:
             item.priority = 0 if self.declared.max_priority is None else self._priority(item)
         self.ready += 1
+        self.counts.enqueued += 1
         self._bytes += item.message.size
         self._all.ready.append(item)
         if self._selecting:
@@ -363,6 +413,7 @@ class Queue:
             if not self._prioritized:
                 item.priority = 0
         self.ready += len(items)
+        self.counts.enqueued += len(items)
         self._bytes += sum([item.message.size for item in items])
         self._all.ready.extend(items)
 
@@ -407,7 +458,7 @@ class Queue:
 
     def join(self, consumer: Consumer) -> None:
         """Let a consumer take part, after the others."""
-        self.consumers[consumer] = self._view(consumer.selector)
+        self.consumers[consumer] = self._view(consumer.selector, consumer.no_local)
         if consumer.options.exclusive:
             self._exclusive[consumer] = None
         if self._exclusive:
@@ -415,12 +466,12 @@ class Queue:
         else:
             self.consumers[consumer].turns.append(consumer)
 
-    def _view(self, selector: Selector | None) -> View:
-        if selector is None:
+    def _view(self, selector: Selector | None, no_local: str | None) -> View:
+        if selector is None and no_local is None:
             return self._all
-        view = self._selecting.get(selector)
+        view = self._selecting.get((selector, no_local))
         if view is None:
-            self._selecting[selector] = view = View(selector)
+            self._selecting[selector, no_local] = view = View(selector, no_local)
             view.waiting, _ = self.waiting()
         return view
 
@@ -435,8 +486,8 @@ class Queue:
         assigned = self._assigned.pop(consumer, None)
         if assigned is not None:
             self._show(sorted(assigned, key=order_of))
-        if view.selector is not None and view not in self.consumers.values():
-            del self._selecting[view.selector]
+        if view is not self._all and view not in self.consumers.values():
+            del self._selecting[view.selector, view.no_local]
         if consumer.options.exclusive:
             self._restart_turns()
 
@@ -529,7 +580,7 @@ class Queue:
         count = len(items)
         self.ready -= count
         self._bytes -= items[0].message.size if count == 1 else sum([item.message.size for item in items])
-        self.delivered += count
+        self.counts.delivered += count
         return count
 
     def _hand_assigned(self, consumer: Consumer, refuse: Callable[[Item, str], None], now: float, most: int) -> int:
@@ -557,7 +608,7 @@ class Queue:
             return
         try:
             consumer.deliver(item)
-            self.delivered += 1
+            self.counts.delivered += 1
         except LocalProtocolError as error:
             refuse(item, str(error))
 

@@ -70,9 +70,17 @@ def in_order(order: str, others: Callable[[Sequence[str]], Iterable[int]] = lamb
 
     def arrange(names: Sequence[str], sized: bool) -> list[int]:
         known = [names[at] + "?" if sized and names[at] + "?" in ranks else names[at] for at in range(len(names))]
+        if len(set(names)) < len(names):
+            known = [known[at] if at == _own(names, at) else "*" for at in range(len(names))]
         return sorted(others(names), key=lambda at: ranks.get(known[at], ranks["*"]))
 
     return arrange
+
+
+def _own(names: Sequence[str], at: int) -> int:
+    """Return the place of the broker's own header of a name that may stand there twice: at the start, or the end."""
+    first = names.index(names[at])
+    return first if first < names.index("destination") else len(names) - 1 - names[::-1].index(names[at])
 
 
 def in_hash_map(

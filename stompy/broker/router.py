@@ -378,6 +378,8 @@ class BrokerRouter:
         elif target.pattern:
             self.work.soon(topology.join_all(consumer, target.name), len(topology.queues))
         elif declares is None:
+            if consumer.options.no_local:
+                consumer.no_local = consumer.session.name
             topology.join(consumer, topology.queue(target.name))
         else:
             topology.join(consumer, topology.declare(target.name, declares, consumer.session))
@@ -510,7 +512,7 @@ class BrokerRouter:
             if not requeue and item.queue.declared.letters is not None:
                 self.publisher.dead_letter(item, REFUSED)
             elif nack == "discarded" or not requeue:
-                self.counters.discarded += 1
+                self.publisher.discard(item)
             elif nack == "requeued" or not lettered:
                 again.append(delivery)
             else:
@@ -592,7 +594,7 @@ class BrokerRouter:
             **counters,
             sessions=len(sessions),
             queues={name: queue.depth for name, queue in queues},
-            topics={name: count for name, count, _, _ in topics},
+            topics={row.name: row.consumers for row in topics if row.consumers},
             durables={feed.queue.name: feed.queue.depth for feed in durables},
             scheduled=self._schedule.waiting,
             subscriptions=sum(len(session.consumers) for session in sessions),

@@ -118,6 +118,8 @@ class Consumer:
     over: bool = field(default=False, init=False)
     """Whether it has ended and gets nothing more; what it was given may still be acknowledged."""
     selector: Selector | None = field(init=False)
+    no_local: str | None = field(default=None, init=False)
+    """Its session, where queues do not give it the messages of that."""
     ledger: Ledger[OutgoingMessage] | None = field(init=False)
     """Where its deliveries wait for their ACK; `None` in auto mode."""
     grammar: Grammar = field(init=False)
@@ -233,6 +235,10 @@ class Consumer:
         if self.rules.arrange is None:
             return head
         command, *lines = head[:-2].split(b"\n")
+        if self._two_ids and b"browser:end\n" in message.shared.route.start:
+            lines = [line for line in lines if not line.startswith(b"ack:")]
+        if self.options.transformation is not None and not message.shared.route.length:
+            lines.append(b"transformation:" + self.options.transformation.encode())
         names = [line.partition(b":")[0].decode("utf-8", "replace") for line in lines]
         places = self.rules.arrange(names, message.shared.route.length)
         return b"\n".join([command, *(lines[place] for place in places), b"", b""])

@@ -8,16 +8,17 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from stompy.broker.profile import MAX_PARTS, ONE, REST, Target, words_of
-from stompy.broker.queues import Queue, Waiting
+from stompy.broker.profile import MAX_PARTS, ONE, REST, Target, is_topic, words_of
+from stompy.broker.queues import Counts, Queue, Waiting
 from stompy.broker.session_state import Feed
 from stompy.errors import LimitExceededError, RemoteProtocolError
 from stompy.protocol.rules import Fault, FaultyFrame
+from stompy.world import time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from stompy.broker.profile import Declaration, SubscribeRequest
     from stompy.broker.selector import Lookup
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _REMEMBERED = 1_000
-"""Topics for which it is remembered who gets their messages."""
+"""Topics for which it is remembered who gets their messages, and destinations not in use whose counters are."""
+COUNTED_ON = 10.0
+"""Seconds for which those are remembered: what looks at the counters each second misses none."""
 _COLLECTED = 100
 """Messages that are collected in the time in which one is looked at."""
 _PLACE = 8
@@ -112,12 +115,17 @@ class Followers:
 
     Args:
         feeds: all of them, in their order.
+        topics: the counters of topics, and of patterns of them.
+
+    Attributes:
+        counts: the counters to which a message for them counts.
     """
 
-    __slots__ = ("_by_value", "_feeds", "_looked_at", "_set")
+    __slots__ = ("_by_value", "_feeds", "_looked_at", "_set", "counts")
 
-    def __init__(self, feeds: Iterable[Feed]) -> None:
+    def __init__(self, feeds: Iterable[Feed], topics: Mapping[str, Counts]) -> None:
         self._feeds = tuple(feeds)
+        self.counts = [topics[name] for name in {feed.target.name: None for feed in self._feeds}]
         self._set: frozenset[Feed] | None = None
         self._looked_at: list[int] = []
         self._by_value: dict[str, dict[str, list[int]]] = {}
@@ -151,6 +159,17 @@ class Followers:
         return self._by_value[name].get(value, ()) if isinstance(value, str) else ()
 
 
+class DestinationRow(NamedTuple):
+    """The numbers of a destination at one moment; see `QueueDepth` and `Counts`."""
+
+    name: str
+    ready: int
+    unacked: int
+    consumers: int
+    paused: bool
+    counts: Counts
+
+
 class Topology:
     """Finds destinations by their names, and makes and forgets them.
 
@@ -174,6 +193,10 @@ class Topology:
         self._bound: dict[Queue, dict[str, Feed]] = {}
         """Queues that get the messages of topics, by these."""
         self._feeds: dict[str, dict[Feed, None]] = {}
+        self._topics: dict[str, Counts] = {}
+        """What was published to topics, and to patterns of them, that have feeds."""
+        self._gone: OrderedDict[str, tuple[float, Counts]] = OrderedDict()
+        """The counters of destinations that are not in use any more, each with the time of its end."""
         self._topic_patterns: Patterns[Feed] = Patterns()
         self._queue_patterns: Patterns[Consumer] = Patterns()
         self._remembered: dict[str, Followers] = {}
@@ -261,6 +284,7 @@ class Topology:
 
     def _keep(self, queue: Queue, *, forced: bool) -> None:
         self._budget.take(0, queue.kept, force=forced)
+        queue.counts = self._recall(queue.name, queue.counts)
         self.queues[queue.name] = queue
         self.dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
         topic = self._settings.profile.names.virtual(queue.name)
@@ -313,6 +337,8 @@ class Topology:
         queue.deleted = queue.owner is not None
         if queue.deleted:
             self._work.trash.append(queue)
+        else:
+            self._remember(queue.name, queue.tally())
         del self.queues[queue.name]
         self._budget.give_back(0, queue.kept)
 
@@ -321,7 +347,8 @@ class Topology:
         if queue not in consumer.queues:
             if consumer.options.exclusive:
                 self._work.left -= 1 + len(queue.consumers) // 16
-            waiting = None if consumer.selector is None else self.collect(consumer, queue)
+            every = consumer.selector is None and consumer.no_local is None
+            waiting = None if every else self.collect(consumer, queue)
             queue.join(consumer)
             consumer.queues[queue] = None
             del waiting  # by now whoever looks at it has it
@@ -375,7 +402,7 @@ class Topology:
         found = self._remembered.get(name)
         if found is None:
             self._work.left -= len(self._feeds.get(name, ())) // 16
-            found = Followers((*self._feeds.get(name, ()), *self._topic_patterns.matching(name)))
+            found = Followers((*self._feeds.get(name, ()), *self._topic_patterns.matching(name)), self._topics)
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
             if len(name) <= _LONGEST_REMEMBERED:
@@ -396,28 +423,66 @@ class Topology:
         """Let a subscription get the messages of its topic from now on."""
         if feed.target.pattern:
             self._topic_patterns.add(feed.target.name, feed)
-        self._feeds.setdefault(feed.target.name, {})[feed] = None
+        name = feed.target.name
+        if name not in self._feeds:
+            self._feeds[name], self._topics[name] = {}, self._recall(name, Counts())
+        self._feeds[name][feed] = None
         self._remembered.clear()
 
     def remove(self, feed: Feed) -> None:
         """Let a subscription get nothing more of its topic."""
         if feed.target.pattern:
             self._topic_patterns.remove(feed.target.name, feed)
-        followers = self._feeds[feed.target.name]
+        name = feed.target.name
+        followers = self._feeds[name]
         del followers[feed]
+        self._topics[name] = self._topics[name].with_copies([feed.queue])
         if not followers:
-            del self._feeds[feed.target.name]
+            del self._feeds[name]
+            self._remember(name, self._topics.pop(name))
         self._remembered.clear()
 
-    def topic_rows(self) -> list[tuple[str, int, int, int]]:
-        """Return of each topic, or pattern, the name, live subscriptions, and waiting and delivered messages."""
+    # Counters
+
+    def _remember(self, name: str, counts: Counts) -> None:
+        if counts.enqueued and len(name) <= _LONGEST_REMEMBERED:
+            self._gone[name] = time.monotonic(), counts
+            if len(self._gone) > _REMEMBERED:
+                self._gone.popitem(last=False)
+
+    def _recall(self, name: str, counts: Counts) -> Counts:
+        """Return the counters with which a destination goes on; `counts` where none of it are remembered."""
+        self._drop_old_counters()
+        return self._gone.pop(name, (0.0, counts))[1]
+
+    def _drop_old_counters(self) -> None:
+        while self._gone and next(iter(self._gone.values()))[0] < time.monotonic() - COUNTED_ON:
+            self._gone.popitem(last=False)
+
+    def queue_rows(self) -> list[DestinationRow]:
+        """Return the numbers of queues, and of those that were in use a while ago."""
+        return [*map(_row_of, self.queues.values()), *self._rows_of_gone(topics=False)]
+
+    def durable_rows(self) -> list[DestinationRow]:
+        """Return the numbers of durable subscriptions."""
+        return [_row_of(feed.queue) for feed in self.durables.values()]
+
+    def topic_rows(self) -> list[DestinationRow]:
+        """Return the numbers of topics, and of patterns, that have subscriptions or had some a while ago."""
         rows = []
         for name, feeds in self._feeds.items():
-            queues = [feed.queue for feed in feeds if feed.queue.consumers]
-            if queues:
-                waiting, delivered = sum(queue.ready for queue in queues), sum(queue.delivered for queue in queues)
-                rows.append((name, len(queues), waiting, delivered))
-        return rows
+            queues = [feed.queue for feed in feeds]
+            live = [queue for queue in queues if queue.consumers]
+            ready, unacked = sum(queue.ready for queue in live), sum(queue.unacked for queue in live)
+            counts = self._topics[name].with_copies(queues)
+            rows.append(DestinationRow(name, ready, unacked, len(live), paused=False, counts=counts))
+        return [*rows, *self._rows_of_gone(topics=True)]
+
+    def _rows_of_gone(self, *, topics: bool) -> Iterator[DestinationRow]:
+        self._drop_old_counters()
+        for name, (_, counts) in self._gone.items():
+            if is_topic(name) == topics:
+                yield DestinationRow(name, 0, 0, 0, paused=False, counts=counts)
 
     # Durable subscriptions
 
@@ -491,3 +556,9 @@ class Topology:
             self._work.trash.append(consumer.backlog)
         consumer.session.parked.pop(consumer, None)
         consumer.waits_at.clear()
+
+
+def _row_of(queue: Queue) -> DestinationRow:
+    return DestinationRow(
+        queue.name, queue.ready, queue.unacked, len(queue.consumers), paused=queue.paused, counts=queue.tally()
+    )

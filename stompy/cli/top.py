@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,9 @@ from stompy.printable import printable
 from stompy.world import os, shutil, time
 
 _ADDRESS = "STOMPY_CONSOLE"
-_COLUMNS = ("queue or topic", "ready", "unacked", "consumers", "in/s", "out/s")
+_COLUMNS = ("queue or topic", "ready", "unacked", "consumers", "in/s", "out/s", "acked/s")
+_COUNTED = ("enqueued", "delivered", "acknowledged")
+"""The counters of a destination whose rates those are."""
 
 
 def add_top(parser: CommandParser) -> None:
@@ -93,32 +96,33 @@ def look(overview: Mapping[str, Any], before: Mapping[str, Any] | None) -> Look:
         before: the answer before it, for the rates.
     """
     elapsed = overview["moment"] - before["moment"] if before is not None else 0.0
-    earlier = _numbers(before) if before is not None else {}
+    earlier = _rows(before) if before is not None else {}
     rows = []
-    for name, (ready, unacked, consumers, delivered) in _numbers(overview).items():
-        old_ready, _, _, old_delivered = earlier.get(name, (ready, 0, 0, delivered))
-        out = max(0, delivered - old_delivered)
-        rates = [max(0, out + ready - old_ready) / elapsed, out / elapsed] if elapsed > 0 else [0.0, 0.0]
-        rows.append((rates, name, ready, unacked, consumers))
-    rows.sort(key=lambda row: (-sum(row[0]), -row[2], row[1]))
+    for name, row in _rows(overview).items():
+        grown = [row[counter] - earlier.get(name, {}).get(counter, 0) for counter in _COUNTED]
+        rows.append(([max(0, more) / elapsed if elapsed > 0 else 0.0 for more in grown], name, row))
+    rows.sort(key=lambda row: (-sum(row[0]), -row[2]["ready"], row[1]))
     shown = tuple(
-        (printable(name), f"{ready:,}", f"{unacked:,}", f"{consumers:,}", *(f"{rate:,.1f}" for rate in rates))
-        for rates, name, ready, unacked, consumers in rows
+        (
+            printable(name),
+            *(f"{row[depth]:,}" for depth in ("ready", "unacked", "consumers")),
+            *(f"{rate:,.1f}" for rate in rates),
+        )
+        for rates, name, row in rows
     )
     counters, old = overview["counters"], (before or overview)["counters"]
     per = {name: (counters[name] - old[name]) / elapsed if elapsed > 0 else 0.0 for name in counters}
     summary = (
         f"{printable(overview['server'])}   in {per['messages_in']:,.0f}/s   out {per['messages_out']:,.0f}/s   "
-        f"connections {len(overview['connections']):,}   dead letters {counters['dead_lettered']:,}"
+        f"connections {len(overview['connections']):,}   dead letters {overview['dead_letters']:,}"
     )
     return Look(summary, shown)
 
 
-def _numbers(overview: Mapping[str, Any]) -> dict[str, tuple[int, int, int, int]]:
-    """Return ready, unacknowledged, consumers and delivered by name."""
-    found = {name: (ready, unacked, users, out) for name, ready, unacked, users, out, _ in overview["queues"]}
-    found |= {name: (ready, 0, users, out) for name, users, ready, out in overview["topics"]}
-    return found | {name: (ready, unacked, users, out) for name, ready, unacked, users, out in overview["durables"]}
+def _rows(overview: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Return the numbers of queues, topics and durable subscriptions by name."""
+    listed = itertools.chain.from_iterable(overview[kind] for kind in ("queues", "topics", "durables"))
+    return {row[0]: dict(zip(overview["columns"], row, strict=True)) for row in listed}
 
 
 @contextlib.contextmanager

@@ -96,6 +96,12 @@ class Leniency(enum.Flag):
     """Ignore `content-length` in all frames of a client but SEND (as RabbitMQ does)."""
     ANY_COMMAND_LINE = enum.auto()
     """Take any first line of a frame for a command, with spaces too (as RabbitMQ does); such a command is unknown."""
+    UNESCAPES_IN_1_0 = enum.auto()
+    """Unescape colons and backslashes in 1.0 too, and escape none (as ActiveMQ does, with line ends too)."""
+    NAMES_ALONE = enum.auto()
+    """Take a header line without a colon for a header without a value (as ActiveMQ does)."""
+    PADDED_COMMANDS = enum.auto()
+    """Ignore spaces around a command (as ActiveMQ does)."""
 
 
 _ESCAPES_1_1 = {"\\": "\\\\", "\n": "\\n", ":": "\\c"}
@@ -118,8 +124,10 @@ class Grammar:
         bare_cr: whether any other CR in a header is data; else the header is malformed.
         nul_between: whether NULs between frames are skipped like line ends.
         lenient_lines: whether header lines without a name or a colon are ignored.
+        names_alone: whether header lines without a colon are headers without a value.
         length_of_send_alone: whether `content-length` is ignored in all frames of a client but SEND.
         any_command: whether any first line is a command.
+        padded_commands: whether spaces around a command are ignored.
         trim: whether spaces around values are removed.
         unexpected_body: what to do with the body of a frame that must not have one.
         utf8_errors: the error handler for the header text.
@@ -136,8 +144,10 @@ class Grammar:
     bare_cr: bool = True
     nul_between: bool = False
     lenient_lines: bool = False
+    names_alone: bool = False
     length_of_send_alone: bool = False
     any_command: bool = False
+    padded_commands: bool = False
     trim: bool = False
     unexpected_body: BodyPolicy = "refuse"
     utf8_errors: Literal["strict", "surrogateescape"] = "strict"
@@ -160,6 +170,8 @@ def grammar_of(version: Version, leniency: Leniency = Leniency.NONE) -> Grammar:
         if version is Version.V1_1 and Leniency.WRITE_CR_ESCAPE_IN_1_1 in leniency:
             escapes = _ESCAPES_1_2
     readable = _ESCAPES_1_2 if modern and Leniency.CR_ESCAPE_IN_1_1 in leniency else escapes
+    if version is Version.V1_0 and Leniency.UNESCAPES_IN_1_0 in leniency:
+        readable = {char: sequence for char, sequence in _ESCAPES_1_1.items() if char != "\n"}
     return Grammar(
         version=version,
         escapes=escapes,
@@ -170,8 +182,10 @@ def grammar_of(version: Version, leniency: Leniency = Leniency.NONE) -> Grammar:
         bare_cr=version is not Version.V1_2,
         nul_between=Leniency.NUL_BETWEEN_FRAMES in leniency and version is not Version.DRAFT,
         lenient_lines=Leniency.LINES_WITHOUT_COLON in leniency,
+        names_alone=Leniency.NAMES_ALONE in leniency,
         length_of_send_alone=Leniency.LENGTH_OF_SEND_ALONE in leniency,
         any_command=Leniency.ANY_COMMAND_LINE in leniency,
+        padded_commands=Leniency.PADDED_COMMANDS in leniency,
         trim=not modern,
         unexpected_body="refuse" if modern and Leniency.UNEXPECTED_BODY not in leniency else "drop",
         utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",

@@ -26,6 +26,7 @@ _HIDDEN = "(hidden: it may hold a credential)"
 # A header block starts and ends with LF, so this finds a line without a name or without a colon.
 _BAD_LINE = re.compile(r"\n(?![^:\n]+:|\Z)")
 _WHOLE_BAD_LINE = re.compile(_BAD_LINE.pattern + r"[^\n]*")
+_LINE_WITHOUT_COLON = re.compile(r"(?<=\n)[^:\n]{2,}(?=\n)")
 _SHORTEST_LINE = len("\nn:")
 _COMMAND = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _DIGITS = 18
@@ -145,6 +146,8 @@ class HeadChecker:
         """
         if self._grammar.crlf and line.endswith(b"\r"):
             line = line[:-1]
+        if self._grammar.padded_commands:
+            line = line.strip()
         if not _COMMAND.fullmatch(line) and not self._grammar.any_command:
             raise RemoteProtocolError(f"not a STOMP command line: {show(line)} (STOMP Frames)")
         command = line.decode("utf-8", "replace")
@@ -167,6 +170,8 @@ class HeadChecker:
         if grammar.draft:
             block = _TRAILING.sub(b"", block)
         text = self.text(block, command)
+        if grammar.names_alone:
+            text = _LINE_WITHOUT_COLON.sub(r"\g<0>:", text)
         bad = _BAD_LINE.search(text)
         if bad is not None and grammar.lenient_lines:
             text = _WHOLE_BAD_LINE.sub("", text)

@@ -261,7 +261,8 @@ class Parser:
         text = head.headers(source[eol : stop + 1], command)
         if head.scanned:
             head.reset()
-        self._learned.observe(command, source[at:eol], source[eol : stop + 1])
+        if command == "SEND" or not self._grammar.length_of_send_alone:
+            self._learned.observe(command, source[at:eol], source[eol : stop + 1])
         headers = headers_from_wire(text, grammar, "\\" in text and grammar.escaped(command))
         ignored = grammar.length_of_send_alone and command not in ("SEND", "MESSAGE", "ERROR")
         length = None if ignored else self._announced(text, headers)

@@ -125,7 +125,7 @@ class _Listener:
 def server() -> Iterator[int]:
     """Serve one client after another in the block; yields the port."""
     listener = _Listener()
-    listening = WebSocketListener(listener, HandshakePolicy(subprotocols=(), admits=lambda origin: True))
+    listening = WebSocketListener(listener, HandshakePolicy(subprotocols=(), origins=("*",)))
     thread = threading.Thread(target=_serve, args=(listener, listening))
     thread.start()
     try:

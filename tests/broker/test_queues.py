@@ -76,7 +76,7 @@ def test_a_consumer_without_room_is_parked_until_it_is_asked_again() -> None:
     assert queue.ready == 2
     queue.resume(consumer)
     hand_out(queue)
-    assert (queue.ready, queue.delivered) == (1, 2)
+    assert (queue.ready, queue.counts.delivered) == (1, 2)
 
 
 def test_a_consumer_that_left_while_parked_is_never_asked_again() -> None:
@@ -97,7 +97,7 @@ def test_a_message_that_a_consumer_cannot_be_sent_is_returned_with_the_reason() 
     queue.append(Item(a_message(), 2))
     a_consumer(a_session_state("1.0"), queue, mode="auto")
     ((item, reason),) = hand_out(queue)
-    assert (item.order, queue.ready, queue.delivered) == (1, 0, 1)
+    assert (item.order, queue.ready, queue.counts.delivered) == (1, 0, 1)
     assert "header" in reason
 
 
@@ -180,4 +180,4 @@ def test_a_message_far_behind_is_found_by_its_selector_without_a_search() -> Non
         )
     )
     hand_out(queue)
-    assert (queue.delivered, queue.ready) == (1, 19_999)
+    assert (queue.counts.delivered, queue.ready) == (1, 19_999)

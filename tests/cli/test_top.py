@@ -32,9 +32,9 @@ def test_it_shows_queues_topics_and_totals(watched: Broker, run: Run) -> None:
     lines = second.splitlines()
     assert re.match(r"stompy-broker   in 0/s   out 0/s   connections 1   dead letters 0", lines[0])
     rows = {line.split()[0]: line.split()[1:] for line in lines[2:]}
-    assert rows["/queue/mail"] == ["2", "0", "0", "0.0", "0.0"]
-    assert rows["/queue/orders"] == ["0", "1", "1", "0.0", "0.0"]
-    assert rows["/topic/prices"] == ["0", "0", "1", "0.0", "0.0"]
+    assert rows["/queue/mail"] == ["2", "0", "0", "0.0", "0.0", "0.0"]
+    assert rows["/queue/orders"] == ["0", "1", "1", "0.0", "0.0", "0.0"]
+    assert rows["/topic/prices"] == ["0", "1", "1", "0.0", "0.0", "0.0"]
     assert r"/queue/\x1b[2J" in rows
     assert len(first.splitlines()) == len(lines)
 
@@ -48,8 +48,39 @@ def test_rates_are_those_between_two_looks(watched: Broker, run: Run, monkeypatc
     second = run("top", watched.console_url, "--count", "2").out.decode().split("\n\n")[1]
     (mail,) = [line.split() for line in second.splitlines() if line.startswith("/queue/mail")]
     assert float(mail[4]) > 0
-    assert mail[5] == "0.0"
+    assert mail[5:] == ["0.0", "0.0"]
     assert second.splitlines()[2].startswith("/queue/mail"), "the busiest comes first"
+
+
+def test_what_happened_between_two_looks_is_what_the_broker_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop of NACKs brings nothing in, and what was sent and purged has come in."""
+    with Broker(console=True, attempts=None) as broker, connect(broker.url) as client:
+        again = client.subscribe("/queue/again", ack="client-individual")
+        client.send("/queue/again", "x", confirm=True)
+
+        def meanwhile(seconds: float) -> None:
+            for _ in range(5):
+                again.receive(timeout=20).nack(confirm=True)
+            client.send("/queue/mail", "x", confirm=True)
+            broker.purge("/queue/mail")
+
+        monkeypatch.setattr("stompy.cli.top.time.sleep", meanwhile)
+        second = run("top", broker.console_url, "--count", "2").out.decode().split("\n\n")[1]
+    rows = {line.split()[0]: line.split()[1:] for line in second.splitlines()}
+    assert (rows["/queue/again"][3], rows["/queue/again"][5]) == ("0.0", "0.0")
+    assert rows["/queue/again"][4] != "0.0"
+    assert rows["/queue/mail"][3] != "0.0"
+    assert rows["/queue/mail"][4] == "0.0"
+
+
+def test_dead_letters_are_those_that_wait(run: Run) -> None:
+    with Broker(console=True, attempts=1) as broker, connect(broker.url) as client:
+        subscription = client.subscribe("/queue/a", ack="client-individual")
+        client.send("/queue/a", "x", confirm=True)
+        subscription.receive(timeout=20).nack(confirm=True)
+        assert b"dead letters 1" in run("top", broker.console_url, "--count", "1").out
+        broker.purge("/queue/DLQ")
+        assert b"dead letters 0" in run("top", broker.console_url, "--count", "1").out
 
 
 def test_the_address_comes_from_the_environment(watched: Broker, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

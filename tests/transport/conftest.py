@@ -150,7 +150,7 @@ def place(carrier: str, certificates: Certificates, folder: Path) -> tuple[Trans
 def web(listener: TcpListener | TlsListener, dialer: TcpDialer | TlsDialer) -> tuple[TransportListener, Dialer]:
     """Return WebSocket over a listener and who dials it."""
     return (
-        WebSocketListener(listener, HandshakePolicy(subprotocols=["v12.stomp"], admits=lambda origin: False)),
+        WebSocketListener(listener, HandshakePolicy(subprotocols=["v12.stomp"], origins=())),
         WebSocketDialer(dialer, host="test", subprotocols=["v12.stomp"]),
     )
 

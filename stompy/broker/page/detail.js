@@ -89,7 +89,7 @@ class Detail {
 
   update(row) {
     this.gone = !row;
-    this.row = row || { ...this.row, ready: 0, unacked: 0, consumers: 0, in: 0, out: 0 };
+    this.row = row || { ...this.row, ready: 0, unacked: 0, consumers: 0, in: 0, out: 0, acked: 0 };
     const { row: now } = this;
     const chips = [];
     if (now.paused) chips.push(el("span", { class: "chip warn" }, "paused"));
@@ -103,7 +103,9 @@ class Detail {
       ["Last heard", this.gone ? "" : `${seconds(now.idle)} ago`], ["Session", now.session], ["Subscriptions", now.subscriptions.join(", ") || "none"],
     ] : [
       ["Ready", grouped.format(now.ready)], ["Unacked", grouped.format(now.unacked || 0)], ["Consumers", grouped.format(now.consumers)],
-      ["In", `${rate(now.in)}/s`], ["Out", `${rate(now.out)}/s`],
+      ["In", `${rate(now.in)}/s`], ["Out", `${rate(now.out)}/s`], ["Acked", `${rate(now.acked)}/s`],
+      ...["enqueued", "delivered", "acknowledged", "expired", "dead_lettered", "removed"].map((counter) =>
+        [`${counter[0].toUpperCase()}${counter.slice(1).replace("_", "-")}`, grouped.format(now[counter])]),
     ];
     if (this.values) facts.forEach(([, value], place) => setText(this.values[place], value));
     else {

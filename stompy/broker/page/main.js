@@ -18,14 +18,16 @@ class App {
         numeric("Consumers", (row) => row.consumers),
         { ...numeric("In/s", (row) => row.in, rate), wide: true },
         numeric("Out/s", (row) => row.out, rate),
+        { ...numeric("Acked/s", (row) => row.acked, rate), wide: true },
         { title: "2 min", value: (row) => row.in + row.out, wide: true, number: true, chart: sparkline },
       ], (row) => this.open("Queues", row)),
       Topics: new Table("Topics", [
         { title: "Topic or durable subscription", value: (row) => row.name },
         numeric("Subscribers", (row) => row.consumers),
         { ...numeric("Waiting", (row) => row.ready), wide: true },
+        { ...numeric("In/s", (row) => row.in, rate), wide: true },
         numeric("Out/s", (row) => row.out, rate),
-        { title: "2 min", value: (row) => row.out, wide: true, number: true, chart: sparkline },
+        { title: "2 min", value: (row) => row.in + row.out, wide: true, number: true, chart: sparkline },
       ], (row) => this.open("Topics", row)),
       Connections: new Table("Connections", [
         { title: "Address", value: (row) => row.peer },

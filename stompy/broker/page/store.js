@@ -1,21 +1,20 @@
-// What the broker says of itself, second by second, made into rows with rates and their histories.
+// What the broker says of itself, second by second, made into rows with rates and their histories. The rates are those of
+// its counters; what was not there at the last look began to count after it.
+
+const COUNTED = { in: "enqueued", out: "delivered", acked: "acknowledged" };
 
 class Row {
   constructor(name) {
     this.name = name;
-    this.in = 0;
-    this.out = 0;
+    for (const [name, counter] of Object.entries(COUNTED)) [this[name], this[counter]] = [0, 0];
     this.ins = new History();
     this.outs = new History();
   }
 
   // Take over new numbers; rates are per second since the last ones.
   update(numbers, elapsed) {
-    const before = this.delivered;
-    if (before !== undefined && elapsed > 0) {
-      const out = Math.max(0, numbers.delivered - before);
-      this.out = out / elapsed;
-      this.in = Math.max(0, out + numbers.ready - this.ready) / elapsed;
+    for (const [name, counter] of Object.entries(COUNTED)) {
+      this[name] = elapsed > 0 ? Math.max(0, numbers[counter] - this[counter]) / elapsed : 0;
     }
     Object.assign(this, numbers);
     this.ins.add(this.in);
@@ -43,7 +42,10 @@ class Store {
     const counters = overview.counters;
     const per = (name) => (elapsed > 0 ? Math.max(0, counters[name] - this.counters[name]) / elapsed : 0);
     const sums = { ready: 0, unacked: 0 };
-    for (const [, ready, unacked] of overview.queues) {
+    const listed = (kind, durable) => overview[kind].map((row) =>
+      ({ ...Object.fromEntries(overview.columns.map((column, place) => [column, row[place]])), durable }));
+    const queues = listed("queues", false);
+    for (const { ready, unacked } of queues) {
       sums.ready += ready;
       sums.unacked += unacked;
     }
@@ -52,13 +54,9 @@ class Store {
     this.totals.ready.add(sums.ready);
     this.totals.unacked.add(sums.unacked);
     this.totals.connections.add(overview.connections.length);
-    this.totals.dead.add(counters.dead_lettered);
-    this.rows.Queues = this.merge("Queues", overview.queues.map(([name, ready, unacked, consumers, delivered, paused]) =>
-      [name, { ready, unacked, consumers, delivered, paused }]), elapsed);
-    this.rows.Topics = this.merge("Topics", [
-      ...overview.topics.map(([name, consumers, ready, delivered]) => [name, { ready, consumers, delivered, durable: false }]),
-      ...overview.durables.map(([name, ready, unacked, consumers, delivered]) => [name, { ready, unacked, consumers, delivered, durable: true }]),
-    ], elapsed);
+    this.totals.dead.add(overview.dead_letters);
+    this.rows.Queues = this.merge("Queues", queues, elapsed);
+    this.rows.Topics = this.merge("Topics", [...listed("topics", false), ...listed("durables", true)], elapsed);
     this.rows.Connections = overview.connections.map((row) => ({ ...row, name: row.session }));
     this.counters = counters;
     this.moment = overview.moment;
@@ -68,10 +66,10 @@ class Store {
   merge(kind, numbers, elapsed) {
     const before = this.known[kind];
     const now = new Map();
-    const rows = numbers.map(([name, more]) => {
-      const row = before.get(name) || new Row(name);
+    const rows = numbers.map((more) => {
+      const row = before.get(more.name) || new Row(more.name);
       row.update(more, elapsed);
-      now.set(name, row);
+      now.set(more.name, row);
       return row;
     });
     this.known[kind] = now;

@@ -220,9 +220,9 @@ class AcceptedTransport:
                 raise ConnectionLostError(f"the HTTP request of {self.peer} was answered")
             request = handshake.parse_request(head)
             if request.origin is not None and not (request.of_this_server or self._policy.admits(request.origin)):
-                raise HandshakeRefused(
-                    403, f"the origin {request.origin!r} is not among the broker's origins (option origins, --origin)"
-                )
+                accepted = (f"http://{request.host}", *self._policy.origins)
+                message = f"the origin {request.origin!r} is not among the broker's origins (option origins, --origin)"
+                raise HandshakeRefused(403, message + handshake.told_apart(request.origin, accepted))
             self.subprotocol = handshake.choose_subprotocol(request.subprotocols, self._policy.subprotocols)
         except HandshakeRefused as refused:
             level = logging.WARNING if refused.status == _FORBIDDEN else logging.INFO

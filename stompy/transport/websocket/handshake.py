@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -32,6 +32,7 @@ _STATUS = re.compile(r"HTTP/1\.[0-9] ([0-9]{3})(?: ([^\r\n]*))?")
 _MAYBE_LATER = (408, 425, 429)
 """HTTP statuses of 400 to 499 after which the same request may succeed later."""
 _LOOPBACK = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?", re.IGNORECASE)
+_NAMES = re.compile(r"//(127\.0\.0\.1|\[::1\])(?=:|$)")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _REASONS = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 426: "Upgrade Required"}
 _REASONS |= {431: "Request Header Fields Too Large", 505: "HTTP Version Not Supported"}
@@ -239,16 +240,21 @@ class HandshakePolicy:
 
     Attributes:
         subprotocols: that a client may choose from, the preferred one first.
-        admits: whether a page of this origin may connect; clients that are no browsers have none.
+        origins: whose web pages may connect, `"*"` for all; clients that are no browsers name none.
         respond: given the head of a request, returns a whole response, or `None` where it is one for a WebSocket; it
             may raise `HandshakeRefused`.
         streams: whether clients that do not speak HTTP are accepted.
     """
 
     subprotocols: Sequence[str]
-    admits: Callable[[str], bool]
+    origins: Sequence[str]
     respond: Callable[[bytes], bytes | None] | None = None
     streams: bool = True
+
+    def admits(self, origin: str) -> bool:
+        """Whether a page of this origin may connect."""
+        wanted = {allowed.lower() for allowed in self.origins}
+        return "*" in wanted or origin.lower() in wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +286,13 @@ class Request:
             self.origin in (f"http://{self.host}", f"https://{self.host}")
             and _LOOPBACK.fullmatch(self.host) is not None
         )
+
+
+def told_apart(origin: str, wanted: Iterable[str]) -> str:
+    """Return what to add to a refusal where an accepted origin is the same but for the name of this machine."""
+    plain = _NAMES.sub("//localhost", origin.lower(), count=1)
+    same = next((one for one in wanted if _NAMES.sub("//localhost", one.lower(), count=1) == plain), None)
+    return "" if same is None else f"; {same!r} is accepted: localhost, 127.0.0.1 and [::1] are different origins"
 
 
 def parse_head(head: bytes) -> tuple[str, dict[str, list[str]]]:

@@ -166,6 +166,8 @@ class WebSocketTransport:
             message = f"the WebSocket peer {decoder.error.message}"
             self._answer(CLOSE, close_payload(decoder.error.code, message))
             self._end = ConnectionLostError(f"connection to {self.peer} lost: {message}")
+            if not self._client:
+                _LOG.info("%s: ended: %s", self.peer, message)
         self._send_control()
         if decoder.error is not None and not self._client:
             self._underlying.shutdown_write()

@@ -21,14 +21,126 @@ def test_the_overview_has_queues_topics_and_connections(broker: Broker, client: 
     client.send("/queue/b", "x", confirm=True)
     broker.pause("/queue/b")
     overview = ask("overview")["result"]
-    assert sorted(overview["queues"]) == [["/queue/a", 0, 1, 1, 1, False], ["/queue/b", 1, 0, 0, 0, True]]
-    assert overview["topics"] == [["/topic/t", 1, 0, 1]]
+    queues = {row["name"]: row for row in rows(overview, "queues")}
+    assert {name: row["paused"] for name, row in queues.items()} == {"/queue/a": False, "/queue/b": True}
+    assert depths(queues["/queue/a"]) == (0, 1, 1)
+    assert depths(queues["/queue/b"]) == (1, 0, 0)
+    (topic,) = rows(overview, "topics")
+    assert (topic["name"], *depths(topic)) == ("/topic/t", 0, 0, 1)
     (connection,) = overview["connections"]
     assert (connection["version"], connection["unacked"]) == ("1.2", 1)
     assert connection["subscriptions"] == ["/queue/a", "/topic/t"]
     assert connection["heartbeat"] == [10.0, 10.0]
     assert connection["last_frame"][0] == "SEND"
     assert overview["counters"]["messages_in"] == 3
+
+
+def rows(overview: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """Return the rows of the overview, by the names of their columns."""
+    return [dict(zip(overview["columns"], row, strict=True)) for row in overview[kind]]
+
+
+def depths(row: dict[str, Any]) -> tuple[int, int, int]:
+    return row["ready"], row["unacked"], row["consumers"]
+
+
+def counts(ask: Ask, name: str, kind: str = "queues") -> dict[str, int]:
+    """Return the counters of a destination that are not 0."""
+    overview = ask("overview")["result"]
+    (found,) = [row for row in rows(overview, kind) if row["name"] == name]
+    rest = ("name", "ready", "unacked", "consumers", "paused")
+    return {column: value for column, value in found.items() if value and column not in rest}
+
+
+def test_a_refused_message_that_comes_back_is_not_enqueued_again() -> None:
+    with (
+        Broker(console=True, attempts=None) as broker,
+        connect(broker.url) as client,
+        connect(console_ws(broker)) as page,
+    ):
+        subscription = client.subscribe("/queue/a", ack="client-individual")
+        client.send("/queue/a", "x", confirm=True)
+        for _ in range(3):
+            subscription.receive(timeout=20).nack(confirm=True)
+        subscription.receive(timeout=20).ack(confirm=True)
+        assert counts(asks(page), "/queue/a") == {"enqueued": 1, "delivered": 4, "acknowledged": 1}
+
+
+def test_what_is_sent_and_purged_between_two_looks_is_counted(broker: Broker, client: Connection, ask: Ask) -> None:
+    with client.batch():
+        for _ in range(5000):
+            client.send("/queue/a", "x")
+    client.send("/queue/a", "x", confirm=True)
+    assert broker.purge("/queue/a") == 5001
+    assert counts(ask, "/queue/a") == {"enqueued": 5001, "removed": 5001}
+    client.send("/queue/a", "x", confirm=True)
+    assert counts(ask, "/queue/a") == {"enqueued": 5002, "removed": 5001}
+
+
+def test_the_counters_of_a_queue_that_is_not_in_use_any_more_are_forgotten_after_a_while(
+    broker: Broker, client: Connection, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.send("/queue/a", "x", confirm=True)
+    broker.purge("/queue/a")
+    assert counts(ask, "/queue/a")["enqueued"] == 1
+    monkeypatch.setattr("stompy.broker.topology.COUNTED_ON", 0.0)
+    assert rows(ask("overview")["result"], "queues") == []
+    client.send("/queue/a", "x", confirm=True)
+    assert counts(ask, "/queue/a") == {"enqueued": 1}
+
+
+def test_each_end_of_a_message_is_counted(broker: Broker, ask: Ask) -> None:
+    with connect(broker.url) as client:
+        auto = client.subscribe("/queue/a", ack="auto")
+        client.send("/queue/a", "delivered", confirm=True)
+        auto.receive(timeout=20)
+        auto.close()
+        client.send("/queue/a", "purged", confirm=True)
+        broker.purge("/queue/a")
+        client.send("/queue/a", "moved", confirm=True)
+        broker.move("/queue/a", "/queue/b")
+        client.send("/queue/a", "expired", expires=0.001, confirm=True)
+        until(lambda: counts(ask, "/queue/a").get("expired"))
+        subscription = client.subscribe("/queue/a", ack="client-individual")
+        client.send("/queue/a", "refused", confirm=True)
+        subscription.receive(timeout=20).nack(confirm=True)
+        assert counts(ask, "/queue/a") == {
+            "enqueued": 5, "delivered": 2, "acknowledged": 1, "removed": 2, "expired": 1, "dead_lettered": 1,
+        }  # fmt: skip
+    assert counts(ask, "/queue/b") == {"enqueued": 1}
+    assert counts(ask, "/queue/DLQ") == {"enqueued": 1, "letters": 1}
+
+
+def test_dead_letters_are_those_that_are_there(broker: Broker, client: Connection, ask: Ask) -> None:
+    subscription = client.subscribe("/queue/a", ack="client-individual")
+    for _ in range(2):
+        client.send("/queue/a", "x", confirm=True)
+        subscription.receive(timeout=20).nack(confirm=True)
+    until(lambda: ask("overview")["result"]["dead_letters"] == 2)
+    letters = client.subscribe("/queue/DLQ", ack="client-individual")
+    message = letters.receive(timeout=20)
+    assert ask("overview")["result"]["dead_letters"] == 2, "one that is delivered is still there"
+    message.ack(confirm=True)
+    assert ask("overview")["result"]["dead_letters"] == 1
+    letters.close()
+    assert broker.purge("/queue/DLQ") == 1
+    overview = ask("overview")["result"]
+    assert (overview["dead_letters"], overview["counters"]["dead_lettered"]) == (0, 2)
+
+
+def test_a_topic_counts_what_was_published_and_each_copy(client: Connection, ask: Ask) -> None:
+    first, second, pattern = (client.subscribe(f"/topic/a.{end}", ack="auto") for end in "bb*")
+    client.send("/topic/a.b", "x", confirm=True)
+    for subscription in (first, second, pattern):
+        subscription.receive(timeout=20)
+    second.close()
+    client.send("/topic/a.b", "x", confirm=True)
+    for subscription in (first, pattern):
+        subscription.receive(timeout=20)
+    assert counts(ask, "/topic/a.b", "topics") == {"enqueued": 2, "delivered": 3, "acknowledged": 3}
+    assert counts(ask, "/topic/a.*", "topics") == {"enqueued": 2, "delivered": 2, "acknowledged": 2}
+    first.close()
+    assert counts(ask, "/topic/a.b", "topics") == {"enqueued": 2, "delivered": 3, "acknowledged": 3}
 
 
 def test_messages_are_browsed_opened_and_dropped(broker: Broker, client: Connection, ask: Ask) -> None:
@@ -59,7 +171,8 @@ def test_queues_are_moved_paused_and_purged(broker: Broker, client: Connection, 
         client.send("/queue/a", text, confirm=True)
     assert ask("move", queue="/queue/a", target="/queue/b") == {"result": 3}
     assert ask("pause", queue="/queue/b") == {"result": None}
-    assert ask("overview")["result"]["queues"] == [["/queue/b", 3, 0, 0, 0, True]]
+    (row,) = [row for row in rows(ask("overview")["result"], "queues") if row["ready"]]
+    assert (row["name"], row["ready"], row["paused"]) == ("/queue/b", 3, True)
     assert ask("resume", queue="/queue/b") == {"result": None}
     assert ask("purge", queue="/queue/b") == {"result": 3}
 

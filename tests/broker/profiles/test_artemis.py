@@ -46,6 +46,15 @@ def test_a_send_begins_the_transaction_that_it_names(serve: Serve) -> None:
     assert served.depth("/queue/a") == (1, 0)
 
 
+@pytest.mark.parametrize("command", ["COMMIT", "ABORT"])
+def test_a_send_that_is_refused_begins_none(serve: Serve, command: str) -> None:
+    client = serve(like="artemis").client("1.1")
+    client.say("SEND", {"destination": "/queue/a", "transaction": "t", "destination-type": "wrong"})
+    client.expect("ERROR")
+    client.say(command, {"transaction": "t"})
+    client.expect("ERROR")
+
+
 def test_such_a_transaction_may_be_committed_in_the_same_breath(serve: Serve) -> None:
     served = serve(like="artemis")
     client = served.client()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import socket
 import threading
@@ -137,7 +138,10 @@ def empty_frames(draw: random.Random, count: int, *, client: bool) -> bytes:
 
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "broker"])
-def test_a_flood_of_frames_without_content_ends_the_connection(client: bool, calling: Calling) -> None:
+def test_a_flood_of_frames_without_content_ends_the_connection(
+    client: bool, calling: Calling, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="stompy.transport")
     draw = chance("a flood", client)
     ours, theirs = socket.socketpair()
     theirs.settimeout(GIVE_UP)
@@ -159,3 +163,5 @@ def test_a_flood_of_frames_without_content_ends_the_connection(client: bool, cal
         writing.result()
         *_, (opcode, payload, _) = reading.result()
         assert (opcode, parse_close(payload)[0]) == (CLOSE, 1008)
+        said = "peer: ended: the WebSocket peer sent a flood of frames without content (more than 1000 a second)"
+        assert caplog.messages == ([] if client else [said]), "a client's own error says so"

@@ -22,8 +22,9 @@ from stompy.errors import (
     TlsError,
     WebSocketRefusedError,
 )
+from stompy.transport.sockets import SocketTransport
 from stompy.transport.tcp import TcpDialer, TcpListener
-from stompy.transport.websocket.endpoints import WebSocketDialer, WebSocketListener
+from stompy.transport.websocket.endpoints import AcceptedTransport, WebSocketDialer, WebSocketListener
 from stompy.transport.websocket.frames import (
     BINARY,
     CLOSE,
@@ -150,7 +151,7 @@ def test_headers_that_cannot_be_sent(headers: Any) -> None:
 
 @pytest.fixture
 def listener() -> Iterator[WebSocketListener]:
-    policy = HandshakePolicy(subprotocols=["v12.stomp", "v11.stomp"], admits=lambda origin: origin == "http://good")
+    policy = HandshakePolicy(subprotocols=["v12.stomp", "v11.stomp"], origins=["http://good"])
     listening = WebSocketListener(TcpListener(), policy)
     yield listening
     listening.close()
@@ -399,6 +400,38 @@ OWN_OR_NOT = [
     ("localhost:61614", "null", False),
 ]
 """Host, Origin, and whether that is a client of this machine that names the broker's own address."""
+
+
+APART = "localhost, 127.0.0.1 and [::1] are different origins"
+
+
+@pytest.mark.parametrize(
+    ("origins", "host", "origin", "hint"),
+    [
+        (["http://localhost:3000"], "h", "http://127.0.0.1:3000", "; 'http://localhost:3000' is accepted: " + APART),
+        (["http://127.0.0.1:3000"], "h", "http://[::1]:3000", "; 'http://127.0.0.1:3000' is accepted: " + APART),
+        ([], "127.0.0.1:61614", "http://localhost:61614", "; 'http://127.0.0.1:61614' is accepted: " + APART),
+        (["http://localhost:3000"], "h", "http://127.0.0.1:3001", ""),
+        (["http://localhost:3000"], "h", "http://127.0.0.1.evil.example:3000", ""),
+        (["http://localhost:3000"], "h", "null", ""),
+    ],
+)
+def test_the_log_says_where_an_origin_differs_by_the_name_of_this_machine_alone(
+    origins: list[str], host: str, origin: str, hint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        transport = AcceptedTransport(
+            SocketTransport(ours, peer="peer"), HandshakePolicy(subprotocols=[], origins=origins)
+        )
+        theirs.sendall(request_head("/", host, KEY, headers={"Origin": origin}))
+        with pytest.raises(ConnectionLostError, match="is not among"):
+            transport.do_handshake(ample())
+        (warned,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert warned.endswith(
+            f"the origin '{origin}' is not among the broker's origins (option origins, --origin){hint}"
+        )
+        transport.close()
 
 
 @pytest.mark.parametrize(("host", "origin", "accepted"), OWN_OR_NOT)
