@@ -221,6 +221,33 @@ FAULTS: dict[str, Fault] = {
     "a transactional task is acknowledged outside of its transaction": _fault(
         "worker.slot", ("            transaction.ack(job.message)\n", "            job.message.ack()\n")
     ),
+    "an outbox deletes before the receipt": _fault(
+        "outbox.delivery",
+        (
+            'while self._sent and _outcome_of(self._sent[0][1]) == "confirmed":',
+            "while self._sent:",
+        ),
+    ),
+    "put returns before the message is on disk": _fault(
+        "outbox.writer", ("        return task.result()\n", "        return None  # type: ignore[return-value]\n")
+    ),
+    "an outbox does not send again what a lost session had": _fault(
+        "outbox.forwarder",
+        (
+            "            self._after = min([self._after, *(number - 1 for number in delivery.unsettled)])",
+            "            pass",
+        ),
+    ),
+    "each copy of an outbox has an id of its own": _fault(
+        "outbox.delivery",
+        (
+            'options.pop("dedupe_id", None) or row.id)',
+            'options.pop("dedupe_id", None) or f"{row.id}{id(self)}")',
+        ),
+    ),
+    "an outbox sends the newest first": _fault(
+        "outbox.delivery", ("            for row in rows:\n", "            for row in reversed(rows):\n")
+    ),
     "a message that was not settled stays where it is": _fault(
         "worker.failure",
         ("    delivery_of(message).link.fail(ConnectionLostError(reason))", "    del message, reason"),

@@ -11,6 +11,7 @@ import stompy
 from stompy.broker import Like
 from stompy.testing.faults import Cut, Delay, Double, Drop, FrameFault
 from tests.simulation.network import Weather
+from tests.simulation.outboxes import OutboxProgram
 from tests.simulation.workers import WorkerProgram
 
 Op = Literal["send", "confirm", "async", "batch", "transaction", "abort", "refused", "pause"]
@@ -21,6 +22,10 @@ MODES: tuple[stompy.AckMode, ...] = ("handled", "handled", "client-individual", 
 LIKE: tuple[Like | None, ...] = (None, None, None, "activemq", "activemq5", "artemis", "rabbitmq")
 WORKERS = 0.1
 """The part of the worlds whose queues have workers instead of consumers."""
+
+
+OUTBOXES = 0.1
+"""The part of the worlds whose producers have an outbox."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class Plan:
     frames: tuple[FrameFault, ...] = ()
     """What happens to single frames, until the weather clears up."""
     workers: tuple[WorkerProgram, ...] = ()
+    outboxes: tuple[OutboxProgram, ...] = ()
 
     @classmethod
     def drawn(cls, seed: int) -> Plan:
@@ -123,9 +129,13 @@ class Plan:
         frames = tuple(_drawn_fault(random) for _ in range(random.choice((0, 0, 1, 2)) if faults else 0))
         plan = cls(seed, like, weather, producers, consumers, restarts, rate, room, depth, lines, frames)
         lot = Random(seed + 3)  # noqa: S311
-        if lot.random() >= WORKERS:
-            return plan
-        return plan.with_workers(lot, ops, faults=faults)
+        if lot.random() < WORKERS:
+            plan = plan.with_workers(lot, ops, faults=faults)
+        if lot.random() < OUTBOXES:
+            # What a full queue refuses ends sessions, and an outbox tries again for minutes.
+            programs = tuple(OutboxProgram.drawn(lot, each.queue, faults=faults) for each in plan.producers)
+            plan = replace(plan, producers=(), outboxes=programs, room=None)
+        return plan
 
     def with_workers(self, random: Random, ops: Sequence[Op], *, faults: bool) -> Plan:
         """Return the plan with a worker for each queue that gets messages, and more of them."""
@@ -144,7 +154,9 @@ class Plan:
     def faultless(self) -> bool:
         """Whether nothing breaks."""
         programs: list[Producer | Consumer] = [*self.producers, *self.consumers]
-        killed = any(program.killed_at is not None for program in programs) or any(each.kills for each in self.workers)
+        killed = any(program.killed_at is not None for program in programs) or any(
+            each.kills for each in (*self.workers, *self.outboxes)
+        )
         weather = self.weather.breaks or self.weather.refusals
         refuses = any("refused" in ops for producer in self.producers for ops in producer.threads)
         return not (weather or self.restarts or killed or self.room or self.frames or refuses)
@@ -188,6 +200,10 @@ class Plan:
             yield replace(self, workers=before + after)
             for less in worker.smaller():
                 yield replace(self, workers=(*before, less, *after))
+        for number, outbox in enumerate(self.outboxes):
+            yield replace(self, outboxes=self.outboxes[:number] + self.outboxes[number + 1 :])
+            for smaller in outbox.smaller():
+                yield replace(self, outboxes=(*self.outboxes[:number], smaller, *self.outboxes[number + 1 :]))
         for number in range(len(self.restarts)):
             yield replace(self, restarts=self.restarts[:number] + self.restarts[number + 1 :])
         for weather in (

@@ -7,9 +7,10 @@ with what was handled and with what the broker still has, and knows nothing of t
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,10 @@ from random import Random
 import stompy
 from stompy.broker import Broker, BrokerLimits, User
 from stompy.errors import StompError
+from stompy.frames.frame import Frame
 from stompy.testing.faults import FaultPlan
 from stompy.transport.tcp import TcpDialer, TcpListener
-from tests.simulation import workers
+from tests.simulation import outboxes, workers
 from tests.simulation.network import Network
 from tests.simulation.plans import Consumer, Op, Plan, Producer
 from tests.simulation.world import Drawn, Event, Few, Thread, World, current_world, installed
@@ -39,6 +41,8 @@ IDLE = 12.0
 """Simulated seconds without a change after which a queue stays as it is: heartbeats, pauses and limits are shorter."""
 TIMEOUTS = stompy.Timeouts(connect=3.0, start=20.0, send=4.0, receipt=4.0, close=4.0)
 SLACK = 1.0
+SHARED = next((folder for folder in ("/dev/shm",) if Path(folder).is_dir()), None)  # noqa: S108 - a sync is free there
+"""Where the files of outboxes are."""
 
 
 class HandlerError(Exception):
@@ -81,6 +85,9 @@ class Seen:
     left: Counter[str] = field(default_factory=Counter)
     watches: list[workers.Watch] = field(default_factory=list)
     """What workers noted."""
+    stored: list[outboxes.Stored] = field(default_factory=list)
+    arrivals: list[outboxes.Arrival] = field(default_factory=list)
+    """What the broker received, if there are outboxes."""
     breaches: list[str] = field(default_factory=list)
     opened: int = 0
     """Connections that programs have opened."""
@@ -117,9 +124,12 @@ def outcome_of(error: StompError) -> str:
 class Programs:
     """The processes of a world."""
 
-    def __init__(self, world: World, network: Network, seen: Seen) -> None:
+    def __init__(self, world: World, network: Network, seen: Seen, folder: Path) -> None:
         self._world, self._network, self._seen = world, network, seen
+        self._folder = folder
         self._over = Event()
+        self._calm = Event()
+        """Set when nothing breaks any more."""
         self._threads: dict[str, Thread] = {}
         self._closers: list[Thread] = []
         self._connections: list[stompy.Connection] = []
@@ -368,6 +378,29 @@ class Programs:
         name = f"w{number}"
         self._threads[name] = self._started(name, partial(self.work, name, number, pause))
 
+    # Outboxes
+
+    def store(self, name: str, number: int, pause: float) -> None:
+        """Run an outbox until all is over."""
+        current_world().switch(lambda: False, pause, "its start")
+        self._seen.opened += 1
+        outboxes.PutProgram(self._seen.stored[number], name, self._put).run(URL, TIMEOUTS, self._calm)
+
+    def _put(self, outbox: stompy.Outbox, queue: str, sender: str, body: str) -> None:
+        sent = self._seen.sent[body] = Sent(body, queue, sender, resends=True)
+        with self._with_outcome(sent, "confirmed"), self._seen.call(f"put {body}", 1.0):
+            outbox.put(queue, body)
+
+    def _start_outbox(self, number: int, pause: float) -> None:
+        name = f"o{number}"
+        self._threads[name] = self._started(name, partial(self.store, name, number, pause))
+
+    def _arrived(self, side: str, _: str, frame: Frame) -> None:
+        if side == "received" and frame.command == "SEND":
+            headers = frame.headers
+            arrival = outboxes.Arrival(headers["destination"], frame.body.decode(), headers.get("stompy-dedupe-id"))
+            self._seen.arrivals.append(arrival)
+
     # The world
 
     def main(self) -> None:
@@ -377,7 +410,10 @@ class Programs:
         me.process = "broker"
         limits = BrokerLimits(max_queue_messages=plan.room or 10_000, prefetch=5 if plan.like is None else 1_000)
         users = {"user": User(passcode="pass", write=("/queue/a*", "/queue/b*", FORWARDED))}
-        broker = Broker(port=PORT, like=plan.like, users=users, heartbeat=(0.5, 0.5), limits=limits).start()
+        hook = self._arrived if plan.outboxes else None
+        broker = Broker(
+            port=PORT, like=plan.like, users=users, heartbeat=(0.5, 0.5), limits=limits, on_frame=hook
+        ).start()
         threads = self._threads
         for number, producer in enumerate(plan.producers):
             threads[f"p{number}"] = self._started(f"p{number}", partial(self.produce, f"p{number}", producer))
@@ -386,11 +422,19 @@ class Programs:
         for number, worker in enumerate(plan.workers):
             seen.watches.append(workers.Watch(worker))
             self._start_worker(number, 0.0)
+        for number, outbox in enumerate(plan.outboxes):
+            seen.stored.append(outboxes.Stored(outbox, self._folder / f"outbox-{number}"))
+            self._start_outbox(number, 0.0)
         me.process = "main"
         self._break(broker)
         for number, _ in enumerate(plan.producers):
             threads[f"p{number}"].join(400.0)
+        world.switch(lambda: all(each.all_put for each in seen.stored), 400.0, "what outboxes put")
         self._network.clear_up()
+        self._calm.set()
+        for number, stored in enumerate(seen.stored):
+            threads[f"o{number}"].join(outboxes.FLUSH + 40.0)
+            seen.left.update(stored.dead)
         self._wait_until_handled(broker)
         self._over.set()
         for name, thread in [*threads.items(), *((closer.name, closer) for closer in self._closers)]:
@@ -435,14 +479,15 @@ class Programs:
         programs |= {f"c{number}": each for number, each in enumerate(plan.consumers)}
         events += [(each.killed_at, name) for name, each in programs.items() if each.killed_at is not None]
         events += [(at, f"w{number}") for number, worker in enumerate(plan.workers) for at in worker.kills]
+        events += [(at, f"o{number}") for number, outbox in enumerate(plan.outboxes) for at in outbox.kills]
         for at, what in sorted(events):
             world.switch(lambda: False, max(0.0, 1000.0 + at - world.now), "the next fault")
             self._seen.note(f"{what} {'of the broker' if what == 'restart' else 'is killed'}")
             if what != "restart":
                 world.kill(what)
                 self._network.hang_up(what)
-                if what.startswith("w"):
-                    self._start_worker(int(what[1:]), 0.5)
+                if what[0] in "wo":
+                    (self._start_worker if what[0] == "w" else self._start_outbox)(int(what[1:]), 0.5)
                 continue
             world.current.process = "broker"
             broker.close(timeout=30.0)
@@ -529,6 +574,14 @@ def judge(seen: Seen) -> list[str]:
     for watch in seen.watches:
         watch.out.update((body, count) for body, count in seen.left.items() if body.endswith(workers.OUTPUT))
         breaches += workers.breaches(watch, plan.like, seen.left, resent, faultless=plan.faultless)
+    if seen.stored:
+        order: dict[str, list[str]] = defaultdict(list)
+        for sent in seen.sent.values():
+            order[sent.sender].append(sent.body)
+        own = [arrival for arrival in seen.arrivals if arrival.body in seen.sent and ">" not in arrival.body]
+        dead = {body for stored in seen.stored for body in stored.dead}
+        breaches += outboxes.breaches(own, order, dead)
+        breaches += [breach for stored in seen.stored for breach in stored.breaches]
     return breaches
 
 
@@ -596,7 +649,8 @@ def run(plan: Plan) -> Run:
     network.note = seen.note  # type: ignore[method-assign]
     with installed(TcpDialer=(TcpDialer, network.dialer), TcpListener=(TcpListener, network.listen)):
         try:
-            world.run(Programs(world, network, seen).main)
+            with tempfile.TemporaryDirectory(dir=SHARED) if plan.outboxes else nullcontext(".") as folder:
+                world.run(Programs(world, network, seen, Path(folder)).main)
             breaches = judge(seen)
         except AssertionError as error:
             breaches = [f"{type(error).__name__}: {error}"]

@@ -8,6 +8,8 @@ import pytest
 
 from stompy.testing.faults import Delay
 from tests.simulation.network import Weather
+from tests.simulation.outboxes import Arrival, OutboxProgram
+from tests.simulation.outboxes import breaches as of_outboxes
 from tests.simulation.plans import Plan, Producer
 from tests.simulation.programs import run
 from tests.simulation.workers import Kind, Tried, Watch, WorkerProgram, breaches
@@ -72,3 +74,30 @@ def test_the_judge_compares_attempts_with_what_is_left(
     left = {"p.0.1": len(dead)}
     breached = list(breaches(watch, None, left, set(), faultless=True))
     assert any(found in breach for breach in breached) if found else breached == []
+
+
+def outbox(**changed: object) -> OutboxProgram:
+    settings: dict[str, object] = {"threads": (3, 2), "pause": 0.2, "batch": 2, "kills": (0.1, 0.4)} | changed
+    return OutboxProgram("/queue/a", **settings)  # type: ignore[arg-type]
+
+
+def test_what_an_outbox_put_arrives_although_its_program_is_killed() -> None:
+    result = run(plan_of(program(threads=1, prefetch=1), producers=(), outboxes=(outbox(),)))
+    assert result.breaches == []
+    assert sum("is killed" in line for line in result.trace) == 2
+    handled = {line.split()[-2] for line in result.trace if line.endswith("returned")}
+    assert handled == {"o0.0.0:", "o0.0.1:", "o0.0.2:", "o0.1.0:", "o0.1.1:"}
+
+
+@pytest.mark.parametrize(
+    ("arrived", "found"),
+    [
+        (["1 x", "2 y", "1 x"], ""),
+        (["1 x", "1 y"], "the copies of 1 have the ids ['x', 'y']"),
+        (["1 x", "2 x"], "['1', '2'] have the same id x"),
+        (["2 y", "1 x"], "what o put has arrived as ['2', '1']"),
+    ],
+)
+def test_the_judge_compares_what_arrived_with_what_was_put(arrived: list[str], found: str) -> None:
+    arrivals = [Arrival("/queue/a", *text.split()) for text in arrived]
+    assert list(of_outboxes(arrivals, {"o": ["1", "2"]}, [])) == ([found] if found else [])

@@ -17,7 +17,7 @@ from stompy.worker.task import TaskContext
 from tests.simulation.world import Event, current_world
 
 Kind = Literal["plain", "keyed", "transactional"]
-Result = Literal["running", "returned", "late", "raised", "rejected"]
+Result = Literal["running", "returned", "raised", "rejected"]
 OUT = "/queue/forwarded"
 """Where transactional tasks send to."""
 OUTPUT = ">out"
@@ -119,7 +119,15 @@ class Tried:
     @property
     def may_be_processed(self) -> bool:
         """Whether the task returned before it was replaced, or about then."""
-        return self.result == "returned" or (self.result == "late" and self.ended - self.began < self.limit + TICKS)
+        return self.result == "returned" and self.ended - self.began < self.limit + TICKS
+
+    @property
+    def failed_at(self) -> float | None:
+        """When it failed, if it did: at its time limit at the latest."""
+        end = self.began + self.limit
+        if self.result in ("raised", "rejected"):
+            return min(self.ended, end)
+        return None if end == float("inf") or self.ended < end - MARGIN else end
 
 
 @dataclass
@@ -197,8 +205,6 @@ class Runner:
             if self._running.get(tried.key) is tried:
                 del self._running[tried.key]
             tried.ended = world.now
-            if self._late(tried):
-                tried.result = "late"
             self._note(f"attempt {tried.attempt} at {tried.body}: {tried.result}")
 
     def _late(self, tried: Tried) -> bool:
@@ -260,7 +266,7 @@ def breaches(
         dead = watch.dead.get(body, [])
         yield from _attempts(program, body, all_tried, copies=atomic(like) and body not in resent, faultless=faultless)
         yield from _dead_letters(program, body, all_tried, dead)
-        finished = [tried for tried in all_tried if tried.result == "returned"]
+        finished = [tried for tried in all_tried if tried.may_be_processed]
         if faultless and program.time_limit is None and len(finished) + len(dead) != 1 and not left.get(body):
             yield f"{body} was processed {len(finished)} times, and is {len(dead)} dead letters, although nothing broke"
         if not atomic(like) or body in resent:
@@ -307,13 +313,8 @@ def _attempts(
         if faultless and program.time_limit is None and number == highest:
             yield f"attempt {number} at {body} began twice, although nothing broke"
         highest = max(highest, number)
-        if tried.result == "late":
-            assert program.time_limit is not None
-            failed.setdefault(number, tried.began + program.time_limit)
-        elif tried.result in ("raised", "rejected"):
-            failed.setdefault(number, tried.ended)
-        elif tried.result == "running" and program.time_limit is not None:
-            failed.setdefault(number, tried.began + program.time_limit)
+        if tried.failed_at is not None:
+            failed.setdefault(number, tried.failed_at)
 
 
 def _dead_letters(
@@ -326,7 +327,7 @@ def _dead_letters(
                 yield f"{body} is a dead letter as rejected, and no task has rejected it"
         elif reason != f"failed {program.attempts} times" or count != str(program.attempts):
             yield f"{body} is a dead letter with the reason {reason!r} after {count} of {program.attempts} attempts"
-        elif not any(tried.attempt == program.attempts and tried.result != "returned" for tried in all_tried):
+        elif not any(tried.attempt == program.attempts and tried.failed_at is not None for tried in all_tried):
             yield f"{body} is a dead letter, and its last attempt has not failed"
 
 

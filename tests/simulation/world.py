@@ -18,6 +18,7 @@ import pkgutil
 import queue
 import random
 import secrets
+import sqlite3
 import sys
 import threading
 import time
@@ -171,6 +172,10 @@ class World:
         self._most_steps = steps
         self._draw_patience: Callable[[], int] = getattr(choose, "patience", int)
         self._patience = self._draw_patience()
+        self.files: dict[Any, str] = {}
+        """Open files and databases, each with the process that has it."""
+        self.closed_files: set[int] = set()
+        """Numbers of files that were closed for a process, which may try it too."""
         self.kept: list[object] = []
         """What must not be finalized before the run is over."""
         self.bugs: list[str] = []
@@ -180,6 +185,7 @@ class World:
         """Those that have not ended, in the order of their starts."""
         self.errors: list[BaseException] = []
         self.over = False
+        self.looks = False
         self.finished = False
         """Whether all of its threads have ended; what is freed later finds locks that nobody holds."""
         self._choose = choose
@@ -202,6 +208,7 @@ class World:
         main.gate.release()
         main.done.acquire()
         self.abandon()
+        self.release()
         stompy.forks._forks += 1  # what is left does nothing more, as in a forked child
         self.finished = True
         left = stompy.forks._objects - before
@@ -232,6 +239,18 @@ class World:
             thread.killed = True
             self._end(thread)
         self.current = me
+        self.release(process)
+
+    def release(self, process: str | None = None) -> None:
+        """Close the files of a process, as its system does at its end; or of all."""
+        for handle, owner in list(self.files.items()):
+            if process in (None, owner):
+                del self.files[handle]
+                if isinstance(handle, int):
+                    self.closed_files.add(handle)
+                    os.close(handle)
+                else:
+                    handle.close()
 
     def _end(self, thread: Thread) -> None:
         self.current = thread
@@ -246,6 +265,8 @@ class World:
     ) -> bool:
         """Let another thread run, or this one if `ready()`; return whether it is, or the timeout passed first."""
         me = self.current
+        if self.looks:
+            return bool(ready())
         if self.over or me.killed:
             me.check()
         if self._patience and (ready is _at_once or ready()):
@@ -303,6 +324,14 @@ class World:
 
     def _look_for_lost_wakeups(self, waiting: Sequence[Thread]) -> None:
         """Look at what threads wait for, while none can go on; whoever made it true may have to wait a moment first."""
+        # A predicate may use locks: a thread that looks does not hand on the baton, as it has its place already.
+        self.looks = True
+        try:
+            self._look(waiting)
+        finally:
+            self.looks = False
+
+    def _look(self, waiting: Sequence[Thread]) -> None:
         for thread in waiting:
             if thread.predicate is None or not thread.predicate():
                 thread.true_since = None
@@ -351,7 +380,7 @@ class Lock:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire it; others may go first."""
         world = current_world()
-        if world.finished:
+        if world.finished or world.looks:
             return True
         if self._owner is not world.current or not self.reentrant:
             world.switch()
@@ -366,7 +395,7 @@ class Lock:
     def release(self) -> None:
         """Release it; `RuntimeError` if this thread does not hold it."""
         world = current_world()
-        if world.finished or world.over or world.current.killed:
+        if world.finished or world.looks or world.over or world.current.killed:
             return  # each thread ends where it is, and its locks with it
         if self._owner is None or (self.reentrant and self._owner is not world.current):
             raise RuntimeError("this thread does not have the lock")
@@ -518,6 +547,49 @@ def _drawn(name: str) -> Callable[..., Any]:
     return lambda *arguments: getattr(current_world().random, name)(*arguments)
 
 
+def _open(path: str, flags: int, mode: int = 0o777) -> int:
+    world = current_world()
+    world.switch()
+    number = os.open(path, flags, mode)
+    world.files[number] = world.current.process
+    world.closed_files.discard(number)
+    return number
+
+
+def _close(number: int) -> None:
+    world = current_world()
+    owned = world.files.pop(number, None) is not None
+    if owned or not (world.over or number in world.closed_files):
+        os.close(number)
+
+
+def _pwrite(number: int, data: bytes, offset: int) -> int:
+    current_world().switch()
+    return os.pwrite(number, data, offset)
+
+
+class Database(sqlite3.Connection):
+    """A database of the simulated world: others may go first at each statement, and it closes with its process."""
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        """Execute a statement."""
+        if not current_world().finished:
+            current_world().switch()
+        return super().execute(*arguments)
+
+    def close(self) -> None:
+        """Close it."""
+        current_world().files.pop(self, None)
+        super().close()
+
+
+def _connect(path: str, **options: Any) -> sqlite3.Connection:
+    world = current_world()
+    database: Database = sqlite3.connect(path, factory=Database, **{**options, "check_same_thread": False})
+    world.files[database] = world.current.process
+    return database
+
+
 def _bytes(size: int = 32) -> bytes:
     return current_world().random.randbytes(size)
 
@@ -544,7 +616,8 @@ _REPLACED: dict[str, object] = {
     "time": _copy(time, monotonic=_clock, time=_clock, sleep=_sleep),
     "random": _copy(random, **{name: _drawn(name) for name in ("random", "uniform", "sample", "choice", "randrange")}),
     "secrets": _copy(secrets, token_bytes=_bytes, token_hex=_hex, token_urlsafe=_hex),
-    "os": _copy(os, urandom=_bytes),
+    "os": _copy(os, urandom=_bytes, open=_open, close=_close, pwrite=_pwrite),
+    "sqlite3": _copy(sqlite3, connect=_connect),
     "queue": _copy(queue, SimpleQueue=SimpleQueue),
     "_monotonic": _clock,
     "Condition": Lock,
@@ -577,7 +650,7 @@ class _Bugs(logging.Handler):
             _worlds[-1].bugs.append(f"{record.getMessage()}: {error!r}")
 
 
-_OF_PYTHON = ("os", "queue", "random", "secrets", "threading", "time")
+_OF_PYTHON = ("os", "queue", "random", "secrets", "sqlite3", "threading", "time")
 
 
 @functools.lru_cache(maxsize=4)
