@@ -157,7 +157,7 @@ def breaches(arrivals: Sequence[Arrival], order: Mapping[str, Sequence[str]], de
     for identity, bodies in of.items():
         if len(bodies) > 1:
             yield f"{bodies} have the same id {identity}"
-    for sender, bodies in order.items():
-        arrived = [body for body in bodies if body in first and body not in dead]
+    for sender, put in order.items():
+        arrived = [body for body in put if body in first and body not in dead]
         if arrived != sorted(arrived, key=lambda body: first[body]):
             yield f"what {sender} put has arrived as {sorted(arrived, key=lambda body: first[body])}"

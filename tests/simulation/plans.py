@@ -154,9 +154,8 @@ class Plan:
     def faultless(self) -> bool:
         """Whether nothing breaks."""
         programs: list[Producer | Consumer] = [*self.producers, *self.consumers]
-        killed = any(program.killed_at is not None for program in programs) or any(
-            each.kills for each in (*self.workers, *self.outboxes)
-        )
+        restarted = [*(each.kills for each in self.workers), *(each.kills for each in self.outboxes)]
+        killed = any(program.killed_at is not None for program in programs) or any(restarted)
         weather = self.weather.breaks or self.weather.refusals
         refuses = any("refused" in ops for producer in self.producers for ops in producer.threads)
         return not (weather or self.restarts or killed or self.room or self.frames or refuses)

@@ -175,6 +175,7 @@ class Runner:
             reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.05, longest=1.0)),
         )
         arguments: stompy.worker.TaskArguments = {
+            "name": "task",
             "attempts": program.attempts,
             "backoff": program.delay,
             "time_limit": program.time_limit,
@@ -184,7 +185,7 @@ class Runner:
             arguments["key"] = key_of
         if program.prefetch is not None:
             arguments["prefetch"] = program.prefetch
-        worker.add(self._handle, program.queue, name="task", **arguments)
+        worker.add(self._handle, program.queue, **arguments)
         return worker
 
     def _handle(self, message: stompy.Message, context: TaskContext) -> None:

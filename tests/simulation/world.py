@@ -285,8 +285,11 @@ class World:
         if self.over:
             return
         try:
+            # What threads wait for may use locks, or have lines that are traced: who looks has its place already.
+            self.looks = True
             following = self._next(me)
         except (DeadlockError, LostWakeupError, EndlessError) as error:
+            self.looks = False
             self.errors.append(error)
             self.over = True
             if me is not self.threads[0]:
@@ -294,6 +297,8 @@ class World:
                 if not me.ended:
                     me.gate.acquire()
             return
+        finally:
+            self.looks = False
         if following is me:
             return
         self.current = following
@@ -324,14 +329,6 @@ class World:
 
     def _look_for_lost_wakeups(self, waiting: Sequence[Thread]) -> None:
         """Look at what threads wait for, while none can go on; whoever made it true may have to wait a moment first."""
-        # A predicate may use locks: a thread that looks does not hand on the baton, as it has its place already.
-        self.looks = True
-        try:
-            self._look(waiting)
-        finally:
-            self.looks = False
-
-    def _look(self, waiting: Sequence[Thread]) -> None:
         for thread in waiting:
             if thread.predicate is None or not thread.predicate():
                 thread.true_since = None
