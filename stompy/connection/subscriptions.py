@@ -29,7 +29,14 @@ from stompy.connection.message import AckMode, Delivery, Message, delivery_of, r
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SubscribeOptions
-from stompy.errors import ConfigurationError, ConnectionLostError, LocalProtocolError, ReceiveTimeoutError, StompError
+from stompy.errors import (
+    BrokerError,
+    ConfigurationError,
+    ConnectionLostError,
+    LocalProtocolError,
+    ReceiveTimeoutError,
+    StompError,
+)
 from stompy.link.link import Link
 from stompy.locks import Rank, make_condition, make_lock
 from stompy.threads import DaemonThread
@@ -475,6 +482,8 @@ class SubscriptionTable:
         self._lock = make_lock(Rank.SUBSCRIPTIONS, "subscriptions")
         self._subscriptions: dict[str, ActiveSubscription] = {}
         self._newest: Link | None = None
+        self._error_before = False
+        """Whether the last replay was ended by an ERROR that names no frame."""
         self._ids = itertools.count(1)
         self.changes = 0
         """Incremented when a subscription is added or removed, to invalidate caches."""
@@ -614,8 +623,16 @@ class SubscriptionTable:
         receipts = [link.receipts.make() for _ in active]
         for subscription, receipt in zip(active, receipts, strict=True):
             link.writer.request("SUBSCRIBE", subscription.subscribe_headers, receipt=receipt)
-        for receipt in receipts:
-            receipt.result()
+        try:
+            for receipt in receipts:
+                receipt.result()
+        except BrokerError as error:
+            # One that names no frame may be about the session, as of a broker that stops; a refusal comes again.
+            if error.receipt_id is None and not self._error_before:
+                self._error_before = True
+                raise ConnectionLostError(str(error)) from error
+            raise
+        self._error_before = False
         for subscription in active:
             with self._lock:
                 removed = subscription.unsubscribing or not self._contains(subscription)

@@ -91,6 +91,8 @@ class Engine(WorkerRun, Listener):
         names = ", ".join(task.name for task in self.tasks)
         self.log(logging.INFO, "%s: started with %s, at %s", self.name, names, self.connection.address)
         self.started = True
+        if self.connection.closed:  # before `on_closed` could see that the start was over
+            self.stop(WorkerExit.CONNECTION, "the connection was lost for good")
         self.notify("started")
 
     def _report_retry(self, attempt: int, delay: float, reason: StompError) -> None:
@@ -162,8 +164,8 @@ class Engine(WorkerRun, Listener):
     # Running.
 
     def on_closed(self, event: ClosedEvent) -> None:
-        """Stop the worker, as there will be no further session."""
-        if event.reason is not None:
+        """Stop the worker, as there will be no further session; `start` itself tries again."""
+        if event.reason is not None and self.started:
             self.stop(exit_of(event.reason), f"the connection was lost for good: {event.reason}")
 
     def _watch(self) -> None:

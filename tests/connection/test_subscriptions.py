@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import cast
 
 import pytest
@@ -12,7 +13,15 @@ from stompy.connection.listeners import Callbacks
 from stompy.connection.message import AckMode
 from stompy.connection.subscriptions import ActiveSubscription, SubscriptionTable
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConfigurationError, ConnectionLostError, LocalProtocolError, ReceiptTimeoutError
+from stompy.errors import (
+    BrokerError,
+    ConfigurationError,
+    ConnectionLostError,
+    LocalProtocolError,
+    ReceiptTimeoutError,
+    StompError,
+    is_passing,
+)
 from stompy.link.link import Link
 from tests.connection.conftest import Serving, Talking
 from tests.link.conftest import Linking
@@ -275,6 +284,23 @@ def test_a_subscription_that_the_broker_refuses_is_not_tried_again(
     with pytest.raises(BrokerError):
         adding.result()
     assert subscriptions.all() == []
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_an_error_that_names_no_frame_refuses_subscriptions_only_when_it_comes_again(
+    subscriptions: SubscriptionTable, linking: Linking, calling: Calling, named: bool
+) -> None:
+    first, second, third = linking(), linking(), linking()
+    add(subscriptions, first, subscription("1"), calling)
+    raised = []
+    for linked in (second, third):
+        replaying = calling(partial(subscriptions.replay, linked.link))
+        frame = linked.peer.expect("SUBSCRIBE")
+        linked.peer.error("stopping", headers={"receipt-id": frame.headers["receipt"]} if named else {})
+        with pytest.raises(StompError) as error:
+            replaying.result()
+        raised.append(is_passing(error.value))
+    assert raised == [not named, False]
 
 
 def test_a_subscription_that_the_old_link_took_too_late_is_made_on_the_new_one(

@@ -183,6 +183,85 @@ FAULTS: dict[str, Fault] = {
     "a redelivery does not say so": _fault(
         "broker.session_state", ('lead + b"redelivered:true\\n"', 'lead + b"redelivered:false\\n"')
     ),
+    "a worker acknowledges before the task has run": _fault(
+        "worker.slot",
+        (
+            "                value = self._call(job)\n        except _Replaced",
+            '                delivery_of(message).acker.acknowledge(message, "ACK", shared=True)\n'
+            "                value = self._call(job)\n        except _Replaced",
+        ),
+        (
+            '                delivery_of(message).acker.acknowledge(message, "ACK", shared=self._task.key is None)\n',
+            "                pass\n",
+        ),
+    ),
+    "a retry is sent outside of the transaction": _fault(
+        "worker.failure",
+        (
+            "                transaction.send(copy.destination, copy.body, **options_of(copy, dialect))",
+            "                connection.send(copy.destination, copy.body, **options_of(copy, dialect))",
+        ),
+    ),
+    "a retry is sent after the acknowledgement": _fault(
+        "worker.failure",
+        (
+            '    if "ACK" in dialect.transacted and dialect.atomic_commit:\n',
+            "    if True:\n        for message, copy in pairs:\n            message.ack()\n"
+            "            connection.send(copy.destination, copy.body, **options_of(copy, dialect))\n"
+            "        return\n    if True:\n",
+        ),
+    ),
+    "messages of one key run side by side": _fault(
+        "worker.slot", ("                if line.busy:\n", "                if not line:\n")
+    ),
+    "the next message of a key is not started": _fault(
+        "worker.slot", ("        self._ready.put(following)\n", "        pass\n")
+    ),
+    "attempts are not counted": _fault(
+        "worker.failure",
+        ("    headers[ATTEMPT] = str(attempt.number + decision.counts)", "    headers[ATTEMPT] = str(attempt.number)"),
+    ),
+    "one attempt too many": _fault("worker.failure", ("attempt >= task.attempts:", "attempt > task.attempts:")),
+    "a retry is not delayed": _fault(
+        "worker.failure", ("    if copy.delay > 0:\n        options", "    if copy.delay > 1e9:\n        options")
+    ),
+    "a message past its time limit is settled twice": _fault(
+        "worker.slot", ("        return self.holder is holder\n", "        return True\n")
+    ),
+    "a transactional task is acknowledged outside of its transaction": _fault(
+        "worker.slot", ("            transaction.ack(job.message)\n", "            job.message.ack()\n")
+    ),
+    "an outbox deletes before the receipt": _fault(
+        "outbox.delivery",
+        (
+            'while self._sent and _outcome_of(self._sent[0][1]) == "confirmed":',
+            "while self._sent:",
+        ),
+    ),
+    "put returns before the message is on disk": _fault(
+        "outbox.writer", ("        return task.result()\n", "        return None  # type: ignore[return-value]\n")
+    ),
+    "an outbox does not send again what a lost session had": _fault(
+        "outbox.forwarder",
+        (
+            "            self._after = min([self._after, *(number - 1 for number in delivery.unsettled)])",
+            "            pass",
+        ),
+    ),
+    "each copy of an outbox has an id of its own": _fault(
+        "outbox.delivery",
+        (
+            'options.pop("dedupe_id", None) or row.id)',
+            'options.pop("dedupe_id", None) or f"{row.id}{id(self)}")',
+        ),
+    ),
+    "an outbox sends the newest first": _fault(
+        "outbox.delivery", ("            for row in rows:\n", "            for row in reversed(rows):\n")
+    ),
+    "a message that was not settled stays where it is": _fault(
+        "worker.failure",
+        ("    delivery_of(message).link.fail(ConnectionLostError(reason))", "    del message, reason"),
+    ),
 }
 
 

@@ -7,33 +7,29 @@ with what was handled and with what the broker still has, and knows nothing of t
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Literal, TypeVar
 
 import stompy
-from stompy.broker import Broker, BrokerLimits, Like, User
+from stompy.broker import Broker, BrokerLimits, User
 from stompy.errors import StompError
-from stompy.testing.faults import Cut, Delay, Double, Drop, FaultPlan, FrameFault
+from stompy.frames.frame import Frame
+from stompy.testing.faults import FaultPlan
 from stompy.transport.tcp import TcpDialer, TcpListener
-from tests.simulation.network import Network, Weather
+from tests.simulation import outboxes, workers
+from tests.simulation.network import Network
+from tests.simulation.plans import Consumer, Op, Plan, Producer
 from tests.simulation.world import Drawn, Event, Few, Thread, World, current_world, installed
 
-T = TypeVar("T")
-Op = Literal["send", "confirm", "async", "batch", "transaction", "abort", "refused", "pause"]
-Style = Literal["handler", "receive", "iterate", "transaction"]
-OPS: tuple[Op, ...] = ("send", "confirm", "confirm", "async", "async", "batch", "transaction", "abort", "pause")
 _BLOCKS = ("transaction", "abort", "refused")
 REFUSED = "/queue/refused"
 """Where the broker lets nobody send."""
-STYLES: tuple[Style, ...] = ("handler", "handler", "receive", "iterate", "transaction")
-MODES: tuple[stompy.AckMode, ...] = ("handled", "handled", "client-individual", "client", "auto")
-LIKE: tuple[Like | None, ...] = (None, None, None, "activemq", "activemq5", "artemis", "rabbitmq")
 PORT = 61613
 URL = f"stomp://127.0.0.1:{PORT}"
 FORWARDED = "/queue/forwarded"
@@ -45,193 +41,12 @@ IDLE = 12.0
 """Simulated seconds without a change after which a queue stays as it is: heartbeats, pauses and limits are shorter."""
 TIMEOUTS = stompy.Timeouts(connect=3.0, start=20.0, send=4.0, receipt=4.0, close=4.0)
 SLACK = 1.0
+SHARED = next((folder for folder in ("/dev/shm",) if Path(folder).is_dir()), None)  # noqa: S108 - a sync is free there
+"""Where the files of outboxes are."""
 
 
 class HandlerError(Exception):
     """What a handler raises."""
-
-
-@dataclass(frozen=True)
-class Producer:
-    """A process that sends from one or two threads over one connection."""
-
-    queue: str
-    threads: tuple[tuple[Op, ...], ...]
-    resends: bool
-    killed_at: float | None
-
-
-@dataclass(frozen=True)
-class Consumer:
-    """A process that handles the messages of one queue."""
-
-    queue: str
-    mode: stompy.AckMode
-    style: Style
-    fails: float
-    slow: float
-    killed_at: float | None
-    inbox: int = 10_000
-    """How many messages wait for the program before its connection stops reading."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is decided before a run."""
-
-    seed: int
-    like: Like | None
-    weather: Weather
-    producers: tuple[Producer, ...]
-    consumers: tuple[Consumer, ...]
-    restarts: tuple[float, ...]
-    rate: float
-    room: int | None = None
-    """How many messages a queue takes; what comes then is refused."""
-    depth: int | None = None
-    """How many preemptions there are, at steps that are drawn; `None`: at every step with the chance `rate`."""
-    lines: tuple[str, ...] = ()
-    """Modules in which the thread may change before each line."""
-    frames: tuple[FrameFault, ...] = ()
-    """What happens to single frames, until the weather clears up."""
-
-    @classmethod
-    def drawn(cls, seed: int) -> Plan:
-        """Return the plan of a seed."""
-        random = Random(seed)  # noqa: S311 - it has to repeat
-        faults, small = random.random() < 0.75, random.random() < 0.5
-        window = random.choice((65_536, 65_536, 300, 50))
-        weather = Weather(
-            breaks=random.choice((0.0, 0.2, 0.5)) if faults else 0.0,
-            refusals=random.choice((0.0, 0.3)) if faults else 0.0,
-            # A narrow window far away is so slow that every call reaches its limit.
-            latency=random.choice((0.0, 0.02, 0.5 if window == 65_536 else 0.02)),
-            window=window,
-            pieces=random.random() < 0.5,
-        )
-        queues = ("/queue/a", "/queue/b")[: 1 if small else random.choice((1, 1, 2))]
-        refuses = faults and random.random() < 0.2
-        ops = (*OPS, *(("refused",) * 3 if refuses else ()))
-
-        def kill() -> float | None:
-            return random.uniform(0.0, 3.0) if faults and random.random() < 0.2 else None
-
-        producers = tuple(
-            Producer(
-                queue=random.choice(queues),
-                threads=tuple(
-                    tuple(random.choice(ops) for _ in range(random.randint(1, 3 if small else 6)))
-                    for _ in range(random.choice((1, 2)))
-                ),
-                resends=random.random() < 0.3,
-                killed_at=kill(),
-            )
-            for _ in range(1 if small else random.choice((1, 1, 2)))
-        )
-        consumers = tuple(
-            Consumer(
-                queue=queue,
-                mode=random.choice(MODES),
-                style=random.choice(STYLES),
-                fails=random.choice((0.0, 0.0, 0.3)),
-                slow=random.choice((0.0, 0.1, 1.0)),
-                killed_at=kill(),
-                inbox=random.choice((1, 2, 10_000)),
-            )
-            for queue in queues
-            for _ in range(random.choice((0, 1, 1) if small else (0, 1, 1, 2)))
-        )
-        restarts = tuple(random.uniform(0.0, 4.0) for _ in range(random.choice((0, 0, 1, 2)) if faults else 0))
-        like, rate = random.choice(LIKE), random.choice((0.01, 0.05, 0.3))
-        # Where a dead-letter queue is full too, what is refused is lost: then no handler fails.
-        room = random.choice((2, 4)) if faults and not any(consumer.fails for consumer in consumers) else None
-        depth = random.choice((None, None, 1, 2, 4))
-        lines = (random.choice(LINES),) if random.random() < 0.05 else ()
-        frames = tuple(_drawn_fault(random) for _ in range(random.choice((0, 0, 1, 2)) if faults else 0))
-        return cls(seed, like, weather, producers, consumers, restarts, rate, room, depth, lines, frames)
-
-    @property
-    def faultless(self) -> bool:
-        """Whether nothing breaks."""
-        programs: list[Producer | Consumer] = [*self.producers, *self.consumers]
-        killed = any(program.killed_at is not None for program in programs)
-        weather = self.weather.breaks or self.weather.refusals
-        refuses = any("refused" in ops for producer in self.producers for ops in producer.threads)
-        return not (weather or self.restarts or killed or self.room or self.frames or refuses)
-
-    @property
-    def calm(self) -> bool:
-        """Whether nothing breaks, nothing is slow, and so no call may fail."""
-        wide = self.weather.window == 65_536 and self.weather.latency <= 0.02
-        return self.faultless and wide and not any(consumer.fails for consumer in self.consumers)
-
-    def smaller(self) -> Iterator[Plan]:
-        """Yield plans with one thing less, to find the smallest that fails."""
-        for number, producer in enumerate(self.producers):
-            rest = self.producers[:number] + self.producers[number + 1 :]
-            yield replace(self, producers=rest)
-            for index, ops in enumerate(producer.threads):
-                fewer = producer.threads[:index] + producer.threads[index + 1 :]
-                candidates = [fewer] if fewer else []
-                candidates += [
-                    (*producer.threads[:index], ops[:at] + ops[at + 1 :], *producer.threads[index + 1 :])
-                    for at in range(len(ops))
-                ]
-                for threads in candidates:
-                    changed = replace(producer, threads=threads)
-                    yield replace(self, producers=(*self.producers[:number], changed, *self.producers[number + 1 :]))
-            if producer.killed_at is not None:
-                changed = replace(producer, killed_at=None)
-                yield replace(self, producers=(*self.producers[:number], changed, *self.producers[number + 1 :]))
-        for number, consumer in enumerate(self.consumers):
-            yield replace(self, consumers=self.consumers[:number] + self.consumers[number + 1 :])
-            for changed_one in (
-                replace(consumer, killed_at=None),
-                replace(consumer, fails=0.0),
-                replace(consumer, slow=0.0),
-            ):
-                if changed_one != consumer:
-                    rest_of = self.consumers[number + 1 :]
-                    yield replace(self, consumers=(*self.consumers[:number], changed_one, *rest_of))
-        for number in range(len(self.restarts)):
-            yield replace(self, restarts=self.restarts[:number] + self.restarts[number + 1 :])
-        for weather in (
-            replace(self.weather, breaks=0.0),
-            replace(self.weather, refusals=0.0),
-            replace(self.weather, latency=0.0),
-            replace(self.weather, pieces=False),
-            replace(self.weather, window=65_536),
-        ):
-            if weather != self.weather:
-                yield replace(self, weather=weather)
-        if self.room is not None:
-            yield replace(self, room=None)
-        for number in range(len(self.frames)):
-            yield replace(self, frames=self.frames[:number] + self.frames[number + 1 :])
-        if self.lines:
-            yield replace(self, lines=())
-        if self.depth:
-            yield replace(self, depth=self.depth - 1)
-        if self.like is not None:
-            yield replace(self, like=None)
-        for rate in (0.0, 0.01):
-            if rate < self.rate:
-                yield replace(self, rate=rate)
-
-
-LINES = ("stompy/link/writer.py", "stompy/link/receipts.py", "stompy/link/flow.py", "stompy/connection/routing.py")
-
-
-def _drawn_fault(random: Random) -> FrameFault:
-    """Return what happens to a frame: the broker is late, silent, talks twice, or the session ends at the frame."""
-    nth = random.randint(1, 4)
-    kind = random.choice(("drop", "delay", "double", "cut"))
-    if kind == "cut":
-        frame = random.choice(("SEND", "COMMIT", "ACK", "RECEIPT", "MESSAGE", "CONNECTED", "DISCONNECT"))
-        return Cut(frame, nth=nth, keep=random.choice((None, None, 0, 9)))
-    if kind == "delay":
-        return Delay(random.choice(("RECEIPT", "MESSAGE")), nth=nth, seconds=random.choice((0.1, 2.0, 5.0)))
-    return Drop("RECEIPT", nth=nth) if kind == "drop" else Double("RECEIPT", nth=nth)
 
 
 @dataclass
@@ -268,6 +83,11 @@ class Seen:
     acknowledged: dict[str, float] = field(default_factory=dict)
     """By body, when the broker had confirmed an ACK."""
     left: Counter[str] = field(default_factory=Counter)
+    watches: list[workers.Watch] = field(default_factory=list)
+    """What workers noted."""
+    stored: list[outboxes.Stored] = field(default_factory=list)
+    arrivals: list[outboxes.Arrival] = field(default_factory=list)
+    """What the broker received, if there are outboxes."""
     breaches: list[str] = field(default_factory=list)
     opened: int = 0
     """Connections that programs have opened."""
@@ -304,9 +124,13 @@ def outcome_of(error: StompError) -> str:
 class Programs:
     """The processes of a world."""
 
-    def __init__(self, world: World, network: Network, seen: Seen) -> None:
+    def __init__(self, world: World, network: Network, seen: Seen, folder: Path) -> None:
         self._world, self._network, self._seen = world, network, seen
+        self._folder = folder
         self._over = Event()
+        self._calm = Event()
+        """Set when nothing breaks any more."""
+        self._threads: dict[str, Thread] = {}
         self._closers: list[Thread] = []
         self._connections: list[stompy.Connection] = []
 
@@ -540,6 +364,43 @@ class Programs:
             if confirm and consumer.mode == "client-individual":
                 self._seen.acknowledged[message.text] = current_world().now
 
+    # Workers
+
+    def work(self, name: str, number: int, pause: float) -> None:
+        """Run a worker until all is over."""
+        current_world().switch(lambda: False, pause, "its start")
+        self._seen.opened += 1
+        runner = workers.Runner(self._seen.watches[number], name, self._seen.note)
+        self._world.kept.append(runner)
+        runner.run(URL, TIMEOUTS, self._over)
+
+    def _start_worker(self, number: int, pause: float) -> None:
+        name = f"w{number}"
+        self._threads[name] = self._started(name, partial(self.work, name, number, pause))
+
+    # Outboxes
+
+    def store(self, name: str, number: int, pause: float) -> None:
+        """Run an outbox until all is over."""
+        current_world().switch(lambda: False, pause, "its start")
+        self._seen.opened += 1
+        outboxes.PutProgram(self._seen.stored[number], name, self._put).run(URL, TIMEOUTS, self._calm)
+
+    def _put(self, outbox: stompy.Outbox, queue: str, sender: str, body: str) -> None:
+        sent = self._seen.sent[body] = Sent(body, queue, sender, resends=True)
+        with self._with_outcome(sent, "confirmed"), self._seen.call(f"put {body}", 1.0):
+            outbox.put(queue, body)
+
+    def _start_outbox(self, number: int, pause: float) -> None:
+        name = f"o{number}"
+        self._threads[name] = self._started(name, partial(self.store, name, number, pause))
+
+    def _arrived(self, side: str, _: str, frame: Frame) -> None:
+        if side == "received" and frame.command == "SEND":
+            headers = frame.headers
+            arrival = outboxes.Arrival(headers["destination"], frame.body.decode(), headers.get("stompy-dedupe-id"))
+            self._seen.arrivals.append(arrival)
+
     # The world
 
     def main(self) -> None:
@@ -548,18 +409,32 @@ class Programs:
         me = world.current
         me.process = "broker"
         limits = BrokerLimits(max_queue_messages=plan.room or 10_000, prefetch=5 if plan.like is None else 1_000)
-        users = {"user": User(passcode="pass", write=("/queue/a", "/queue/b", FORWARDED))}
-        broker = Broker(port=PORT, like=plan.like, users=users, heartbeat=(0.5, 0.5), limits=limits).start()
-        threads: dict[str, Thread] = {}
+        users = {"user": User(passcode="pass", write=("/queue/a*", "/queue/b*", FORWARDED))}
+        hook = self._arrived if plan.outboxes else None
+        broker = Broker(
+            port=PORT, like=plan.like, users=users, heartbeat=(0.5, 0.5), limits=limits, on_frame=hook
+        ).start()
+        threads = self._threads
         for number, producer in enumerate(plan.producers):
             threads[f"p{number}"] = self._started(f"p{number}", partial(self.produce, f"p{number}", producer))
         for number, consumer in enumerate(plan.consumers):
             threads[f"c{number}"] = self._started(f"c{number}", partial(self.consume, f"c{number}", consumer))
+        for number, worker in enumerate(plan.workers):
+            seen.watches.append(workers.Watch(worker))
+            self._start_worker(number, 0.0)
+        for number, outbox in enumerate(plan.outboxes):
+            seen.stored.append(outboxes.Stored(outbox, self._folder / f"outbox-{number}"))
+            self._start_outbox(number, 0.0)
         me.process = "main"
         self._break(broker)
         for number, _ in enumerate(plan.producers):
             threads[f"p{number}"].join(400.0)
+        world.switch(lambda: all(each.all_put for each in seen.stored), 400.0, "what outboxes put")
         self._network.clear_up()
+        self._calm.set()
+        for number, stored in enumerate(seen.stored):
+            threads[f"o{number}"].join(outboxes.FLUSH + 40.0)
+            seen.left.update(stored.dead)
         self._wait_until_handled(broker)
         self._over.set()
         for name, thread in [*threads.items(), *((closer.name, closer) for closer in self._closers)]:
@@ -575,7 +450,12 @@ class Programs:
         if plan.calm and ended:
             seen.breaches.append(f"{ended} sessions were lost, although nothing broke")
         for queue in broker.stats().queues:
-            seen.left.update(message.text for message in broker.browse(queue))
+            found = broker.browse(queue)
+            seen.left.update(message.text for message in found)
+            for watch in seen.watches:
+                if queue == watch.program.dead_letters:
+                    for message in found:
+                        watch.dead[message.text].append(message.headers)
         me.process = "broker"
         broker.close(timeout=30.0)
         me.process = "main"
@@ -598,12 +478,16 @@ class Programs:
         programs: dict[str, Producer | Consumer] = {f"p{number}": each for number, each in enumerate(plan.producers)}
         programs |= {f"c{number}": each for number, each in enumerate(plan.consumers)}
         events += [(each.killed_at, name) for name, each in programs.items() if each.killed_at is not None]
+        events += [(at, f"w{number}") for number, worker in enumerate(plan.workers) for at in worker.kills]
+        events += [(at, f"o{number}") for number, outbox in enumerate(plan.outboxes) for at in outbox.kills]
         for at, what in sorted(events):
             world.switch(lambda: False, max(0.0, 1000.0 + at - world.now), "the next fault")
             self._seen.note(f"{what} {'of the broker' if what == 'restart' else 'is killed'}")
             if what != "restart":
                 world.kill(what)
                 self._network.hang_up(what)
+                if what[0] in "wo":
+                    (self._start_worker if what[0] == "w" else self._start_outbox)(int(what[1:]), 0.5)
                 continue
             world.current.process = "broker"
             broker.close(timeout=30.0)
@@ -615,10 +499,13 @@ class Programs:
         """Wait until the queues that have a living consumer are empty, or for long."""
         plan, world = self._seen.plan, self._world
         consumed = {consumer.queue for consumer in plan.consumers if consumer.killed_at is None}
-        end, changed_at, before = world.now + CALM, world.now, None
+        end, changed_at, before = world.now + CALM * (10 if plan.workers else 1), world.now, None
         while world.now < end and world.now < changed_at + IDLE:
-            depths = broker.stats().queues
-            left = [depths[queue].total for queue in sorted(consumed) if queue in depths]
+            stats = broker.stats()
+            depths, tried = stats.queues, sum(len(watch.tried) for watch in self._seen.watches)
+            worked = {name for watch in self._seen.watches for name in depths if watch.program.empties(name)}
+            left = [depths[queue].total for queue in sorted(consumed | worked) if queue in depths]
+            left += [stats.scheduled, tried] if stats.scheduled or any(left) else []
             if not any(left):
                 return
             if left != before:
@@ -635,6 +522,7 @@ class Programs:
             )
         }
         depths = broker.stats().queues
+        steady |= {name for watch in self._seen.watches for name in depths if watch.program.empties(name)}
         self._seen.breaches += [
             f"{queue} has {depths[queue].total} messages, although its consumers had {IDLE:g} s without a fault"
             for queue in sorted(steady)
@@ -649,10 +537,10 @@ def judge(seen: Seen) -> list[str]:
     for each in seen.handled:
         handled[each.body].append(each)
     lossy = {consumer.queue for consumer in plan.consumers if consumer.mode == "auto"}
-    forwards = {body.partition(">")[0] for body in (handled.keys() | seen.left.keys()) if ">" in body}
+    all_arrived = _arrived(seen)
     for body, sent in seen.sent.items():
         copies = handled.get(body, [])
-        arrived = bool(copies) or seen.left[body] > 0 or body in forwards
+        arrived = body in all_arrived
         if sent.outcome == "confirmed" and not arrived and sent.queue not in lossy:
             breaches.append(f"{body} was confirmed, and is lost (promises 1, 11)")
         if sent.outcome == "written" and plan.faultless and not arrived and sent.queue not in lossy:
@@ -669,7 +557,8 @@ def judge(seen: Seen) -> list[str]:
             and not (sent.resends and all(copy.dedupe_id for copy in copies))
         ):
             breaches.append(f"{body} was handled {len(copies)} times, {unflagged} times without a flag")
-        if seen.left[body] > 1 and not sent.resends and not forwarded:
+        twice = bool(plan.workers) and not workers.atomic(plan.like)
+        if seen.left[body] > 1 and not sent.resends and not forwarded and not twice:
             breaches.append(f"{body} is in the broker {seen.left[body]} times")
         confirmed_at = seen.acknowledged.get(body)
         if confirmed_at is not None and not sent.resends:
@@ -677,23 +566,42 @@ def judge(seen: Seen) -> list[str]:
                 breaches.append(f"{body} is in the broker although its ACK was confirmed")
             if any(copy.at > confirmed_at for copy in copies):
                 breaches.append(f"{body} was handled after its ACK was confirmed")
-    for body in (handled.keys() | seen.left.keys()) - seen.sent.keys():
+    for body in all_arrived - seen.sent.keys():
         breaches.append(f"{body} was never sent")
-    breaches += _partial(seen, handled)
+    breaches += _partial(seen, all_arrived)
     breaches += _out_of_order(seen)
+    resent = {body for body, sent in seen.sent.items() if sent.resends}
+    for watch in seen.watches:
+        watch.out.update((body, count) for body, count in seen.left.items() if body.endswith(workers.OUTPUT))
+        breaches += workers.breaches(watch, plan.like, seen.left, resent, faultless=plan.faultless)
+    if seen.stored:
+        order: dict[str, list[str]] = defaultdict(list)
+        for sent in seen.sent.values():
+            order[sent.sender].append(sent.body)
+        own = [arrival for arrival in seen.arrivals if arrival.body in seen.sent and ">" not in arrival.body]
+        dead = {body for stored in seen.stored for body in stored.dead}
+        breaches += outboxes.breaches(own, order, dead)
+        breaches += [breach for stored in seen.stored for breach in stored.breaches]
     return breaches
 
 
-def _partial(seen: Seen, handled: dict[str, list[Handled]]) -> Iterator[str]:
+def _arrived(seen: Seen) -> set[str]:
+    """Return the bodies of messages that were handled, are in the broker, or have an output that is."""
+    arrived = {each.body for each in seen.handled} | {body for body, count in seen.left.items() if count}
+    arrived |= {tried.body for watch in seen.watches for tried in watch.tried if tried.may_be_processed}
+    sources = {body.partition(">")[0] for body in arrived if ">" in body}
+    return {body for body in arrived if not body.endswith(workers.OUTPUT)} | sources
+
+
+def _partial(seen: Seen, all_arrived: set[str]) -> Iterator[str]:
     """Yield the transactions that have taken effect in part (promise 9)."""
     blocks: dict[str, list[Sent]] = defaultdict(list)
     lossy = {consumer.queue for consumer in seen.plan.consumers if consumer.mode == "auto"}
     for sent in seen.sent.values():
         if sent.block is not None and sent.queue not in lossy:
             blocks[sent.block].append(sent)
-    forwards = {body.partition(">")[0] for body in (handled.keys() | seen.left.keys()) if ">" in body}
     for name, block in blocks.items():
-        arrived = [sent.body in handled or seen.left[sent.body] > 0 or sent.body in forwards for sent in block]
+        arrived = [sent.body in all_arrived for sent in block]
         if len(set(arrived)) > 1 and seen.plan.like != "rabbitmq":
             yield f"the transaction {name} took effect in part: {arrived} (promise 9)"
 
@@ -741,7 +649,8 @@ def run(plan: Plan) -> Run:
     network.note = seen.note  # type: ignore[method-assign]
     with installed(TcpDialer=(TcpDialer, network.dialer), TcpListener=(TcpListener, network.listen)):
         try:
-            world.run(Programs(world, network, seen).main)
+            with tempfile.TemporaryDirectory(dir=SHARED) if plan.outboxes else nullcontext(".") as folder:
+                world.run(Programs(world, network, seen, Path(folder)).main)
             breaches = judge(seen)
         except AssertionError as error:
             breaches = [f"{type(error).__name__}: {error}"]

@@ -23,7 +23,8 @@ PIECE = 25
 
 def failing(seeds: Sequence[int]) -> list[tuple[int, str]]:
     """Return the seeds whose worlds break a promise, and the first breach; in a process that has planted its fault."""
-    from tests.simulation.programs import Plan, run  # after the fault was planted
+    from tests.simulation.plans import Plan
+    from tests.simulation.programs import run  # after the fault was planted
 
     return [(seed, breaches[0]) for seed in seeds if (breaches := run(Plan.drawn(seed)).breaches)]
 
@@ -43,7 +44,8 @@ def found(first: int, count: int, processes: int) -> Iterator[list[tuple[int, st
 
 def show(seed: int) -> int:
     """Run one seed, make it smaller if it fails, and print it; return the exit status."""
-    from tests.simulation.programs import Plan, run, shrunk
+    from tests.simulation.plans import Plan
+    from tests.simulation.programs import run, shrunk
 
     plan = Plan.drawn(seed)
     if run(plan).breaches:

@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 import pytest
 
 from stompy.errors import StompError
-from tests.simulation.pieces import ATOMS, PIECES, Piece, with_fault
-from tests.simulation.world import Schedules, World, installed
+from tests.simulation.pieces import ATOMS, PIECES, Piece, Schedules, with_fault
+from tests.simulation.world import World, installed
 
 Depths: TypeAlias = tuple[tuple[int, Literal["line", "opcode"] | None], ...]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.network import Weather
-from tests.simulation.programs import Consumer, Plan, Producer, Seen, Sent, judge, run, shrunk
+from tests.simulation.plans import Consumer, Plan, Producer
+from tests.simulation.programs import Seen, Sent, judge, run, shrunk
 from tests.support.seed import SEED_SETTING, chance
 
 PIECES = 10

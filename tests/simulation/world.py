@@ -20,6 +20,7 @@ import pkgutil
 import queue
 import random
 import secrets
+import sqlite3
 import sys
 import threading
 import time
@@ -184,6 +185,10 @@ class World:
         self._most_steps = steps
         self._draw_patience: Callable[[], int] = getattr(choose, "patience", int)
         self._patience = self._draw_patience()
+        self.files: dict[Any, str] = {}
+        """Open files and databases, each with the process that has it."""
+        self.closed_files: set[int] = set()
+        """Numbers of files that were closed for a process, which may try it too."""
         self.kept: list[object] = []
         """What must not be finalized before the run is over."""
         self.bugs: list[str] = []
@@ -193,6 +198,7 @@ class World:
         """Those that have not ended, in the order of their starts."""
         self.errors: list[BaseException] = []
         self.over = False
+        self.looks = False
         self.finished = False
         """Whether all of its threads have ended; what is freed later finds locks that nobody holds."""
         self._choose = choose
@@ -218,6 +224,7 @@ class World:
         main.gate.release()
         main.done.acquire()
         self.abandon()
+        self.release()
         _be_process(forks)  # what is left does nothing more, as in a forked child
         self.finished = True
         left = stompy.forks._objects - before
@@ -248,6 +255,18 @@ class World:
             thread.killed = True
             self._end(thread)
         self.current = me
+        self.release(process)
+
+    def release(self, process: str | None = None) -> None:
+        """Close the files of a process, as its system does at its end; or of all."""
+        for handle, owner in list(self.files.items()):
+            if process in (None, owner):
+                del self.files[handle]
+                if isinstance(handle, int):
+                    self.closed_files.add(handle)
+                    os.close(handle)
+                else:
+                    handle.close()
 
     def _end(self, thread: Thread) -> None:
         self.current = thread
@@ -262,6 +281,8 @@ class World:
     ) -> bool:
         """Let another thread run, or this one if `ready()`; return whether it is, or the timeout passed first."""
         me = self.current
+        if self.looks:
+            return bool(ready())
         if self.over or me.killed:
             me.check()
         if self._patience and (ready is _at_once or ready()):
@@ -280,8 +301,11 @@ class World:
         if self.over:
             return
         try:
+            # What threads wait for may use locks, or have lines that are traced: who looks has its place already.
+            self.looks = True
             following = self._next(me)
         except (DeadlockError, LostWakeupError, EndlessError) as error:
+            self.looks = False
             self.errors.append(error)
             self.over = True
             if me is not self.threads[0]:
@@ -289,6 +313,8 @@ class World:
                 if not me.ended:
                     me.gate.acquire()
             return
+        finally:
+            self.looks = False
         if following is me:
             return
         self.current = following
@@ -368,7 +394,7 @@ class Lock:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire it; others may go first."""
         world = current_world()
-        if world.finished:
+        if world.finished or world.looks:
             return True
         if self._owner is not world.current or not self.reentrant:
             world.switch()
@@ -383,7 +409,7 @@ class Lock:
     def release(self) -> None:
         """Release it; `RuntimeError` if this thread does not hold it."""
         world = current_world()
-        if world.finished or world.over or world.current.killed:
+        if world.finished or world.looks or world.over or world.current.killed:
             return  # each thread ends where it is, and its locks with it
         if self._owner is None or (self.reentrant and self._owner is not world.current):
             raise RuntimeError("this thread does not have the lock")
@@ -545,6 +571,49 @@ def _drawn(name: str) -> Callable[..., Any]:
     return lambda *arguments: getattr(current_world().random, name)(*arguments)
 
 
+def _open(path: str, flags: int, mode: int = 0o777) -> int:
+    world = current_world()
+    world.switch()
+    number = os.open(path, flags, mode)
+    world.files[number] = world.current.process
+    world.closed_files.discard(number)
+    return number
+
+
+def _close(number: int) -> None:
+    world = current_world()
+    owned = world.files.pop(number, None) is not None
+    if owned or not (world.over or number in world.closed_files):
+        os.close(number)
+
+
+def _pwrite(number: int, data: bytes, offset: int) -> int:
+    current_world().switch()
+    return os.pwrite(number, data, offset)
+
+
+class Database(sqlite3.Connection):
+    """A database of the simulated world: others may go first at each statement, and it closes with its process."""
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        """Execute a statement."""
+        if not current_world().finished:
+            current_world().switch()
+        return super().execute(*arguments)
+
+    def close(self) -> None:
+        """Close it."""
+        current_world().files.pop(self, None)
+        super().close()
+
+
+def _connect(path: str, **options: Any) -> sqlite3.Connection:
+    world = current_world()
+    database: Database = sqlite3.connect(path, factory=Database, **{**options, "check_same_thread": False})
+    world.files[database] = world.current.process
+    return database
+
+
 def _bytes(size: int = 32) -> bytes:
     return current_world().random.randbytes(size)
 
@@ -591,7 +660,8 @@ _REPLACED: dict[str, object] = {
         **_instead(random, **{name: _drawn(name) for name in ("random", "uniform", "sample", "choice", "randrange")}),
     ),
     "secrets": _copy(secrets, **_instead(secrets, token_bytes=_bytes, token_hex=_hex, token_urlsafe=_hex)),
-    "os": _copy(os, **_instead(os, urandom=_bytes)),
+    "os": _copy(os, **_instead(os, urandom=_bytes, open=_open, close=_close, pwrite=_pwrite)),
+    "sqlite3": _copy(sqlite3, **_instead(sqlite3, connect=_connect)),
     "queue": _copy(queue, **_instead(queue, SimpleQueue=SimpleQueue)),
     "_monotonic": _inside_only(_clock, time.monotonic),
     **_instead(
@@ -627,7 +697,7 @@ class _Bugs(logging.Handler):
             _worlds[-1].bugs.append(f"{record.getMessage()}: {error!r}")
 
 
-_OF_PYTHON = ("os", "queue", "random", "secrets", "threading", "time")
+_OF_PYTHON = ("os", "queue", "random", "secrets", "sqlite3", "threading", "time")
 
 
 @functools.lru_cache(maxsize=4)
@@ -746,42 +816,3 @@ class Few:
             self._last -= 1.0
             priorities[current] = self._last
         return max(range(len(able)), key=lambda index: priorities[able[index]])
-
-
-class Schedules:
-    """Every schedule up to a number of preemptions, one after the other; a depth-first search over the choices.
-
-    A preemption takes the baton from a thread that could go on. Few of them find most errors (CHESS), and bounding them
-    keeps what is to be tried finite. A schedule repeats the choices of the one before up to the last that is not
-    exhausted, and takes the next alternative there.
-
-    Args:
-        preemptions: how many.
-    """
-
-    def __init__(self, preemptions: int) -> None:
-        self._most = preemptions
-        self._plan: list[list[int]] = []
-        """Of each choice: the alternatives that are left, the current one first."""
-        self.count = 0
-
-    def __iter__(self) -> Iterator[Chooser]:
-        while True:
-            self.count += 1
-            self._at = self._spent = 0
-            yield self._choose
-            while self._plan and len(self._plan[-1]) == 1:
-                self._plan.pop()
-            if not self._plan:
-                return
-            self._plan[-1].pop(0)
-
-    def _choose(self, able: Sequence[Thread], current: Thread) -> int:
-        if self._at == len(self._plan):
-            own = able.index(current) if current in able else -1
-            others = [index for index in range(len(able)) if index != own]
-            self._plan.append(others if own < 0 else [own, *others] if self._spent < self._most else [own])
-        chosen = self._plan[self._at][0]
-        self._at += 1
-        self._spent += current in able and able[chosen] is not current
-        return chosen

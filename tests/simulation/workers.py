@@ -1,0 +1,344 @@
+"""Workers in a simulated world: what a seed draws of one, what its tasks note, and the judge of what was promised.
+
+A worker is a process that handles the messages of a queue, is killed, and is started again a moment later. Its tasks
+note each attempt; `breaches` compares the attempts with what `docs/how-to/workers.md` promises.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Literal
+
+import stompy
+from stompy.worker.task import TaskContext
+from tests.simulation.world import Event, current_world
+
+Kind = Literal["plain", "keyed", "transactional"]
+Result = Literal["running", "returned", "raised", "rejected"]
+OUT = "/queue/forwarded"
+"""Where transactional tasks send to."""
+OUTPUT = ">out"
+"""The end of the bodies of what they send."""
+CLOSE = 4.0
+"""Seconds that running tasks get when a worker is closed."""
+MARGIN = 0.05
+TICKS = 0.5
+"""Seconds after a time limit in which a task is replaced."""
+
+
+@dataclass(frozen=True)
+class WorkerProgram:
+    """A process that runs a task for one queue.
+
+    Attributes:
+        kills: when it is killed; it is started again.
+    """
+
+    queue: str
+    kind: Kind
+    attempts: int
+    threads: int
+    prefetch: int | None
+    fails: float
+    rejects: float
+    slow: float
+    time_limit: float | None
+    kills: tuple[float, ...]
+
+    @classmethod
+    def drawn(cls, random: Random, queue: str, *, faults: bool) -> WorkerProgram:
+        """Return the worker of a queue."""
+        kind: Kind = random.choice(("plain", "plain", "keyed", "keyed", "transactional"))
+        slow = random.choice((0.0, 0.1, 1.0))
+        kills = random.choice((0, 1, 1, 2)) if faults else 0
+        return cls(
+            queue,
+            kind,
+            attempts=random.choice((1, 2, 4)),
+            threads=random.choice((1, 2, 4)),
+            prefetch=random.choice((None, 1, 10)),
+            fails=random.choice((0.0, 0.3, 0.7)),
+            rejects=random.choice((0.0, 0.0, 0.2)),
+            slow=slow,
+            time_limit=random.choice((None, None, 0.5)) if slow == 1.0 else None,
+            kills=tuple(random.uniform(0.0, 4.0) for _ in range(kills)),
+        )
+
+    def smaller(self) -> Iterator[WorkerProgram]:
+        """Yield workers with one thing less."""
+        for number in range(len(self.kills)):
+            yield replace(self, kills=self.kills[:number] + self.kills[number + 1 :])
+        for changed in (
+            replace(self, kind="plain"),
+            replace(self, fails=0.0),
+            replace(self, rejects=0.0),
+            replace(self, slow=0.0, time_limit=None),
+            replace(self, time_limit=None),
+            replace(self, threads=1),
+            replace(self, prefetch=None),
+        ):
+            if changed != self:
+                yield changed
+
+    def delay(self, attempt: int) -> float:
+        """Return the seconds after a failed attempt."""
+        return 0.5 * attempt
+
+    def empties(self, queue: str) -> bool:
+        """Return whether a queue is empty when all is done; dead letters stay."""
+        return queue == self.queue or queue.startswith(f"{self.queue}.parked")
+
+    @property
+    def dead_letters(self) -> str:
+        """Where its dead letters go."""
+        return f"{self.queue}.dead"
+
+
+def atomic(like: str | None) -> bool:
+    """Return whether a copy and an acknowledgement take effect together at a broker."""
+    return like not in ("artemis", "rabbitmq")
+
+
+@dataclass
+class Tried:
+    """One attempt at a message, as its task saw it."""
+
+    body: str
+    attempt: int
+    began: float
+    key: str
+    life: int
+    """How often the worker had been started."""
+    result: Result = "running"
+    ended: float = float("inf")
+    limit: float = float("inf")
+
+    @property
+    def may_be_processed(self) -> bool:
+        """Whether the task returned before it was replaced, or about then."""
+        return self.result == "returned" and self.ended - self.began < self.limit + TICKS
+
+    @property
+    def failed_at(self) -> float | None:
+        """When it failed, if it did: at its time limit at the latest."""
+        end = self.began + self.limit
+        if self.result in ("raised", "rejected"):
+            return min(self.ended, end)
+        return None if end == float("inf") or self.ended < end - MARGIN else end
+
+
+@dataclass
+class Watch:
+    """What the tasks of one worker note."""
+
+    program: WorkerProgram
+    lives: int = 0
+    tried: list[Tried] = field(default_factory=list)
+    dead: dict[str, list[Mapping[str, str]]] = field(default_factory=lambda: defaultdict(list))
+    """The headers of the dead letters, by body."""
+    out: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """How often the output of a body is there."""
+    processed: int | None = None
+    """What the worker counted."""
+    breaches: list[str] = field(default_factory=list)
+
+
+def key_of(message: stompy.Message) -> str:
+    """Return the thread that sent a message, whose order is to be kept."""
+    return ".".join(message.text.split(".")[:2])
+
+
+class Runner:
+    """Runs a worker of the plan, once or again after it was killed."""
+
+    def __init__(self, watch: Watch, name: str, note: Callable[[str], None]) -> None:
+        self._watch, self._name, self._note = watch, name, note
+        self._running: dict[str, Tried] = {}
+        """By key, of this life."""
+
+    def worker(self, url: str, timeouts: stompy.Timeouts) -> stompy.Worker:
+        """Return a new worker."""
+        program = self._watch.program
+        self._watch.lives += 1
+        worker = stompy.Worker(
+            url,
+            concurrency=program.threads,
+            max_stuck=None,
+            name=self._name,
+            login="user",
+            passcode="pass",
+            heartbeat=(1.0, 1.0),
+            timeouts=replace(timeouts, close=CLOSE, start=None),
+            reconnect=stompy.Reconnect(backoff=stompy.Backoff(first=0.05, longest=1.0)),
+        )
+        arguments: stompy.worker.TaskArguments = {
+            "name": "task",
+            "attempts": program.attempts,
+            "backoff": program.delay,
+            "time_limit": program.time_limit,
+            "transactional": program.kind == "transactional",
+        }
+        if program.kind == "keyed":
+            arguments["key"] = key_of
+        if program.prefetch is not None:
+            arguments["prefetch"] = program.prefetch
+        worker.add(self._handle, program.queue, **arguments)
+        return worker
+
+    def _handle(self, message: stompy.Message, context: TaskContext) -> None:
+        world, program, watch = current_world(), self._watch.program, self._watch
+        tried = Tried(message.text, context.attempt, world.now, key_of(message), watch.lives)
+        tried.limit = program.time_limit or tried.limit
+        watch.tried.append(tried)
+        self._note(f"attempt {tried.attempt} at {tried.body}{' (redelivered)' if message.redelivered else ''}")
+        beside = self._running.get(tried.key)
+        if program.kind == "keyed":
+            # What has run longer than its limit is left alone, and the next attempt begins beside it.
+            if beside is not None and not self._late(beside):
+                watch.breaches.append(f"{tried.body} ran beside {beside.body}, which has its key")
+            self._running[tried.key] = tried
+        try:
+            self._work(tried, context)
+        finally:
+            if self._running.get(tried.key) is tried:
+                del self._running[tried.key]
+            tried.ended = world.now
+            self._note(f"attempt {tried.attempt} at {tried.body}: {tried.result}")
+
+    def _late(self, tried: Tried) -> bool:
+        return current_world().now - tried.began > tried.limit - MARGIN
+
+    def _work(self, tried: Tried, context: TaskContext) -> None:
+        world, program = current_world(), self._watch.program
+        world.switch(lambda: False, program.slow * world.random.random(), "work")
+        if program.kind == "transactional":
+            context.send(OUT, f"{tried.body}{OUTPUT}")
+        chance = world.random.random()
+        if chance < program.rejects:
+            tried.result = "rejected"
+            raise stompy.Reject("planned")
+        if chance < program.rejects + program.fails:
+            tried.result = "raised"
+            raise ValueError("planned")
+        tried.result = "returned"
+
+    def run(self, url: str, timeouts: stompy.Timeouts, over: Event) -> None:
+        """Run the worker until all is over."""
+        worker = self.worker(url, timeouts)
+        try:
+            worker.start()
+        except stompy.StompError as error:
+            self._watch.breaches.append(f"{self._name} did not start: {error!r}")
+            return
+        self._note(f"{self._name} has started")
+        over.wait()
+        health = worker.health()
+        if health.state != "running":
+            self._watch.breaches.append(f"{self._name} had ended by itself: {health}")
+        self._watch.processed = health.tasks["task"].counts.get("processed", 0)
+        began = current_world().now
+        code = worker.close()
+        self._note(f"{self._name} has ended with {code!r}")
+        if current_world().now - began > CLOSE + 11.0:
+            self._watch.breaches.append(f"{self._name} took {current_world().now - began:.1f} s to close")
+
+
+def breaches(
+    watch: Watch, like: str | None, left: Mapping[str, int], resent: set[str], *, faultless: bool
+) -> Iterator[str]:
+    """Yield the breaches of what was promised of a worker.
+
+    Args:
+        watch: what its tasks noted.
+        like: the broker.
+        left: how often each body is in the queues, dead letters included.
+        resent: bodies of which there may be two copies.
+        faultless: whether nothing broke.
+    """
+    yield from watch.breaches
+    program = watch.program
+    by_body: dict[str, list[Tried]] = defaultdict(list)
+    for tried in watch.tried:
+        by_body[tried.body].append(tried)
+    for body, all_tried in by_body.items():
+        dead = watch.dead.get(body, [])
+        yield from _attempts(program, body, all_tried, copies=atomic(like) and body not in resent, faultless=faultless)
+        yield from _dead_letters(program, body, all_tried, dead)
+        finished = [tried for tried in all_tried if tried.may_be_processed]
+        if faultless and program.time_limit is None and len(finished) + len(dead) != 1 and not left.get(body):
+            yield f"{body} was processed {len(finished)} times, and is {len(dead)} dead letters, although nothing broke"
+        if not atomic(like) or body in resent:
+            continue
+        if len(dead) > 1:
+            yield f"{body} is {len(dead)} dead letters"
+        if program.kind != "transactional":
+            continue
+        out = watch.out.get(f"{body}{OUTPUT}", 0)
+        if out > 1:
+            yield f"the output of {body} is there {out} times"
+        if out and left.get(body):
+            yield f"{body} is in a queue, and so is what its transactional task has sent"
+        if not out and not left.get(body):
+            yield f"{body} was acknowledged without what its transactional task has sent"
+    if program.kind == "keyed" and like in (None, "activemq", "activemq5"):
+        yield from _order(watch)
+    if faultless and program.time_limit is None and watch.processed is not None:
+        returned = sum(tried.result == "returned" for tried in watch.tried)
+        if returned != watch.processed:
+            yield f"{watch.processed} messages are counted as processed, {returned} were"
+
+
+def _attempts(
+    program: WorkerProgram, body: str, all_tried: list[Tried], *, copies: bool, faultless: bool
+) -> Iterator[str]:
+    """Yield what is wrong with the numbers of attempts and the time between them."""
+    failed: dict[int, float] = {}
+    """When an attempt with a number had failed first."""
+    highest = 0
+    for tried in all_tried:
+        number = tried.attempt
+        if number > program.attempts:
+            yield f"{body} was tried for the {number}th time, of {program.attempts}"
+        if number > 1:
+            ended = failed.get(number - 1)
+            if ended is None:
+                yield f"attempt {number} at {body} began, and {number - 1} had not failed"
+            elif tried.began < ended + program.delay(number - 1) - MARGIN:
+                yield f"attempt {number} at {body} began {tried.began - ended:.2f} s after attempt {number - 1} failed"
+        # The copy for the next attempt and the acknowledgement of this one take effect together.
+        if copies and program.kind != "keyed" and number < highest:
+            yield f"attempt {number} at {body} began after attempt {highest}"
+        if faultless and program.time_limit is None and number == highest:
+            yield f"attempt {number} at {body} began twice, although nothing broke"
+        highest = max(highest, number)
+        if tried.failed_at is not None:
+            failed.setdefault(number, tried.failed_at)
+
+
+def _dead_letters(
+    program: WorkerProgram, body: str, all_tried: list[Tried], dead: list[Mapping[str, str]]
+) -> Iterator[str]:
+    for headers in dead:
+        reason, count = headers.get("stompy-reason", ""), headers.get("stompy-attempts", "")
+        if reason == "rejected":
+            if all(tried.result != "rejected" for tried in all_tried):
+                yield f"{body} is a dead letter as rejected, and no task has rejected it"
+        elif reason != f"failed {program.attempts} times" or count != str(program.attempts):
+            yield f"{body} is a dead letter with the reason {reason!r} after {count} of {program.attempts} attempts"
+        elif not any(tried.attempt == program.attempts and tried.failed_at is not None for tried in all_tried):
+            yield f"{body} is a dead letter, and its last attempt has not failed"
+
+
+def _order(watch: Watch) -> Iterator[str]:
+    """Yield the keys whose messages were finished first in another order than they were tried first."""
+    finished: dict[str, list[str]] = defaultdict(list)
+    for tried in watch.tried:
+        if tried.body not in finished[tried.key]:
+            finished[tried.key].append(tried.body)
+    for key, bodies in finished.items():
+        numbers = [[int(number) for number in body.split(".")[2:]] for body in bodies]
+        if numbers != sorted(numbers):
+            yield f"the messages of {key} were first tried as {bodies}"
