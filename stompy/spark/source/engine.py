@@ -52,7 +52,7 @@ class StreamEngine:
 
     def __init__(self, options: StreamOptions) -> None:
         self.options = options
-        self._claims: _QueryClaims | None = None
+        self._claims = _QueryClaims(options)
         self._opened: dict[str, Offsets] = {}
         self._receivers: ReceiverPool | None = None
         self._position: Vector | None = None
@@ -60,6 +60,7 @@ class StreamEngine:
         self._targets: dict[str, int] | None = None
         self._last_batch = time.monotonic()
         self._told: set[str] = set()
+        self._retired: set[str] = set()
 
     # For Spark.
 
@@ -175,8 +176,7 @@ class StreamEngine:
         """End the receivers. Idempotent."""
         if self._receivers is not None:
             self._receivers.stop()
-        if self._claims is not None:
-            self._claims.close()
+        self._claims.close()
 
     @property
     def urls(self) -> dict[str, str]:
@@ -194,7 +194,7 @@ class StreamEngine:
         options = self.options
         if self._opened and not (look and options.has_peers):
             return self._opened
-        known = {each.spool.files.url for each in self._opened.values()}
+        known = {each.spool.files.url for each in self._opened.values()} | self._retired
         for folder in options.folders():
             if folder not in known:
                 self._open_one(make_spool(Files(folder), options.origin, shared=options.has_peers))
@@ -214,8 +214,6 @@ class StreamEngine:
                 )
             if key == spool.identity and there.state(IDENTITY) is not None:
                 raise SpoolMismatchError(f"it is a copy of {there.url}: name one of them in spoolDir", path=url)
-        if self._claims is None:
-            self._claims = _QueryClaims(options)
         self._claims.add(spool)
         view = SpoolView(spool, fail_on_loss=options.fail_on_data_loss)
         word = "was moved here" if spool.identity in self._opened else "was opened"
@@ -225,7 +223,6 @@ class StreamEngine:
     def _claimed(self, *, look: bool = False) -> dict[str, Offsets]:
         """Return the spools, which no other query has taken over."""
         opened = self._open(look=look)
-        assert self._claims is not None, "a spool is claimed when it is opened"
         for each in opened.values():
             if self.options.has_peers and each.spool.files.state(IDENTITY) is None:
                 raise SpoolError(
@@ -328,16 +325,18 @@ class StreamEngine:
             vector = {
                 key: opened[key].check(one) if key in readable else one for key, one in vector.items() if key in opened
             }
-        for key, each in opened.items():
-            if key in vector:
+        for key in opened.keys() - vector.keys():
+            each, url = opened[key], opened[key].spool.files.url
+            if each.is_retired and each.view.index.low >= each.view.next:
+                del self._opened[key]
+                self._retired.add(url)
+                self._claims.remove(key)
+                _LOG.info("spool %s was read and may be removed", url)
                 continue
-            retired = each.is_retired and each.view.index.low >= each.view.next
+            vector[key] = each.at(each.view.index.low)
             if key not in self._told:
                 self._told.add(key)
-                word = "was read and may be removed" if retired else "was added to the source"
-                _LOG.info("spool %s %s", each.spool.files.url, word)
-            if not retired:
-                vector[key] = each.at(each.view.index.low)
+                _LOG.info("spool %s was added to the source", url)
         return vector
 
 
@@ -350,13 +349,11 @@ class _QueryClaims(DaemonThread):
         self._closing = threading.Event()
         self._claims: dict[str, Claim] = {}
         self._owner = Owner("spool query")
-        self.start()
+        self._begun = False
 
     def add(self, spool: Spool) -> None:
         """Claim a spool; in place of the claim in its old folder, if it was moved."""
-        moved = self._claims.pop(spool.identity, None)
-        if moved is not None:
-            moved.release()
+        self.remove(spool.identity)
         claim = Claim(spool.files, patience=self._patience, role=READER)
         try:
             claim.begin(0)
@@ -364,6 +361,18 @@ class _QueryClaims(DaemonThread):
             claim.release()
             raise
         self._claims = {**self._claims, spool.identity: claim}
+        if not self._begun:
+            self._begun = True
+            self.start()
+
+    def remove(self, identity: str) -> None:
+        """Release the claim of a spool, if it has one."""
+        self._claims, gone = (
+            {key: one for key, one in self._claims.items() if key != identity},
+            self._claims.get(identity),
+        )
+        if gone is not None:
+            gone.release()
 
     def check(self) -> None:
         """Raise if another query has taken a spool over; see `Claim.check`."""
