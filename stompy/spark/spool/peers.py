@@ -28,7 +28,7 @@ from stompy.spark.spool.files import IDENTITY, SETTLED, TEMPORARY, Files, dump, 
 from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.record import Identifier, Identity
 from stompy.spark.spool.redelivery import KEPT_FOR, SUSPECTS
-from stompy.spark.spool.spool import Spool, decode, find_spool
+from stompy.spark.spool.spool import Spool, decode, get_spool
 from stompy.spark.spool.view import SpoolView
 from stompy.world import secrets, time
 
@@ -139,13 +139,12 @@ class _Peer:
         """Ids by file: of segments, of suspects, and of notes whose segment is known to count."""
 
     def stored(self, doubtful: Set[Identity], others: Set[Identity]) -> set[Identity]:
-        if self._spool is None:
-            # What is no spool yet will find in our folder what we store now.
-            if self._files.state(IDENTITY) is None:
-                return set()
-            self._spool = find_spool(self._files)
-            if self._spool is None:
-                return set()
+        if self._files.state(IDENTITY) is None:
+            # What is no spool yet will find in our folder what we store now. It may also have been moved or removed.
+            self._spool = self._view = None
+            self._known.clear()
+            return set()
+        self._spool = self._spool or get_spool(self._files)
         if self._spool.destination != self._destination:
             raise SpoolMismatchError(
                 f"it is filled from {self._spool.destination!r}, another spool of this source from "

@@ -290,7 +290,7 @@ class SpoolWriter:
                 continue
             except SpoolError as error:
                 self._claim.check()  # a successor removes what its predecessor has not finished
-                if self._peers is None or not isinstance(error.__cause__, FileNotFoundError):
+                if error.path != self._files.path(segment.name) or not isinstance(error.__cause__, FileNotFoundError):
                     raise
                 time.sleep(random.uniform(0, _MAX_PAUSE))  # noqa: S311 - a peer that has a message too is about to store it
             else:

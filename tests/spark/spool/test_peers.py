@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -199,6 +200,16 @@ def test_a_spool_of_another_destination_is_refused(source: Source) -> None:
     source.writer("a", destination="/queue/other")
     with pytest.raises(SpoolMismatchError, match="spools of one destination"):
         seal(b, redelivered(range(5)))
+
+
+def test_a_spool_that_was_removed_has_nothing(source: Source) -> None:
+    a, b = source.writer("a"), source.writer("b")
+    seal(a, records(range(5)))
+    seal(b, redelivered(range(4, 6)))
+    a._claim.release()
+    shutil.rmtree(source.path / "a")
+    seal(b, redelivered(range(5, 8)))
+    assert b.total == 3
 
 
 def test_notes_are_removed_after_a_day(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
