@@ -48,7 +48,12 @@ def add_spool(parser: CommandParser) -> None:
         metavar="DESTINATION",
         help="such as /queue/orders, several with commas between; `status` shows what a spool contains, and ends",
     )
-    parser.add_argument("spool_dir", metavar="FOLDER", help="a directory that Spark's machines reach as well")
+    parser.add_argument(
+        "spool_dir",
+        metavar="FOLDER",
+        help="a directory that Spark's machines reach as well; after a comma, "
+        "the other spools of the source, or a pattern for them",
+    )
     broker = parser.add_argument_group("connection")
     receivers = parser.add_argument_group("receivers")
     _add_options(broker, SparkBrokerOptions)

@@ -57,7 +57,7 @@ class SpoolOptions(SparkBrokerOptions):
         topic = next(filter(self._is_topic, self.destination), None)
         if (self.receivers > 1 or self.has_peers) and topic is not None:
             raise ConfigurationError(
-                f"options receivers and spoolDir must be one receiver and one spool for {topic}: each subscription of "
+                f"option receivers must be 1 for {topic}, and spoolDir one folder: each subscription of "
                 "a topic gets every message"
             )
         if self.receivers and _is_pattern(self.spool_dir[0]):

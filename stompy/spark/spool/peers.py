@@ -1,14 +1,14 @@
-"""The other spools of a source, and which messages they have stored: what one has, no other stores again.
+"""The other spools of a source, and their messages: no spool stores a message that another one has.
 
 Spools that are filled from one queue look at each other's folders; nothing else connects their processes. A message is
-*doubtful* if the broker marks it as redelivered, or if its session is new: a broker that was restarted no longer knows
-what it had delivered. For every group that a process stores, it
+*doubtful* if the broker marks it as redelivered, or if its session is new: a broker that was restarted no longer
+knows its earlier deliveries. For every group that a process stores, it
 
 1. notes the doubtful ids below `redelivered/`, with the name that their segment will have;
 2. writes the segment, unfinished (W1);
-3. looks at each peer for what it has noted, and for doubtful messages also at its unfinished segment, its segments
+3. looks at the notes of each peer, and for doubtful messages also at its unfinished segment, its segments
    whose ACKs are not confirmed, and its suspects, and at its notes once more, in this order, in which ids move;
-4. leaves out what a peer has stored and begins again, or gives the segment its name (W2).
+4. leaves out the messages of a peer and begins again, or gives the segment its name (W2).
 
 An unfinished segment of a peer that has a message in question is removed: either its owner can no longer give it its
 name, and begins again, or the name was there before, and the message is found. So of two processes that have a message,
@@ -39,7 +39,7 @@ _POLL_INTERVAL = 0.1
 
 
 class Peers:
-    """What the other spools of a source have stored, for the writer of one. One thread at a time.
+    """The messages of the other spools of a source, for the writer of one. One thread at a time.
 
     Args:
         spool: of the writer.
@@ -96,7 +96,7 @@ class Peers:
         return file
 
     def forget_segment(self, name: str) -> None:
-        """Keep what was noted for a segment that is about to be removed."""
+        """Keep the ids that were noted for a segment that is about to be removed."""
         for file, (saved, segment) in self._notes.items():
             if segment == name:
                 document = read_document(self._files, f"{NOTES}/{file}")
@@ -126,7 +126,7 @@ class Peers:
 
 
 class _Peer:
-    """One other spool, and what was read of it."""
+    """One other spool, and the ids that were read of it."""
 
     def __init__(self, folder: str, destination: str, identifier: Identifier, patience: float) -> None:
         self._files = Files(folder)
@@ -165,7 +165,7 @@ class _Peer:
         return found
 
     def _noted(self, asked: Set[Identity]) -> tuple[set[Identity], set[Identity]]:
-        """Return what the notes say is stored, and what they say may be about to be."""
+        """Return the noted ids that are stored, and those that may be about to be."""
         found: set[Identity] = set()
         hits: set[Identity] = set()
         valid = {one.name for one in self._view.valid()} if self._view is not None else set()
@@ -200,7 +200,7 @@ class _Peer:
                 self._files.remove(name)
 
     def _refreshed(self, spool: Spool) -> SpoolView:
-        """Return the view of what counts now; wait for an owner that is about to begin."""
+        """Return the view, up to date; wait for an owner that is about to begin."""
         if self._view is None:
             self._view = SpoolView(spool, fail_on_loss=False)
         deadline = Deadline(self._patience)
@@ -231,7 +231,7 @@ class _Peer:
         return self._read(segment, name)
 
     def _read(self, segment: Segment, name: str) -> set[Identity]:
-        """Return the ids in a segment; none if it was removed: what may be redelivered is among the suspects then."""
+        """Return the ids in a segment; none if the file was removed: the suspects have those that may be redelivered."""
         assert self._spool is not None, "it was found"
         data = self._files.read(name)
         if data is None:

@@ -40,7 +40,7 @@ _LOG = logging.getLogger("stompy.spark")
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """What one call of `store` brings: its messages, and what became of them."""
+    """The messages of one call of `store`, and where they were stored."""
 
     receiver: int
     messages: Sequence[tuple[Record, Identity | None]]
@@ -230,7 +230,7 @@ class SpoolWriter:
         return group.stored
 
     def _commit(self) -> None:
-        """Write what has arrived, of all receivers, as one segment: one sync for all of them."""
+        """Write all waiting groups, of all receivers, as one segment: one sync for all of them."""
         if self._broken is not None:
             raise self._broken.with_traceback(None)
         with self._lock:
@@ -261,7 +261,7 @@ class SpoolWriter:
     def _write(
         self, groups: Sequence[_Group], new: Sequence[Sequence[tuple[Record, Identity | None]]]
     ) -> tuple[Segment | None, set[Identity]]:
-        """Write the segment of some groups, if any message is left; return it, and what other spools have stored."""
+        """Write the segment of some groups, if any message is left; return it, and the ids that other spools have."""
         rows = list(itertools.chain.from_iterable(new))
         ids = {identity for _, identity in rows if identity is not None}
         doubtful: set[Identity] = set()

@@ -67,7 +67,7 @@ class SpoolProcesses:
             command.append(json.dumps(self.given))
         self.command = command
         self.path = path
-        self.count = 2 if mode == "spools" else 1
+        self.count = 2 if mode == "spools" and not others else 1
         self.processes: list[subprocess.Popen[bytes]] = []
         self.keep_up()
 
@@ -90,6 +90,7 @@ class SpoolProcesses:
 
     def kill_owner(self) -> None:
         """Kill the process that has the spool, its children not."""
+        eventually(lambda: self.keep_up() or any((self.path / "spool" / "epoch").glob("0*")), within=ENOUGH)
         claim = max((self.path / "spool" / "epoch").glob("0*"))
         with contextlib.suppress(ProcessLookupError):
             os.kill(json.loads(claim.read_bytes().splitlines()[0])["pid"], signal.SIGKILL)
@@ -231,7 +232,7 @@ def share_through_kills(target: Target, path: Path, spools: int, kills: int, cou
         for number in range(spools):
             (path / str(number)).mkdir()
             others = f",{path}/*/spool"
-            mode = "spools" if number % 2 else "thread"
+            mode = "spools" if number else "thread"  # one query reads all of them
             runs.append(running.enter_context(spool_processes(target, [queue], path / str(number), mode, 1, others)))
         for kill in range(kills):
             numbers = range(kill * count // kills, (kill + 1) * count // kills)

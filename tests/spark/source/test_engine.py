@@ -229,7 +229,8 @@ def test_a_deleted_segment_is_data_loss_unless_it_is_given_up(broker: Broker, tm
 
 def test_a_checkpoint_ahead_of_the_spool_is_refused(broker: Broker, tmp_path: Path) -> None:
     with engine_on(broker, tmp_path) as engine:
-        ahead = {**engine.initial(), "next": 50}
+        start = engine.initial()
+        ahead = {**start, "spools": {key: {"next": 50} for key in start["spools"]}}
         with pytest.raises(SpoolMismatchError, match=r"the messages before 50 were given to Spark, and .* ends at 0"):
             engine.latest(ahead)
 

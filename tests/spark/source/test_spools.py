@@ -232,7 +232,7 @@ def test_a_pattern_without_a_spool_is_an_error(tmp_path: Path) -> None:
     ("given", "reason"),
     [
         ({"spooldir": "/s/*", "receivers": "1"}, "name that spool first"),
-        ({"spooldir": "/s/a,/s/b", "destination": "/topic/a"}, "one spool for /topic/a"),
+        ({"spooldir": "/s/a,/s/b", "destination": "/topic/a"}, "spoolDir one folder"),
     ],
 )
 def test_what_receivers_cannot_fill_is_refused(given: dict[str, str], reason: str) -> None:

@@ -193,7 +193,7 @@ def test_after_a_write_that_failed_no_other_gets_its_number(files: Files, monkey
     writer = settled(files, 3)
     with monkeypatch.context() as patched:
 
-        def half(name: str, data: bytes) -> None:
+        def half(name: str, data: bytes, **look: object) -> None:
             Files.write(files, name, data)
             raise SpoolFullError("it was not there in time", path=name)
 
