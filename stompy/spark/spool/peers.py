@@ -231,7 +231,7 @@ class _Peer:
         return self._read(segment, name)
 
     def _read(self, segment: Segment, name: str) -> set[Identity]:
-        """Return the ids in a segment; none if the file was removed: the suspects have those that may be redelivered."""
+        """Return the ids in a segment; none if the file was removed: the suspects have what may be redelivered."""
         assert self._spool is not None, "it was found"
         data = self._files.read(name)
         if data is None:
