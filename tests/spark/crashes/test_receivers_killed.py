@@ -88,9 +88,14 @@ class SpoolProcesses:
         spool = find_spool(Files(self.folder))
         return 0 if spool is None else max((one.end - spool.first for one in spool.segments()), default=0)
 
+    def is_claimed(self) -> bool:
+        """Return whether a process has claimed the spool; starts what is not running."""
+        self.keep_up()
+        return any((self.path / "spool" / "epoch").glob("0*"))
+
     def kill_owner(self) -> None:
         """Kill the process that has the spool, its children not."""
-        eventually(lambda: self.keep_up() or any((self.path / "spool" / "epoch").glob("0*")), within=ENOUGH)
+        eventually(self.is_claimed, within=ENOUGH)
         claim = max((self.path / "spool" / "epoch").glob("0*"))
         with contextlib.suppress(ProcessLookupError):
             os.kill(json.loads(claim.read_bytes().splitlines()[0])["pid"], signal.SIGKILL)
