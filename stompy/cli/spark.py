@@ -48,7 +48,12 @@ def add_spool(parser: CommandParser) -> None:
         metavar="DESTINATION",
         help="such as /queue/orders, several with commas between; `status` shows what a spool contains, and ends",
     )
-    parser.add_argument("spool_dir", metavar="FOLDER", help="a directory that Spark's machines reach as well")
+    parser.add_argument(
+        "spool_dir",
+        metavar="FOLDER",
+        help="a directory that Spark's machines reach as well; after a comma, "
+        "the other spools of the source, or a pattern for them",
+    )
     broker = parser.add_argument_group("connection")
     receivers = parser.add_argument_group("receivers")
     _add_options(broker, SparkBrokerOptions)
@@ -74,7 +79,7 @@ def run_spool(arguments: argparse.Namespace) -> Exit:
     options = spool_options(given)
     if not options.receivers:
         raise Failure("--receivers must be 1 or more here", Exit.USAGE)
-    spool = make_spool(Files(options.spool_dir), options.origin)
+    spool = make_spool(Files(options.folders()[0]), options.origin, shared=options.has_peers)
     if arguments.lock_timeout is None:
         # One that waits without a limit takes over when the other one ends or hangs.
         options = replace(options, lock_timeout=math.inf)
@@ -87,7 +92,7 @@ def run_spool(arguments: argparse.Namespace) -> Exit:
     finally:
         if pool is not None:
             pool.stop()
-            report(f"{pool.writer.next} messages in {spool.files.url} so far")
+            report(f"{pool.writer.total} messages in {spool.files.url} so far")
     return Exit.OK
 
 
@@ -139,13 +144,13 @@ def _age(moment: float | None) -> str:
 def _receive(pool: ReceiverPool, idle_timeout: float | None) -> None:
     """Look after the receivers, and report progress on a terminal; raises as `ReceiverPool.check`."""
     shown = sys.stderr is not None and sys.stderr.isatty()
-    before, since = pool.writer.next, time.monotonic()
+    before, since = pool.writer.total, time.monotonic()
 
     def left() -> float:
         nonlocal before, since
         elapsed = time.monotonic() - since
         if shown and elapsed >= _REPORT_INTERVAL:
-            now = pool.writer.next
+            now = pool.writer.total
             report(f"{now} messages, {(now - before) / elapsed:,.0f}/s")
             before, since, elapsed = now, time.monotonic(), 0.0
         quiet = math.inf if idle_timeout is None else idle_timeout - pool.quiet_for()

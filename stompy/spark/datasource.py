@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -32,7 +32,6 @@ from stompy.spark.source_options import (
     stream_options,
 )
 from stompy.spark.spool.index import Piece
-from stompy.spark.spool.spool import Spool
 from stompy.world import signal, threading, uuid
 
 try:
@@ -57,16 +56,16 @@ class SpoolPart(InputPartition):
     """The partition of one task.
 
     Args:
-        spool: that the task reads.
+        urls: of the spools of the query, by identity.
         pieces: the rows to read.
         options: of the query.
     """
 
-    def __init__(self, spool: Spool, pieces: Sequence[Piece], options: ReadOptions) -> None:
+    def __init__(self, urls: Mapping[str, str], pieces: Sequence[Piece], options: ReadOptions) -> None:
         self.array = options.headers_as == "array"
-        self.url = spool.files.url
-        self.identity = spool.identity
         self.pieces = tuple(pieces)
+        used = {piece.spool for piece in pieces}
+        self.urls = {identity: url for identity, url in urls.items() if identity in used}
 
 
 class _Reader:
@@ -75,7 +74,7 @@ class _Reader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
         assert isinstance(partition, SpoolPart)
-        return read_pieces(partition.url, partition.identity, partition.pieces, array=partition.array)
+        return read_pieces(partition.urls, partition.pieces, array=partition.array)
 
 
 class StompBatchReader(_Reader, DataSourceReader):
@@ -94,7 +93,7 @@ class StompBatchReader(_Reader, DataSourceReader):
         """Receive the messages, on the driver, unless that was done before; return the partition of each task."""
         spool, parts = drain(self._options, self._load)
         # Without a partition, Spark would add one of its own.
-        return [SpoolPart(spool, part, self._options) for part in parts or [[]]]
+        return [SpoolPart({spool.identity: spool.files.url}, part, self._options) for part in parts or [[]]]
 
 
 class StompStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -145,7 +144,8 @@ class StompStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SpoolPart]:
         """Return the partitions of a micro-batch, one for each task."""
         engine = self._running
-        return [SpoolPart(engine.spool, part, self._options) for part in engine.plan(start, end)]
+        parts = engine.plan(start, end)
+        return [SpoolPart(engine.urls, part, self._options) for part in parts]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Record that everything before `end` was processed."""

@@ -96,7 +96,7 @@ def _offset(found: Any) -> dict[str, Any] | None:
     """Return an offset of a STOMP source in a progress; `None` for another source."""
     if isinstance(found, str):
         found = json.loads(found)
-    return found if isinstance(found, dict) and {"v", "spool", "next"} <= found.keys() else None
+    return found if isinstance(found, dict) and {"v", "spools", "next"} <= found.keys() else None
 
 
 def watch(spark: SparkSession) -> Any:

@@ -5,8 +5,8 @@
 | `stompy-spool-<number>` | its connection | dial, `receive`, a receipt, the writer | holds a lock there |
 | `stompy-spool-maintenance` | the marks, the heartbeat, the removal of processed segments | the disk | |
 
-Group commit without a timer: whenever the writer is free, all messages that have arrived meanwhile, at any receiver, are
-made durable as one segment, and each receiver acknowledges its own by one cumulative ACK for each subscription. It
+Group commit without a timer: whenever the writer is free, all messages that have arrived meanwhile, at any receiver,
+are made durable as one segment, and each receiver acknowledges its own by one cumulative ACK for each subscription. It
 never waits for a full group, as some brokers (ActiveMQ: after 200 messages) deliver no more until they get an ACK.
 
 Each ACK requests a receipt, and several may be pending. When the link is lost, unconfirmed messages may be redelivered,
@@ -45,6 +45,7 @@ from stompy.forks import Owner
 from stompy.link.receipts import Receipt
 from stompy.spark.source_options import SpoolOptions
 from stompy.spark.spool.claims import ClaimTimeouts
+from stompy.spark.spool.peers import Peers
 from stompy.spark.spool.record import Identifier, Identity, Record, are_stable, now_us, record_of
 from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.spool import Spool
@@ -383,8 +384,17 @@ class ReceiverPool:
         self._options = options
         self._stopped = False
         self._owner = Owner("pool of receivers")
+        folders = options.folders()
+        peers = Peers(
+            spool,
+            options.folders,
+            Identifier(options.dedup_header),
+            # The broker sends what was not acknowledged first, to whoever comes first.
+            fresh=options.prefetch * options.receivers * len(folders),
+        )
         self.writer = SpoolWriter(
             spool,
+            peers=peers if options.has_peers else None,
             patience=ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after),
             dedup_header=options.dedup_header,
             fail_on_loss=options.fail_on_data_loss,

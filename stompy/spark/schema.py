@@ -5,7 +5,7 @@ accepts batches whose schema is exactly equal to its own.
 
 | column | type | value |
 |---|---|---|
-| sequence | BIGINT | the sequence number in the spool; identifies the row permanently |
+| sequence | BIGINT | the sequence number, which no other spool of the source has; identifies the row permanently |
 | message_id | STRING | header `message-id` |
 | destination | STRING | header `destination` |
 | headers | MAP | every header; of a repeated one the first value (`headersAs=array`: all, as Kafka's source has them) |

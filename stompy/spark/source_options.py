@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from stompy.errors import ConfigurationError
 from stompy.spark import options as kinds
 from stompy.spark.broker_options import SparkBrokerOptions
 from stompy.spark.options import option, parse, table_of
+from stompy.spark.spool.files import IDENTITY, Files
 
 _TOPICS = ("/topic/", "/temp-topic/", "/exchange/", "topic://", "jms.topic.", "multicast://")
 """Prefixes of destinations of which every subscription gets every message, for the known brokers."""
@@ -21,9 +23,9 @@ class SpoolOptions(SparkBrokerOptions):
     # fmt: off
     destination: tuple[str, ...] = option(kinds.texts, None, "the destination to subscribe to, such as "
         "`/queue/orders`; several are separated by commas, and each receiver has a subscription to each", required=True)
-    spool_dir: str = option(kinds.text, None, "the directory for received messages, as durable as the "
-        "checkpoint, which every executor reaches under this name; NFS is experimental",
-        required=True)
+    spool_dir: tuple[str, ...] = option(kinds.texts, None, "the directory for received messages, as durable as the "
+        "checkpoint, which every executor reaches under this name; NFS is experimental. Several spools are one source: "
+        "name all, or a pattern such as `/shared/spools/*`; receivers fill the first one", required=True)
     subscribe_headers: Mapping[str, str] = option(kinds.headers, "{}", "further headers of SUBSCRIBE, as JSON")
     selector: str | None = option(kinds.text, None, "the `selector` header of SUBSCRIBE, if the broker has "
         "selectors")
@@ -53,9 +55,15 @@ class SpoolOptions(SparkBrokerOptions):
         if self.durable is not None and len(self.destination) > 1:
             raise ConfigurationError("option durable names one subscription, so it needs one destination")
         topic = next(filter(self._is_topic, self.destination), None)
-        if self.receivers > 1 and topic is not None:
+        if (self.receivers > 1 or self.has_peers) and topic is not None:
             raise ConfigurationError(
-                f"option receivers must be 1 for {topic}: each subscription of a topic gets every message"
+                f"option receivers must be 1 for {topic}, and spoolDir one folder: each subscription of "
+                "a topic gets every message"
+            )
+        if self.receivers and _is_pattern(self.spool_dir[0]):
+            raise ConfigurationError(
+                f"option spoolDir begins with the spool that the receivers fill, and {self.spool_dir[0]} is a pattern: "
+                "name that spool first, then the pattern; or read the spools with receivers=0"
             )
 
     def _is_topic(self, destination: str) -> bool:
@@ -66,6 +74,20 @@ class SpoolOptions(SparkBrokerOptions):
             or self.durable is not None
             or routing.get("subscription-type") == "multicast"
         )
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether the source has several spools, or may get them."""
+        return len(self.spool_dir) > 1 or _is_pattern(self.spool_dir[0])
+
+    def folders(self) -> list[str]:
+        """Return the folders of the spools that are there now, and of those that are named, without repetitions."""
+        found: dict[str, None] = {}
+        for part in self.spool_dir:
+            path = part.removeprefix("file://")
+            matches = map(Files, sorted(glob.glob(path)) if _is_pattern(part) else [part])
+            found.update((one.url, None) for one in matches if not _is_pattern(part) or one.state(IDENTITY))
+        return list(found)
 
     @property
     def origin(self) -> str:
@@ -120,6 +142,12 @@ class BatchOptions(ReadOptions):
         SpoolOptions.__post_init__(self)
         if not self.receivers:
             raise ConfigurationError("option receivers must be 1 or more for a table: no other process fills its spool")
+        if self.has_peers:
+            raise ConfigurationError("option spoolDir must be one folder for a table, which makes its spools in it")
+
+
+def _is_pattern(path: str) -> bool:
+    return glob.has_magic(path)
 
 
 NOT_OF_A_TABLE = ("durable", "maxSpoolBytes", "failOnDataLoss", "lockTimeout", "takeOverAfter")

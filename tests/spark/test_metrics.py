@@ -24,7 +24,7 @@ def progress(*sources: dict[str, Any]) -> Any:
 
 
 def test_what_the_offsets_say_is_reported_and_other_sources_are_left_out() -> None:
-    offset = {"v": 2, "spool": "s"}
+    offset = {"v": 4, "spools": {}}
     ours = {
         "numInputRows": 20, "processedRowsPerSecond": 40.0, "endOffset": {**offset, "next": 120, "lost": 3},
         "latestOffset": {**offset, "next": 1500, "dropped": 5, "flagged": 6},

@@ -14,22 +14,47 @@ ROWS_PER_TASK = 10_000
 BYTES_PER_TASK = 32 << 20
 
 
-def admitted(options: StreamOptions, index: SegmentIndex, start: int, end: int, *, waited: float) -> int:
-    """Return the end of the next micro-batch within the limits; `start` while waiting for more messages.
+def admitted(options: StreamOptions, waiting: Sequence[tuple[SegmentIndex, int, int]], *, waited: float) -> list[int]:
+    """Return the ends of the next micro-batch within the limits, which the spools share; its starts while it waits.
 
     Args:
         options: with the limits.
-        index: of the spool.
-        start: of the micro-batch.
-        end: of what could be read.
+        waiting: of each spool the index, the start of the micro-batch, and the end of what could be read.
         waited: seconds since the micro-batch before.
     """
-    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
-    if least is not None and end - start < least and waited < options.max_trigger_delay:
-        return start
-    if options.max_bytes_per_trigger is not None and end > start:
-        end = min(end, index.end_within(start, options.max_bytes_per_trigger))
-    return end if most is None else min(end, start + most)
+    least, most, max_bytes = (
+        options.min_offsets_per_trigger,
+        options.max_offsets_per_trigger,
+        options.max_bytes_per_trigger,
+    )
+    ends = [end for _, _, end in waiting]
+    if (
+        least is not None
+        and sum(end - start for _, start, end in waiting) < least
+        and waited < options.max_trigger_delay
+    ):
+        return [start for _, start, _ in waiting]
+    if max_bytes is not None:
+        sizes = [sum(piece.size for piece in index.pieces(start, end, fail=False)) for index, start, end in waiting]
+        for place, share in enumerate(shares(max_bytes, sizes)):
+            index, start, end = waiting[place]
+            if share < sizes[place]:
+                ends[place] = min(end, index.end_within(start, share)) if share else start
+    if most is not None:
+        rows = [end - start for end, (_, start, _) in zip(ends, waiting, strict=True)]
+        ends = [start + share for share, (_, start, _) in zip(shares(most, rows), waiting, strict=True)]
+    return ends
+
+
+def shares(total: int, wanted: Sequence[int]) -> list[int]:
+    """Return how much of a total each gets: as much as every other, or less if it wants less."""
+    given = [0] * len(wanted)
+    for place, others in zip(
+        sorted(range(len(wanted)), key=wanted.__getitem__), range(len(wanted), 0, -1), strict=True
+    ):
+        given[place] = min(wanted[place], total // others)
+        total -= given[place]
+    return given
 
 
 def split(pieces: Sequence[Piece], *, max_parts: int | None) -> list[list[Piece]]:

@@ -44,7 +44,7 @@ def read_folder(options: BatchOptions, load: str) -> str:
         options: of the read.
         load: the id of this `load()`, for a read without `readId`.
     """
-    return f"{options.spool_dir.rstrip('/')}/read-{options.read_id or load}"
+    return f"{options.spool_dir[0].rstrip('/')}/read-{options.read_id or load}"
 
 
 def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
@@ -59,7 +59,7 @@ def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
     end = _end_of(spool.files)
     if end is None:
         end = _taken(options, spool)
-    pieces = list(SpoolView(spool).index.pieces(0, end))
+    pieces = list(SpoolView(spool).index.pieces(0, end, spool=spool.identity))
     return spool, split(pieces, max_parts=options.num_partitions)
 
 

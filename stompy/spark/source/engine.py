@@ -23,13 +23,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectTimeoutError, SpoolBusyError, StompError
+from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolError, SpoolMismatchError, StompError
+from stompy.forks import Owner
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source.admission import admitted, split
-from stompy.spark.source.offsets import Loss, Offset, Offsets
+from stompy.spark.source.offsets import Loss, Offset, Offsets, Vector, dump_vector, load_vector
 from stompy.spark.source_options import SpoolOptions, StreamOptions
 from stompy.spark.spool.claims import HEARTBEAT_INTERVAL, READER, Claim, ClaimTimeouts
-from stompy.spark.spool.files import Files, read_counts
+from stompy.spark.spool.files import IDENTITY, Files, read_counts
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import Spool, make_spool
 from stompy.spark.spool.view import SpoolView
@@ -51,21 +52,23 @@ class StreamEngine:
 
     def __init__(self, options: StreamOptions) -> None:
         self.options = options
-        self._claim: _QueryClaim | None = None
-        self._opened: Offsets | None = None
+        self._claims = _QueryClaims(options)
+        self._opened: dict[str, Offsets] = {}
         self._receivers: ReceiverPool | None = None
-        self._position: Offset | None = None
+        self._position: Vector | None = None
         self._available_now = False
-        self._target: int | None = None
+        self._targets: dict[str, int] | None = None
         self._last_batch = time.monotonic()
+        self._told: set[str] = set()
+        self._retired: set[str] = set()
 
     # For Spark.
 
     def initial(self) -> dict[str, Any]:
-        """Return the first offset of a query without a checkpoint: that of the oldest message in the spool."""
+        """Return the first offset of a query without a checkpoint: that of the oldest message in each spool."""
         opened = self._open()
         self._started()
-        return opened.at(opened.view.index.low).json()
+        return dump_vector({key: each.at(each.view.index.low) for key, each in opened.items()})
 
     def latest(self, start: Mapping[str, Any] | None, *, unlimited: bool = False) -> dict[str, Any]:
         """Return the end offset of the next micro-batch; the start offset if there are no messages for it.
@@ -76,71 +79,89 @@ class StreamEngine:
 
         Raises:
             StompError: no messages can arrive; the error says why.
-            SpoolMismatchError: the start offset is not one of this spool, or of a newer one of which this is a copy.
-            SpoolBusyError, SpoolFencedError: another query reads the spool.
+            SpoolMismatchError: the start offset is not one of these spools, or of a newer one of which one is a copy.
+            SpoolBusyError, SpoolFencedError: another query reads a spool.
         """
-        opened = self._claimed()
-        view = opened.view
+        opened = self._claimed(look=True)
         if self._available_now:
-            self._refresh(view)
-        readable = view.refresh()
-        begin = self._start(start, opened, readable=readable)
+            self._refresh(opened)
+        readable = {key for key, each in opened.items() if each.view.refresh()}
+        begin = self._start(start, opened, readable)
         self._check_receivers()
         if self._available_now:
-            readable = self._receive_available(view)
+            self._receive_available(opened)
             self._available_now = False
-        if not readable:
-            return begin.json()
-        last = view.next if self._target is None else min(view.next, self._target)
+            readable = {key for key, each in opened.items() if each.view.refresh()}
+            self._targets = {key: each.view.next for key, each in opened.items()}
+        waiting = []
+        for key in begin.keys() & readable:
+            last = opened[key].view.next
+            if self._targets is not None:
+                last = min(last, self._targets.get(key, 0))
+            waiting.append((key, max(begin[key].next, last)))
+        ends = [end for _, end in waiting]
         if not unlimited:
             # What is there must do for a query that ends at its target.
-            waited = time.monotonic() - self._last_batch if self._target is None else math.inf
-            last = admitted(self.options, view.index, begin.next, last, waited=waited)
-        if last <= begin.next:
-            return begin.json()
-        end = opened.at(last, lost=begin.lost + opened.loss.count(begin.next, last))
-        view.note_planned(end.next)
+            waited = time.monotonic() - self._last_batch if self._targets is None else math.inf
+            ranges = [(opened[key].view.index, begin[key].next, end) for key, end in waiting]
+            ends = admitted(self.options, ranges, waited=waited)
+        end = dict(begin)
+        for (key, _), last in zip(waiting, ends, strict=True):
+            each, first = opened[key], begin[key]
+            if last > first.next:
+                end[key] = each.at(last, lost=first.lost + each.loss.count(first.next, last))
+                each.view.note_planned(last)
+            elif each.is_retired and first.next == each.view.next:
+                del end[key]
+        if all(end[key] == begin[key] for key in end):
+            return dump_vector(begin) if start is None else dict(start)
         self._position, self._last_batch = end, time.monotonic()
-        return end.json()
+        return dump_vector(end)
 
     def report(self) -> dict[str, Any] | None:
-        """Return the end offset of the spool for the query's progress; the difference to `endOffset` is the backlog.
+        """Return the end offset of the spools for the query's progress; the difference to `endOffset` is the backlog.
 
         It includes the numbers of duplicates that the receivers have dropped, and of possible ones that they kept.
         """
-        if self._opened is None:
+        if not self._opened:
             return None
-        spool, view = self._opened.spool, self._opened.view
-        counts = read_counts(spool.files)
-        dropped, flagged = (sum(getattr(each, name) for each in counts) for name in ("dropped", "flagged"))
-        return {**Offset(spool.identity, view.next).json(), "dropped": dropped, "flagged": flagged}
+        counts = [count for each in self._opened.values() for count in read_counts(each.spool.files)]
+        dropped, flagged = (sum(getattr(one, name) for one in counts) for name in ("dropped", "flagged"))
+        ends = dump_vector({key: Offset(each.view.next) for key, each in self._opened.items()})
+        return {**ends, "dropped": dropped, "flagged": flagged}
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[Piece]]:
         """Return the pieces that each task of a micro-batch reads.
 
         Raises:
-            SpoolMismatchError: the checkpoint belongs to another spool, or to a newer one of which this is a copy.
+            SpoolMismatchError: the checkpoint belongs to other spools, or to newer ones of which one is a copy.
             SpoolDataLossError: messages are missing (option failOnDataLoss).
-            SpoolBusyError, SpoolFencedError: another query reads the spool.
+            SpoolBusyError, SpoolFencedError: another query reads a spool.
         """
         opened = self._claimed()
-        self._refresh(opened.view)
-        begin, until = opened.check(start), opened.check(end)
-        pieces = opened.loss.pieces(begin.next, until.next)
-        missing = until.next - begin.next - sum(piece.rows for piece in pieces)
-        if missing:
-            _LOG.warning("%d of the messages %d to %d are lost and skipped", missing, begin.next, until.next - 1)
+        self._refresh(opened)
+        begins, ends = self._checked(start, opened), self._checked(end, opened)
+        pieces: list[Piece] = []
+        for key, until in ends.items():
+            each = opened[key]
+            begin = begins[key].next if key in begins else each.view.index.low
+            found = each.loss.pieces(begin, until.next)
+            missing = until.next - begin - sum(piece.rows for piece in found)
+            if missing:
+                _LOG.warning("%d of the messages %d to %d are lost and skipped", missing, begin, until.next - 1)
+            pieces += found
         self._started()
-        opened.view.note_planned(until.next)
-        self._position = until
+        for key, until in ends.items():
+            opened[key].view.note_planned(until.next)
+        self._position = ends
         return split(pieces, max_parts=self.options.num_partitions)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Record that everything before `end` was processed; raises as `plan`."""
         opened = self._claimed()
-        done = opened.check(end).next
-        opened.view.note_processed(done)
-        opened.loss.forget_below(done)
+        for key, done in self._checked(end, opened).items():
+            opened[key].view.note_processed(done.next)
+            opened[key].loss.forget_below(done.next)
 
     def prepare_available_now(self) -> None:
         """Make the next `latest` receive until the queue counts as empty, and the query end there.
@@ -155,41 +176,91 @@ class StreamEngine:
         """End the receivers. Idempotent."""
         if self._receivers is not None:
             self._receivers.stop()
-        if self._claim is not None:
-            self._claim.close()
+        self._claims.close()
 
     @property
-    def spool(self) -> Spool:
-        """The spool."""
-        return self._open().spool
+    def urls(self) -> dict[str, str]:
+        """The folders of the spools, by identity."""
+        return {key: each.spool.files.url for key, each in self._open().items()}
 
     # Internals.
 
-    def _open(self) -> Offsets:
-        """Open the spool at the first call."""
-        if self._opened is None:
-            options = self.options
-            spool = make_spool(Files(options.spool_dir), options.origin)
-            if self._claim is None:
-                self._claim = _QueryClaim(spool, options)
-            view = SpoolView(spool, fail_on_loss=options.fail_on_data_loss)
-            self._opened = Offsets(spool, view, Loss(spool, view, fail=options.fail_on_data_loss))
-            _LOG.info("spool %s has the messages %d to %d", spool.files.url, view.index.low, view.next - 1)
+    def _open(self, *, look: bool = False) -> dict[str, Offsets]:
+        """Return the spools, by identity: opened at the first call, and those that were added or moved since.
+
+        Args:
+            look: whether to look for others.
+        """
+        options = self.options
+        if self._opened and not (look and options.has_peers):
+            return self._opened
+        known = {each.spool.files.url for each in self._opened.values()} | self._retired
+        for folder in options.folders():
+            if folder not in known:
+                self._open_one(make_spool(Files(folder), options.origin, shared=options.has_peers))
+        if not self._opened:
+            raise SpoolError("no folder with a spool matches it", path=",".join(options.spool_dir))
         return self._opened
 
-    def _claimed(self) -> Offsets:
-        """Return the spool, which no other query has taken over."""
-        opened = self._open()
-        assert self._claim is not None, "the spool is claimed when it is opened"
-        self._claim.check()
+    def _open_one(self, spool: Spool) -> None:
+        options, url = self.options, spool.files.url
+        for key, other in self._opened.items():
+            there = other.spool.files
+            if key != spool.identity and other.spool.first == spool.first:
+                raise SpoolMismatchError(
+                    f"its messages have the same sequence numbers as those of {there.url}, as it was made alone. Make "
+                    "it anew, in an empty folder, with a spoolDir that names several",
+                    path=url,
+                )
+            if key == spool.identity and there.state(IDENTITY) is not None:
+                raise SpoolMismatchError(f"it is a copy of {there.url}: name one of them in spoolDir", path=url)
+        self._claims.add(spool)
+        view = SpoolView(spool, fail_on_loss=options.fail_on_data_loss)
+        word = "was moved here" if spool.identity in self._opened else "was opened"
+        self._opened[spool.identity] = Offsets(spool, view, Loss(spool, view, fail=options.fail_on_data_loss))
+        _LOG.info("spool %s %s: messages %d to %d", url, word, view.index.low, view.next - 1)
+
+    def _claimed(self, *, look: bool = False) -> dict[str, Offsets]:
+        """Return the spools, which no other query has taken over."""
+        opened = self._open(look=look)
+        for each in opened.values():
+            if self.options.has_peers and each.spool.files.state(IDENTITY) is None:
+                raise SpoolError(
+                    "the spool is gone, and in no other folder of spoolDir. If it was moved, name its new folder; to "
+                    "retire one, see `retired` in the documentation",
+                    path=each.spool.files.url,
+                )
+        self._claims.check()
         return opened
+
+    def _checked(self, stored: Mapping[str, Any], opened: Mapping[str, Offsets]) -> Vector:
+        """Return an offset of the checkpoint whose spools are there; raises as `plan`."""
+        vector = load_vector(stored)
+        self._check_known(vector, opened)
+        return {key: opened[key].check(offset) for key, offset in vector.items() if key in opened}
+
+    def _check_known(self, vector: Vector, opened: Mapping[str, Offsets]) -> None:
+        for key in vector.keys() - opened.keys():
+            reason = SpoolMismatchError(
+                f"the checkpoint was made with spool {key}, which is not among those of spoolDir "
+                f"({', '.join(sorted(opened))}). Use the original spoolDir; or, if it is lost, start with a new "
+                "checkpoint: it then begins with the oldest message in these. To retire a spool, leave it in spoolDir "
+                "with a file `retired` in it until the log says that it was read",
+                path=",".join(self.options.spool_dir),
+            )
+            if self.options.fail_on_data_loss or vector.keys().isdisjoint(opened):
+                raise reason
+            if key not in self._told:
+                self._told.add(key)
+                _LOG.warning("%s", reason)
 
     def _started(self) -> ReceiverPool | None:
         """Start the receivers at the first call; return `None` if another process fills the spool."""
         if self._receivers is None and self.options.receivers:
-            opened = self._open()
-            self._receivers = ReceiverPool(self.options, opened.spool)
-            opened.view.refresh()
+            # The first one that is named.
+            first = next(iter(self._open().values()))
+            self._receivers = ReceiverPool(self.options, first.spool)
+            first.view.refresh()
         return self._receivers
 
     def _check_receivers(self) -> None:
@@ -202,30 +273,34 @@ class StreamEngine:
         patience = self.options.broker_timeout
         if receivers is not None:
             receivers.check()
-        elif self._open().view.silent_for() > patience:
+        elif min(each.view.silent_for() for each in self._open().values()) > patience:
             raise ConnectTimeoutError(
                 f"no process has filled the spool for more than {patience:g} s (option brokerTimeout). With "
                 "receivers=0, `stompy spool` must fill it while the query runs, except with Trigger.AvailableNow"
             )
 
-    def _refresh(self, view: SpoolView) -> None:
-        """Refresh the view; wait for an owner that is about to begin.
+    def _refresh(self, opened: Mapping[str, Offsets]) -> None:
+        """Refresh the views; wait for an owner that is about to begin.
 
         Raises:
             SpoolBusyError: the owner did not begin in time.
         """
         deadline = Deadline(self.options.lock_timeout)
-        while not view.refresh():
-            # An owner that has died is replaced by ours, before anything can be compared.
-            self._check_receivers()
-            if deadline.expired:
-                path = self.spool.files.url
-                raise SpoolBusyError("a process has claimed it and does not start to fill it", path=path)
-            time.sleep(_POLL_INTERVAL)
+        for each in opened.values():
+            while not each.view.refresh():
+                # An owner that has died is replaced by ours, before anything can be compared.
+                self._check_receivers()
+                if deadline.expired:
+                    path = each.spool.files.url
+                    raise SpoolBusyError("a process has claimed it and does not start to fill it", path=path)
+                time.sleep(_POLL_INTERVAL)
 
-    def _receive_available(self, view: SpoolView) -> bool:
-        """Receive until the queue counts as empty; return whether there is something to read."""
+    def _receive_available(self, opened: Mapping[str, Offsets]) -> None:
+        """Receive until the queue counts as empty."""
         options, receivers = self.options, self._started()
+        if receivers is None:
+            return
+        view = next(iter(opened.values())).view
         before = view.next
 
         def left(receivers: ReceiverPool) -> float:
@@ -234,46 +309,88 @@ class StreamEngine:
             rest = options.available_now_timeout - receivers.subscribed_for()
             return min(quiet, rest if rest > 0 or view.next > before else _POLL_INTERVAL)
 
-        if receivers is not None:
-            receivers.watch(lambda: left(receivers))
-            receivers.check()
-        readable = view.refresh()
-        self._target = view.next
-        return readable
+        receivers.watch(lambda: left(receivers))
+        receivers.check()
 
-    def _start(self, stored: Mapping[str, Any] | None, opened: Offsets, *, readable: bool) -> Offset:
-        if stored is None:
+    def _start(self, stored: Mapping[str, Any] | None, opened: Mapping[str, Offsets], readable: set[str]) -> Vector:
+        """Return where the next micro-batch begins, also in spools that were added since the last one."""
+        if stored is None and self._position is not None:
+            vector = dict(self._position)
+        elif stored is None:
             # May be somewhat behind, but Spark continues from its own checkpoint in any case.
-            return self._position or opened.at(max(opened.view.planned, opened.view.index.low))
-        return opened.check(stored) if readable else Offset.from_json(stored, path=opened.spool.files.url)
+            vector = {key: each.at(max(each.view.planned, each.view.index.low)) for key, each in opened.items()}
+        else:
+            vector = load_vector(stored)
+            self._check_known(vector, opened)
+            vector = {
+                key: opened[key].check(one) if key in readable else one for key, one in vector.items() if key in opened
+            }
+        for key in opened.keys() - vector.keys():
+            each, url = opened[key], opened[key].spool.files.url
+            if each.is_retired and each.view.index.low >= each.view.next:
+                del self._opened[key]
+                self._retired.add(url)
+                self._claims.remove(key)
+                _LOG.info("spool %s was read and may be removed", url)
+                continue
+            vector[key] = each.at(each.view.index.low)
+            if key not in self._told:
+                self._told.add(key)
+                _LOG.info("spool %s was added to the source", url)
+        return vector
 
 
-class _QueryClaim(DaemonThread):
-    """The claim of a query, and the thread that shows that it is alive, as Spark does not call for hours in a batch."""
+class _QueryClaims(DaemonThread):
+    """The claims of a query, and the thread that shows that it is alive, as Spark does not call during a batch."""
 
-    def __init__(self, spool: Spool, options: SpoolOptions) -> None:
+    def __init__(self, options: SpoolOptions) -> None:
         super().__init__("stompy-spool-query")
-        patience = ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after)
+        self._patience = ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after)
         self._closing = threading.Event()
-        self._claim = Claim(spool.files, patience=patience, role=READER)
+        self._claims: dict[str, Claim] = {}
+        self._owner = Owner("spool query")
+        self._begun = False
+
+    def add(self, spool: Spool) -> None:
+        """Claim a spool; in place of the claim in its old folder, if it was moved."""
+        self.remove(spool.identity)
+        claim = Claim(spool.files, patience=self._patience, role=READER)
         try:
-            self._claim.begin(0)
+            claim.begin(0)
         except BaseException:
-            self._claim.release()
+            claim.release()
             raise
-        self.check = self._claim.check
-        self.start()
+        self._claims = {**self._claims, spool.identity: claim}
+        if not self._begun:
+            self._begun = True
+            self.start()
+
+    def remove(self, identity: str) -> None:
+        """Release the claim of a spool, if it has one."""
+        self._claims, gone = (
+            {key: one for key, one in self._claims.items() if key != identity},
+            self._claims.get(identity),
+        )
+        if gone is not None:
+            gone.release()
+
+    def check(self) -> None:
+        """Raise if another query has taken a spool over; see `Claim.check`."""
+        for claim in self._claims.values():
+            claim.check()
 
     def run(self) -> None:
-        """Touch the claim until closed."""
+        """Touch the claims until closed."""
         while not self._closing.wait(HEARTBEAT_INTERVAL / 2):
-            with contextlib.suppress(StompError):  # Spark's thread has it too, and raises it
-                self._claim.heartbeat()
+            for claim in self._claims.values():
+                with contextlib.suppress(StompError):  # Spark's thread has it too, and raises it
+                    claim.heartbeat()
 
     def close(self) -> None:
-        """Release the claim. Idempotent."""
-        if self._claim.owner.forked:
+        """Release the claims. Idempotent."""
+        if self._owner.forked:
             return
         self._closing.set()
         self.join_until(Deadline(HEARTBEAT_INTERVAL))
-        self._claim.release()
+        for claim in self._claims.values():
+            claim.release()

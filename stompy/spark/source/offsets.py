@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from stompy.errors import SpoolDamagedError, SpoolMismatchError
+from stompy.spark.spool.files import RETIRED
 from stompy.spark.spool.index import Piece, Segment
-from stompy.spark.spool.spool import Spool, check_identity
+from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.view import SpoolView
 
 _LOG = logging.getLogger("stompy.spark")
 
-_VERSION = 3
+_VERSION = 4
 """The version of the format of offsets."""
 
 
@@ -27,44 +28,46 @@ class Offset:
     """A position in a spool.
 
     Attributes:
-        spool: the spool's identity.
         next: the sequence number of the next message.
+        epoch: of the newest claim whose owner had begun to fill the spool.
         digest: of the segment with the message before that; `None` if it was removed, or there is none.
         lost: number of lost messages before this position.
     """
 
-    spool: str
     next: int
+    epoch: int = 0
     digest: str | None = None
     lost: int = 0
 
-    def json(self) -> dict[str, Any]:
-        """Return the offset as a JSON object, which Spark stores."""
-        stored: dict[str, Any] = {"v": _VERSION, "spool": self.spool, "next": self.next}
-        if self.digest is not None:
-            stored["digest"] = self.digest
-        if self.lost:
-            stored["lost"] = self.lost
-        return stored
 
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any], *, path: str) -> Offset:
-        """Return the offset in a JSON object.
+Vector = dict[str, Offset]
+"""The position in each spool, by the spool's identity: an offset of the source."""
 
-        Args:
-            stored: from the checkpoint.
-            path: of the spool, for the error.
 
-        Raises:
-            SpoolMismatchError: it is an offset of another source, or of another version.
-        """
-        if stored.get("v") != _VERSION or not isinstance(stored.get("next"), int) or "spool" not in stored:
-            raise SpoolMismatchError(
-                f"the checkpoint contains an offset of an unknown format ({sorted(stored)}): it belongs to "
-                "another source or another version. Give the query its own checkpointLocation",
-                path=path,
-            )
-        return cls(str(stored["spool"]), stored["next"], stored.get("digest"), int(stored.get("lost", 0)))
+def dump_vector(vector: Vector) -> dict[str, Any]:
+    """Return an offset as a JSON object, which Spark stores; `next` and `lost` of the source are sums, for people."""
+    total: dict[str, Any] = {"v": _VERSION, "next": sum(one.next for one in vector.values())}
+    if lost := sum(one.lost for one in vector.values()):
+        total["lost"] = lost
+    return {
+        **total,
+        "spools": {key: {n: v for n, v in asdict(one).items() if v} for key, one in sorted(vector.items())},
+    }
+
+
+def load_vector(stored: Mapping[str, Any]) -> Vector:
+    """Return the offset in a JSON object.
+
+    Raises:
+        SpoolMismatchError: it is an offset of another source, or of another version.
+    """
+    if stored.get("v") != _VERSION or not isinstance(stored.get("spools"), dict):
+        raise SpoolMismatchError(
+            f"the checkpoint contains an offset of an unknown format ({sorted(stored)}): it belongs to "
+            "another source or another version. Give the query its own checkpointLocation",
+            path="checkpoint",
+        )
+    return {key: Offset(**{"next": 0, **one}) for key, one in stored["spools"].items()}
 
 
 class Loss:
@@ -88,7 +91,7 @@ class Loss:
         Raises:
             SpoolDataLossError: some are lost, and that is an error.
         """
-        pieces = self._view.index.pieces(start, end, fail=self._fail)
+        pieces = self._view.index.pieces(start, end, fail=self._fail, spool=self._spool.identity)
         return [piece for piece in pieces if not self.is_skipped(piece.segment)]
 
     def count(self, start: int, end: int) -> int:
@@ -129,32 +132,34 @@ class Offsets:
         self.view = view
         self.loss = loss
 
+    @property
+    def is_retired(self) -> bool:
+        """Whether nothing fills the spool any more, so that it leaves the source when it is read."""
+        return self.spool.files.state(RETIRED) is not None
+
     def at(self, position: int, *, lost: int = 0) -> Offset:
         """Return the offset of a position, before which so many messages are lost."""
         segment = self.view.index.holding(position - 1)
-        return Offset(self.spool.identity, position, None if segment is None else segment.digest, lost)
+        return Offset(position, self.view.epoch, None if segment is None else segment.digest, lost)
 
-    def check(self, stored: Mapping[str, Any]) -> Offset:
+    def check(self, offset: Offset) -> Offset:
         """Return an offset of the checkpoint, if the spool is the one that it was made with.
 
         Raises:
-            SpoolMismatchError: it is another one, or an older copy, which may have been filled since.
+            SpoolMismatchError: it is an older copy, which may have been filled since.
         """
-        path = self.spool.files.url
-        offset = Offset.from_json(stored, path=path)
-        check_identity(self.spool, offset.spool)
         segment = self.view.index.holding(offset.next - 1)
         if segment is None:
             # Processed and removed; or lost, and then the spool's own mark tells that it was there.
             known = offset.next <= self.view.index.low or self.loss.was_planned(offset.next)
         else:
             known = segment.digest == offset.digest or self.loss.is_skipped(segment)
-        if not known:
+        if not known or self.view.epoch < offset.epoch:
             raise SpoolMismatchError(
                 f"the checkpoint says that the messages before {offset.next} were given to Spark, and the spool, which "
                 f"ends at {self.view.next}, does not have the last of them: it is an older copy, or lags, or segments "
                 "are missing. Use the original spoolDir. If it is lost, start with a new checkpoint: it begins with "
                 "the oldest message in this spool, and some of its messages may have been processed before",
-                path=path,
+                path=self.spool.files.url,
             )
         return offset

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -15,25 +15,25 @@ _ROWS = 10_000
 """Approximate rows in one Arrow batch for Spark."""
 
 
-def read_pieces(url: str, identity: str, pieces: Sequence[Piece], *, array: bool) -> Iterator[pa.RecordBatch]:
-    """Yield rows of a spool.
+def read_pieces(urls: Mapping[str, str], pieces: Sequence[Piece], *, array: bool) -> Iterator[pa.RecordBatch]:
+    """Yield rows of spools.
 
     Args:
-        url: of the spool.
-        identity: the expected identity of the spool.
+        urls: of the spools, by identity.
         pieces: the rows to read, in order.
         array: whether the column `headers` has the type of Kafka's source.
 
     Raises:
-        SpoolError: the spool is not visible on this machine.
+        SpoolError: a spool is not visible on this machine.
         SpoolDamagedError, SpoolMismatchError: a segment is corrupt, missing, or of another spool.
     """
-    spool = get_spool(Files(url))
-    check_identity(spool, identity)
+    spools = {identity: get_spool(Files(url)) for identity, url in urls.items()}
+    for identity, spool in spools.items():
+        check_identity(spool, identity)
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for piece in pieces:
-        waiting.append(spool.read(piece.segment).slice(piece.start - piece.segment.first, piece.rows))
+        waiting.append(spools[piece.spool].read(piece.segment).slice(piece.start - piece.segment.first, piece.rows))
         rows += piece.rows
         if rows >= _ROWS:
             yield from _joined(waiting, array=array)

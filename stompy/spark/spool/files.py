@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any
@@ -20,6 +20,10 @@ from stompy.world import os, secrets
 TEMPORARY = ".tmp-"
 """Prefix of the names of unfinished files; hidden, as those are that NFS makes."""
 
+IDENTITY = "spool.json"
+"""The file that identifies the spool."""
+RETIRED = "retired"
+"""A file that a person makes: the spool is not filled any more, and leaves its source when it is read."""
 LOW = "low"
 """The mark below which everything was processed; written by the reader."""
 PLANNED = "planned"
@@ -74,11 +78,19 @@ class Files:
             except FileNotFoundError:
                 return None
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a whole file, atomically and durably; replace an existing one."""
+    def write(self, name: str, data: bytes, *, look: Callable[[], None] | None = None) -> None:
+        """Write a whole file, atomically and durably; replace an existing one.
+
+        Args:
+            name: of the file.
+            data: all of it.
+            look: called when the file is complete, before it gets its name; what it raises prevents that.
+        """
         with self._at(name) as path:
             unfinished = _write_unfinished(path, data)
             try:
+                if look is not None:
+                    look()
                 os.replace(unfinished, path)
             except BaseException:
                 _forget(unfinished)
@@ -106,6 +118,11 @@ class Files:
                 return [name for name in os.listdir(path) if not name.startswith(".")]
             except FileNotFoundError:
                 return []
+
+    def unfinished(self) -> Sequence[str]:
+        """Return the names of unfinished files of segments."""
+        with self._at("") as path:
+            return [name for name in os.listdir(path) if name.startswith(f"{TEMPORARY}seg-")]
 
     def state(self, name: str) -> tuple[int, float] | None:
         """Return the bytes of a file, and when it was modified, in seconds since the epoch; `None` if it is gone."""
@@ -137,13 +154,10 @@ class Files:
         with self._at(folder) as path:
             _sync_folder(path)
 
-    def sweep(self, folder: str) -> None:
+    def sweep(self) -> None:
         """Remove unfinished files of segments; those of marks are small, and may be in use by another process."""
-        with self._at(folder) as path:
-            for name in os.listdir(path):
-                if name.startswith(f"{TEMPORARY}seg-"):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(os.path.join(path, name))
+        for name in self.unfinished():
+            self.remove(name)
 
     def lock(self, name: str) -> FileLock | None:
         """Take a kernel lock without waiting; return `None` if another process holds it."""

@@ -69,11 +69,13 @@ class Piece:
         segment: the file.
         start: the first sequence number.
         end: the sequence number after the last one.
+        spool: the identity of the spool.
     """
 
     segment: Segment
     start: int
     end: int
+    spool: str = ""
 
     @property
     def rows(self) -> int:
@@ -144,13 +146,14 @@ class SegmentIndex:
         self._size -= sum(segment.size for segment in gone)
         return gone
 
-    def pieces(self, start: int, end: int, *, fail: bool = True) -> Iterator[Piece]:
+    def pieces(self, start: int, end: int, *, fail: bool = True, spool: str = "") -> Iterator[Piece]:
         """Yield the pieces that cover the sequence numbers from `start` up to `end`.
 
         Args:
             start: the first number.
             end: the number after the last one.
             fail: whether to raise for a gap; otherwise it is ignored.
+            spool: the identity of the spool, for the pieces.
 
         Raises:
             SpoolDataLossError: there is a gap.
@@ -164,7 +167,7 @@ class SegmentIndex:
                 continue
             if segment.first > at and fail:
                 raise lost(self._path, at, segment.first)
-            yield Piece(segment, max(at, segment.first), min(end, segment.end))
+            yield Piece(segment, max(at, segment.first), min(end, segment.end), spool)
             at = min(end, segment.end)
         if at < end and fail:
             raise lost(self._path, at, end)

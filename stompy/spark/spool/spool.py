@@ -14,6 +14,7 @@ import pyarrow as pa
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
 from stompy.spark.schema import stored_schema
 from stompy.spark.spool.files import (
+    IDENTITY,
     LOW,
     Files,
     damaged,
@@ -25,10 +26,10 @@ from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.record import Record
 from stompy.world import secrets, socket, uuid
 
-IDENTITY = "spool.json"
-"""The file that identifies the spool."""
 FORMAT = "stompy spool"
 VERSION = 2
+_RANGES = 1 << 23
+"""How many ranges of 2 ** 40 sequence numbers there are for the spools of a source."""
 _SCHEMA = stored_schema()
 _SEGMENT_VERSION = "3"
 _ADVICE = (
@@ -115,11 +116,13 @@ class Spool:
         files: the folder.
         identity: a random id, created with the spool; offsets in a checkpoint contain it.
         destination: the source of its messages; several are sorted and separated by commas.
+        first: the sequence number of its first message.
     """
 
     files: Files
     identity: str
     destination: str
+    first: int = 0
 
     def segments(self) -> list[Segment]:
         """Return every listed segment."""
@@ -149,8 +152,13 @@ class Spool:
         return low
 
 
-def make_spool(files: Files, destination: str) -> Spool:
+def make_spool(files: Files, destination: str, *, shared: bool = False) -> Spool:
     """Return the spool in a folder; create one if the folder is empty or does not exist.
+
+    Args:
+        files: the folder.
+        destination: the source of its messages.
+        shared: whether there are others of one source: its numbers begin anywhere, so that they are not theirs.
 
     Raises:
         SpoolMismatchError: it is filled from another destination.
@@ -162,7 +170,10 @@ def make_spool(files: Files, destination: str) -> Spool:
         files.make_folder("")
         document = {"format": FORMAT, "version": VERSION, "id": str(uuid.uuid4()), "destination": destination}
         # First, so that a spool without this mark is corrupt, not unfinished.
-        files.create(LOW, dump({LOW: 0}))
+        first = secrets.randbelow(_RANGES - 1) + 1 << 40 if shared else 0
+        files.create(LOW, dump({LOW: first}))
+        # Another process may have been first with the mark.
+        document["first"] = read_mark(files, LOW)
         files.create(IDENTITY, dump({**document, "salt": secrets.token_hex(4)}))
         found = get_spool(files)
     if found.destination != destination:
@@ -205,7 +216,7 @@ def find_spool(files: Files) -> Spool | None:
         raise SpoolMismatchError(
             f"it is of version {document['version']}, this program knows {VERSION}", path=files.url
         )
-    return Spool(files, document["id"], document["destination"])
+    return Spool(files, document["id"], document["destination"], document.get("first", 0))
 
 
 def get_spool(files: Files) -> Spool:

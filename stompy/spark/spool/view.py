@@ -40,6 +40,8 @@ class SpoolView:
         self._heartbeat_at = time.monotonic()
         self._segments: dict[str, Segment] = {}
         self._newest: ActiveClaim | None = None
+        self.epoch = 0
+        """The number of the newest claim whose owner has begun."""
         self.index = SegmentIndex(low=spool.low(), path=self._files.url)
         """The segments."""
         self.refresh()
@@ -68,6 +70,7 @@ class SpoolView:
         if newest is None:
             self._newest = None
             return False
+        self.epoch = newest.epoch
         self.index.remove_below(low)
         # Usually segments were added at the end, or processed; in any other case the index is rebuilt.
         follows = self.index.followed_by(new) and all(segment.epoch == newest.epoch for segment in new)
@@ -114,6 +117,11 @@ class SpoolView:
             self._files.sync("")
         self.index = index
         return True
+
+    def valid(self) -> list[Segment]:
+        """Return every segment that counts and is still there, also those that were processed."""
+        newest = self._newest or ActiveClaim(0, 0)
+        return sound(self._segments.values(), epoch=newest.epoch, start=newest.start)[0]
 
     def note_planned(self, end: int) -> None:
         """Record that messages below `end` were given to Spark, so that the writer numbers new ones above it."""

@@ -27,25 +27,37 @@ from dataclasses import dataclass, replace
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolFencedError
 from stompy.locks import Rank, make_lock
 from stompy.spark.spool.claims import ActiveClaim, Claim, ClaimTimeouts, active_claim
-from stompy.spark.spool.files import COUNTS, PLANNED, SETTLED, Counts, read_mark, write_counts, write_mark
+from stompy.spark.spool.files import COUNTS, PLANNED, RETIRED, SETTLED, Counts, read_mark, write_counts, write_mark
 from stompy.spark.spool.index import Segment, SegmentIndex, lost, sound, stale_claims
+from stompy.spark.spool.peers import Peers
 from stompy.spark.spool.record import Identifier, Identity, Record
 from stompy.spark.spool.redelivery import Redelivery, StoredRange, Suspects
 from stompy.spark.spool.spool import Spool, encode
-from stompy.world import time
+from stompy.world import random, time
 
 _LOG = logging.getLogger("stompy.spark")
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """What one call of `store` brings: its messages, and what became of them."""
+    """The messages of one call of `store`, and where they were stored."""
 
     receiver: int
     messages: Sequence[tuple[Record, Identity | None]]
+    fresh: bool = False
     stored: StoredRange | None = None
 
+    def doubtful(self) -> set[Identity]:
+        """Return the ids of messages that another spool may have stored."""
+        return {one for record, one in self.messages if one is not None and (self.fresh or record.redelivered)}
 
+
+class _StoredElsewhere(Exception):
+    """Another spool of the source has some of the messages."""
+
+
+_MAX_PAUSE = 0.05
+"""Maximum seconds until a segment that a peer has removed is written again."""
 _MAX_REMOVED = 2000
 """Maximum number of files that one call of `maintain` removes, so that its other work is not delayed."""
 
@@ -58,6 +70,7 @@ class SpoolWriter:
         patience: how long to wait for a predecessor.
         dedup_header: the header that identifies stored messages; `None` uses their message ids.
         fail_on_loss: whether to raise if segments are missing; otherwise they are ignored.
+        peers: the other spools of the source, if it has several.
 
     Raises:
         SpoolBusyError: another process fills the spool.
@@ -71,8 +84,11 @@ class SpoolWriter:
         patience: ClaimTimeouts | None = None,
         dedup_header: str | None = None,
         fail_on_loss: bool = True,
+        peers: Peers | None = None,
     ) -> None:
         self._spool = spool
+        self._peers = peers
+        self._fresh: dict[int, int] = {}
         self._files = spool.files
         self._write_lock = make_lock(Rank.WRITE, "spool sealing")
         self._lock = make_lock(Rank.LEAF, "spool")
@@ -94,6 +110,8 @@ class SpoolWriter:
 
     def _look(self, fail_on_loss: bool) -> list[Segment]:
         """Read the folder, and return the segments that are not valid."""
+        if self._files.state(RETIRED) is not None:
+            raise SpoolError("it is retired, and not filled any more: remove the file `retired`", path=self._files.url)
         predecessor = active_claim(self._files, before=self._claim.epoch) or ActiveClaim(0, 0)
         low = self._spool.low()
         listed = self._spool.segments()
@@ -119,7 +137,9 @@ class SpoolWriter:
         self._files.sync("")
         for segment in orphans:
             self._files.remove(segment.name)
-        self._files.sweep("")
+        self._files.sweep()
+        if self._peers is not None:
+            self._peers.begin(self._index.segments + tuple(self._processed))
         self._suspects = Suspects(self._files)
         # The broker may not have got the predecessor's ACKs for these.
         self._suspects.save(self._identities(self._unsettled, identifier, fail_on_loss))
@@ -160,6 +180,11 @@ class SpoolWriter:
             return [replace(self._counts[number]) for number in range(max(self._counts, default=-1) + 1)]
 
     @property
+    def total(self) -> int:
+        """The number of messages that were ever written to the spool."""
+        return self.next - self._spool.first
+
+    @property
     def turn(self) -> int:
         """The logical time that orders receipts; see `Redelivery`."""
         return self._redelivery.turn
@@ -179,6 +204,7 @@ class SpoolWriter:
         """Record that a receiver is about to open a session."""
         with self._lock:
             self._redelivery.begin(receiver)
+            self._fresh[receiver] = self._peers.fresh if self._peers is not None else 0
 
     def store(self, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> StoredRange:
         """Write the messages that are no duplicates (W1 to W3), and check the claim (W4); then acknowledge all of them.
@@ -191,8 +217,10 @@ class SpoolWriter:
             SpoolFullError: there is no space left.
             SpoolFencedError: a successor has taken over the spool; the messages must not be acknowledged.
         """
-        group = _Group(receiver, messages)
         with self._lock:
+            fresh = self._fresh.get(receiver, 0)
+            self._fresh[receiver] = fresh - len(messages)
+            group = _Group(receiver, messages, fresh > 0)
             self._groups.append(group)
         with self._write_lock:
             # The first one to get the lock writes for all that wait for it meanwhile.
@@ -202,18 +230,14 @@ class SpoolWriter:
         return group.stored
 
     def _commit(self) -> None:
-        """Write what has arrived, of all receivers, as one segment: one sync for all of them."""
+        """Write all waiting groups, of all receivers, as one segment: one sync for all of them."""
         if self._broken is not None:
             raise self._broken.with_traceback(None)
         with self._lock:
             groups, self._groups = self._groups, []
             new = self._unknown(groups)
-        rows = list(itertools.chain.from_iterable(new))
-        segment = None
         try:
-            if rows:
-                segment, data = encode(rows, spool=self._spool.identity, first=self.next, epoch=self._claim.epoch)
-                self._write(segment, data)
+            segment, stored = self._write(groups, new)
             self._claim.check()
         except BaseException as error:
             self._broken = error  # the file may exist nevertheless, and its sequence numbers must not be reused
@@ -221,8 +245,8 @@ class SpoolWriter:
         with self._lock:
             if segment is not None:
                 self._index.add(segment)
-            for group, records in zip(groups, new, strict=True):
-                self._note(group, records)
+            for group, rows in zip(groups, new, strict=True):
+                self._note(group, [record for record, identity in rows if identity not in stored])
 
     def _note(self, group: _Group, new: Sequence[Record]) -> None:
         start, self.next = self.next, self.next + len(new)
@@ -234,16 +258,48 @@ class SpoolWriter:
         ids = [identity for _, identity in group.messages if identity is not None]
         group.stored = self._redelivery.wrote(group.receiver, ids, start, self.next)
 
-    def _write(self, segment: Segment, data: bytes) -> None:
-        try:
-            self._files.write(segment.name, data)
-        except SpoolError:
-            self._claim.check()  # a successor removes what its predecessor has not finished
-            raise
+    def _write(
+        self, groups: Sequence[_Group], new: Sequence[Sequence[tuple[Record, Identity | None]]]
+    ) -> tuple[Segment | None, set[Identity]]:
+        """Write the segment of some groups, if any message is left; return it, and the ids that other spools have."""
+        rows = list(itertools.chain.from_iterable(new))
+        ids = {identity for _, identity in rows if identity is not None}
+        doubtful: set[Identity] = set()
+        stored: set[Identity] = set()
+        file: str | None = None
 
-    def _unknown(self, groups: Sequence[_Group]) -> list[list[Record]]:
+        def look() -> None:
+            assert self._peers is not None, "it has peers"
+            found = self._peers.stored(doubtful - stored, ids - doubtful - stored)
+            if found:
+                stored.update(found)
+                raise _StoredElsewhere
+
+        if self._peers is not None:
+            doubtful = set().union(*(group.doubtful() for group in groups))
+            if doubtful - ids:
+                # Known here: a peer that has an old copy must find them when they are no longer among the suspects.
+                self._peers.note(doubtful - ids, None)
+        while records := [record for record, identity in rows if identity not in stored]:
+            segment, data = encode(records, spool=self._spool.identity, first=self.next, epoch=self._claim.epoch)
+            try:
+                if self._peers is not None and (doubtful & ids) - stored:
+                    file = self._peers.note((doubtful & ids) - stored, segment.name, file)
+                self._files.write(segment.name, data, look=look if self._peers is not None else None)
+            except _StoredElsewhere:
+                continue
+            except SpoolError as error:
+                self._claim.check()  # a successor removes what its predecessor has not finished
+                if error.path != self._files.path(segment.name) or not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+                time.sleep(random.uniform(0, _MAX_PAUSE))  # noqa: S311 - a peer that has a message too is about to store it
+            else:
+                return segment, stored
+        return None, stored
+
+    def _unknown(self, groups: Sequence[_Group]) -> list[list[tuple[Record, Identity | None]]]:
         """Return the messages of each group that are no duplicates."""
-        new: list[list[Record]] = []
+        new: list[list[tuple[Record, Identity | None]]] = []
         seen: set[Identity] = set()
         for group in groups:
             new.append([])
@@ -252,7 +308,7 @@ class SpoolWriter:
                     if identity in self._redelivery.known or identity in seen:
                         continue
                     seen.add(identity)
-                new[-1].append(record)
+                new[-1].append((record, identity))
         return new
 
     def confirm(self, delivery: StoredRange) -> None:
@@ -312,7 +368,11 @@ class SpoolWriter:
             # Only below the mark on disk, from which on a successor reads the ids.
             if not self._processed or self._processed[0].end > self._settled:
                 break
-            self._files.remove(self._processed.popleft().name)
+            name = self._processed.popleft().name
+            if self._peers is not None:
+                with self._write_lock:
+                    self._peers.forget_segment(name)
+            self._files.remove(name)
 
     def _write_settled(self) -> None:
         settled = self.settled

@@ -29,7 +29,7 @@ def options(broker: Broker | str, path: Path, **given: str) -> BatchOptions:
 
 def taken(options: BatchOptions, *, load: str = "one", column: str = "body") -> list[int]:
     spool, parts = drain(options, load)
-    batches = [one for part in parts for one in read_pieces(spool.files.url, spool.identity, part, array=False)]
+    batches = [one for part in parts for one in read_pieces({spool.identity: spool.files.url}, part, array=False)]
     return [int(value) for batch in batches for value in batch.column(column).to_pylist()]
 
 

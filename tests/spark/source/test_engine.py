@@ -19,7 +19,7 @@ import pytest
 from stompy.broker import Broker
 from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolDataLossError, SpoolFencedError, SpoolMismatchError
 from stompy.spark.source.engine import StreamEngine
-from stompy.spark.source.offsets import Offset
+from stompy.spark.source.offsets import Offset, dump_vector, load_vector
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import stream_options
 from stompy.spark.spool.files import Files, dump
@@ -76,7 +76,7 @@ def latest(
 
 def spooled(engine: StreamEngine, count: int) -> None:
     """Wait until the receivers have so many messages."""
-    view = SpoolView(get_spool(Files(engine.options.spool_dir)))
+    view = SpoolView(get_spool(Files(engine.options.spool_dir[0])))
     eventually(lambda: view.refresh() and view.next >= count)
 
 
@@ -87,7 +87,7 @@ def segments(path: Path) -> list[Path]:
 def bodies(engine: StreamEngine, parts: list[list[Piece]]) -> list[int]:
     found: list[int] = []
     for part in parts:
-        for batch in read_pieces(engine.spool.files.url, engine.spool.identity, part, array=False):
+        for batch in read_pieces(engine.urls, part, array=False):
             found += [int(body) for body in batch.column("body").to_pylist()]
     return found
 
@@ -229,7 +229,8 @@ def test_a_deleted_segment_is_data_loss_unless_it_is_given_up(broker: Broker, tm
 
 def test_a_checkpoint_ahead_of_the_spool_is_refused(broker: Broker, tmp_path: Path) -> None:
     with engine_on(broker, tmp_path) as engine:
-        ahead = {**engine.initial(), "next": 50}
+        start = engine.initial()
+        ahead = {**start, "spools": {key: {"next": 50} for key in start["spools"]}}
         with pytest.raises(SpoolMismatchError, match=r"the messages before 50 were given to Spark, and .* ends at 0"):
             engine.latest(ahead)
 
@@ -403,21 +404,23 @@ def test_a_process_that_has_claimed_the_spool_and_not_begun_is_waited_for(broker
 
 @pytest.mark.parametrize(
     ("offset", "more"),
-    [(Offset("s", 20), {}), (Offset("s", 20, digest="5f", lost=7), {"digest": "5f", "lost": 7})],
+    [(Offset(20), {}), (Offset(20, 3, digest="5f", lost=7), {"epoch": 3, "digest": "5f", "lost": 7})],
 )
 def test_it_comes_back_from_a_checkpoint(offset: Offset, more: dict[str, object]) -> None:
-    stored = json.loads(json.dumps(offset.json()))
-    assert stored == {"v": 3, "spool": "s", "next": 20, **more}
-    assert Offset.from_json(stored, path="/spool") == offset
+    vector = {"s": offset, "t": Offset(5)}
+    stored = json.loads(json.dumps(dump_vector(vector)))
+    spools = {"s": {"next": 20, **more}, "t": {"next": 5}}
+    assert stored == {"v": 4, "next": 25, "spools": spools, **({"lost": 7} if more else {})}
+    assert load_vector(stored) == vector
 
 
 @pytest.mark.parametrize(
     "stored",
-    [{}, {"v": 1, "spool": "s", "seq": {"0": 5}}, {"index": 5}, {"v": 3, "next": 5}, {"v": 2, "spool": "s", "next": 5}],
+    [{}, {"v": 1, "spool": "s", "seq": {"0": 5}}, {"index": 5}, {"v": 4, "next": 5}, {"v": 3, "spool": "s", "next": 5}],
 )
 def test_another_sources_offset_is_refused(stored: dict[str, object]) -> None:
     with pytest.raises(SpoolMismatchError, match="its own checkpointLocation"):
-        Offset.from_json(stored, path="/spool")
+        load_vector(stored)
 
 
 @pytest.mark.parametrize("query", QUERIES)

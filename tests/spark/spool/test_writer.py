@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,11 +40,11 @@ from tests.spark.spool.builders import (
 class Overtaken(Files):
     """Has a successor take over while a segment is half written."""
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, look: Callable[[], None] | None = None) -> None:
         if name.startswith("seg-"):
             spool_writer(spool_files(Path(self.path(""))), patience=ClaimTimeouts(wait=60.0, frozen=0.1)).close()
             raise SpoolError("it cannot be used: No such file or directory", path=name)
-        super().write(name, data)
+        super().write(name, data, look=look)
 
 
 class Worn(Files):
@@ -192,7 +193,7 @@ def test_after_a_write_that_failed_no_other_gets_its_number(files: Files, monkey
     writer = settled(files, 3)
     with monkeypatch.context() as patched:
 
-        def half(name: str, data: bytes) -> None:
+        def half(name: str, data: bytes, **look: object) -> None:
             Files.write(files, name, data)
             raise SpoolFullError("it was not there in time", path=name)
 
@@ -367,11 +368,11 @@ class Slow(Files):
         super().__init__(url)
         self.begun, self.goes_on = threading.Event(), threading.Event()
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, look: Callable[[], None] | None = None) -> None:
         if name.startswith("seg-") and not self.begun.is_set():
             self.begun.set()
             assert self.goes_on.wait(SOON)
-        super().write(name, data)
+        super().write(name, data, look=look)
 
 
 def test_what_arrives_during_a_sync_is_one_segment_of_all_receivers(files: Files) -> None:
@@ -396,7 +397,7 @@ def test_what_arrives_during_a_sync_is_one_segment_of_all_receivers(files: Files
         thread.join()
     assert [name[4:32] for name in segment_names(files)] == [f"{0:020d}-{5:07d}", f"{5:020d}-{16:07d}"]
     assert sorted(ids_in(files)) == sorted(f"id-{number}" for number in range(21))
-    assert [(each.start, each.end) for each in sorted(stored, key=lambda one: one.start)][0] == (0, 5)
+    assert min((each.start, each.end) for each in stored) == (0, 5)
     assert sorted(each.end - each.start for each in stored) == [5, 5, 5, 6]
     for each in stored:
         writer.confirm(each)
