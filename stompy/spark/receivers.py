@@ -5,8 +5,8 @@
 | `stompy-spool-<number>` | its connection | dial, `receive`, a receipt, the writer | holds a lock there |
 | `stompy-spool-maintenance` | the marks, the heartbeat, the removal of processed segments | the disk | |
 
-Group commit without a timer: whenever the writer is free, all messages that have arrived meanwhile, at any receiver, are
-made durable as one segment, and each receiver acknowledges its own by one cumulative ACK for each subscription. It
+Group commit without a timer: whenever the writer is free, all messages that have arrived meanwhile, at any receiver,
+are made durable as one segment, and each receiver acknowledges its own by one cumulative ACK for each subscription. It
 never waits for a full group, as some brokers (ActiveMQ: after 200 messages) deliver no more until they get an ACK.
 
 Each ACK requests a receipt, and several may be pending. When the link is lost, unconfirmed messages may be redelivered,

@@ -36,6 +36,7 @@ from stompy.world import time
 
 _LOG = logging.getLogger("stompy.spark")
 
+
 @dataclass(slots=True, eq=False)
 class _Group:
     """What one call of `store` brings: its messages, and what became of them."""

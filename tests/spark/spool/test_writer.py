@@ -396,7 +396,7 @@ def test_what_arrives_during_a_sync_is_one_segment_of_all_receivers(files: Files
         thread.join()
     assert [name[4:32] for name in segment_names(files)] == [f"{0:020d}-{5:07d}", f"{5:020d}-{16:07d}"]
     assert sorted(ids_in(files)) == sorted(f"id-{number}" for number in range(21))
-    assert [(each.start, each.end) for each in sorted(stored, key=lambda one: one.start)][0] == (0, 5)
+    assert min((each.start, each.end) for each in stored) == (0, 5)
     assert sorted(each.end - each.start for each in stored) == [5, 5, 5, 6]
     for each in stored:
         writer.confirm(each)
