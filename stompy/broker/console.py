@@ -34,7 +34,7 @@ from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
 from stompy.broker.profile import OWN, is_topic, subscribe_options, targets_of
 from stompy.broker.publisher import origin_of
-from stompy.broker.queues import COUNTED, Counts
+from stompy.broker.queues import COUNTED, DestinationCounts
 from stompy.broker.topology import DestinationRow, Patterns
 from stompy.errors import ConfigurationError, NotConnectedError, RemoteProtocolError, StompError
 from stompy.frames.encoder import encode
@@ -379,7 +379,7 @@ class Calls:
             "counters": {name: getattr(stats, name) for name in counters},
             "scheduled": stats.scheduled,
             "dead_letters": sum(row.ready + row.unacked for row in lists["queues"] if row.counts.letters),
-            "columns": (*DestinationRow._fields[:-1], *Counts.__annotations__),
+            "columns": (*DestinationRow._fields[:-1], *DestinationCounts.__annotations__),
             **rows,
             "connections": connections,
         }

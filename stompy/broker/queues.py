@@ -174,7 +174,7 @@ class Ready:
 
 
 @dataclass(slots=True)
-class Counts:
+class DestinationCounts:
     """What became of the messages of a queue, or of a topic, since it came to be.
 
     Attributes:
@@ -197,13 +197,13 @@ class Counts:
     removed: int = 0
     letters: int = 0
 
-    def with_copies(self, queues: Iterable[Queue]) -> Counts:
+    def with_copies(self, queues: Iterable[Queue]) -> DestinationCounts:
         """Return these, of a topic, with those of the queues of its subscriptions, into which none was published."""
         summed = map(sum, zip(COUNTED(self), *(COUNTED(queue.tally()) for queue in queues), strict=True))
-        return Counts(self.enqueued, *list(summed)[1:])
+        return DestinationCounts(self.enqueued, *list(summed)[1:])
 
 
-COUNTED: Callable[[Counts], tuple[int, ...]] = operator.attrgetter(*Counts.__annotations__)
+COUNTED: Callable[[DestinationCounts], tuple[int, ...]] = operator.attrgetter(*DestinationCounts.__annotations__)
 """Returns the numbers, in their order."""
 
 
@@ -306,7 +306,7 @@ class Queue:
         """Whether nothing is handed out."""
         self.returning = 0
         """How many sets of messages are coming back to their places; until they have, nothing is handed out."""
-        self.counts = Counts()
+        self.counts = DestinationCounts()
         """All but `acknowledged`, which is what is left of them: see `tally`."""
         self.unacked = 0
         """Messages that were delivered and are not settled yet."""
@@ -334,7 +334,7 @@ class Queue:
         """Its numbers of messages and consumers, for statistics."""
         return QueueDepth(ready=self.ready, unacked=self.unacked, consumers=len(self.consumers))
 
-    def tally(self) -> Counts:
+    def tally(self) -> DestinationCounts:
         """Return the counters, with `acknowledged` as it is now."""
         counts = self.counts
         others = counts.expired + counts.dead_lettered + counts.discarded + counts.removed

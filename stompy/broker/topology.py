@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from stompy.broker.profile import MAX_PARTS, ONE, REST, Target, is_topic, words_of
-from stompy.broker.queues import Counts, Queue, Waiting
+from stompy.broker.queues import DestinationCounts, Queue, Waiting
 from stompy.broker.session_state import Feed
 from stompy.errors import LimitExceededError, RemoteProtocolError
 from stompy.protocol.rules import Fault, FaultyFrame
@@ -123,7 +123,7 @@ class Followers:
 
     __slots__ = ("_by_value", "_feeds", "_looked_at", "_set", "counts")
 
-    def __init__(self, feeds: Iterable[Feed], topics: Mapping[str, Counts]) -> None:
+    def __init__(self, feeds: Iterable[Feed], topics: Mapping[str, DestinationCounts]) -> None:
         self._feeds = tuple(feeds)
         self.counts = [topics[name] for name in {feed.target.name: None for feed in self._feeds}]
         self._set: frozenset[Feed] | None = None
@@ -160,14 +160,14 @@ class Followers:
 
 
 class DestinationRow(NamedTuple):
-    """The numbers of a destination at one moment; see `QueueDepth` and `Counts`."""
+    """The numbers of a destination at one moment; see `QueueDepth` and `DestinationCounts`."""
 
     name: str
     ready: int
     unacked: int
     consumers: int
     paused: bool
-    counts: Counts
+    counts: DestinationCounts
 
 
 class Topology:
@@ -193,9 +193,9 @@ class Topology:
         self._bound: dict[Queue, dict[str, Feed]] = {}
         """Queues that get the messages of topics, by these."""
         self._feeds: dict[str, dict[Feed, None]] = {}
-        self._topics: dict[str, Counts] = {}
+        self._topics: dict[str, DestinationCounts] = {}
         """What was published to topics, and to patterns of them, that have feeds."""
-        self._gone: OrderedDict[str, tuple[float, Counts]] = OrderedDict()
+        self._gone: OrderedDict[str, tuple[float, DestinationCounts]] = OrderedDict()
         """The counters of destinations that are not in use any more, each with the time of its end."""
         self._topic_patterns: Patterns[Feed] = Patterns()
         self._queue_patterns: Patterns[Consumer] = Patterns()
@@ -425,7 +425,7 @@ class Topology:
             self._topic_patterns.add(feed.target.name, feed)
         name = feed.target.name
         if name not in self._feeds:
-            self._feeds[name], self._topics[name] = {}, self._recall(name, Counts())
+            self._feeds[name], self._topics[name] = {}, self._recall(name, DestinationCounts())
         self._feeds[name][feed] = None
         self._remembered.clear()
 
@@ -444,13 +444,13 @@ class Topology:
 
     # Counters
 
-    def _remember(self, name: str, counts: Counts) -> None:
+    def _remember(self, name: str, counts: DestinationCounts) -> None:
         if counts.enqueued and len(name) <= _LONGEST_REMEMBERED:
             self._gone[name] = time.monotonic(), counts
             if len(self._gone) > _REMEMBERED:
                 self._gone.popitem(last=False)
 
-    def _recall(self, name: str, counts: Counts) -> Counts:
+    def _recall(self, name: str, counts: DestinationCounts) -> DestinationCounts:
         """Return the counters with which a destination goes on; `counts` where none of it are remembered."""
         self._drop_old_counters()
         return self._gone.pop(name, (0.0, counts))[1]

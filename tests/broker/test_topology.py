@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stompy.broker import BrokerLimits
 from stompy.broker.profile import Target
-from stompy.broker.queues import Counts
+from stompy.broker.queues import DestinationCounts
 from stompy.broker.selector import Evaluation, Selector
 from stompy.broker.session_state import Feed
 from stompy.broker.topology import Followers
@@ -290,6 +290,6 @@ def test_a_topic_finds_the_subscriptions_whose_selectors_are_true(
     true = [feed for feed in feeds if feed.selector is None or feed.selector.matches(headers.get)]
     assert [
         feed
-        for feed in Followers(feeds, {target.name: Counts()}).candidates(headers.get)
+        for feed in Followers(feeds, {target.name: DestinationCounts()}).candidates(headers.get)
         if feed.wants(headers.get, None)
     ] == true

@@ -25,7 +25,8 @@ from stompy.transport.tcp import TcpDialer, TcpListener
 from tests.simulation import outboxes, workers
 from tests.simulation.network import Network
 from tests.simulation.plans import Consumer, Op, Plan, Producer
-from tests.simulation.world import Drawn, Event, Few, Thread, World, current_world, installed
+from tests.simulation.schedules import Drawn, Few
+from tests.simulation.world import Event, Thread, World, current_world, installed
 
 _BLOCKS = ("transaction", "abort", "refused")
 REFUSED = "/queue/refused"

@@ -8,7 +8,8 @@ from typing import Literal, TypeAlias
 import pytest
 
 from stompy.errors import StompError
-from tests.simulation.pieces import ATOMS, PIECES, Piece, Schedules, with_fault
+from tests.simulation.pieces import ATOMS, PIECES, Piece, with_fault
+from tests.simulation.schedules import Schedules
 from tests.simulation.world import World, installed
 
 Depths: TypeAlias = tuple[tuple[int, Literal["line", "opcode"] | None], ...]

@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from stompy import deadline, forks, locks
-from tests.simulation.pieces import Schedules, together
+from tests.simulation.pieces import together
+from tests.simulation.schedules import Schedules
 from tests.simulation.world import DeadlockError, Thread, World, installed
 from tests.transport.conftest import Call
 

@@ -55,13 +55,13 @@ _GRACE = 2.0
 """Simulated seconds that whoever made a predicate true has to notify those that wait for it."""
 _TICK = 1e-6
 """Seconds that the clock passes a deadline by, so that none is missed by a rounding."""
-_PATIENT = 10**9
+PATIENT = 10**9
 """Steps that no run takes."""
 _SWALLOWED = 50
 """How often a thread may catch the end of its run before it is left where it is."""
 
 
-def _at_once() -> bool:
+def at_once() -> bool:
     return True
 
 
@@ -277,7 +277,7 @@ class World:
             self.alive.remove(thread)
 
     def switch(
-        self, ready: Callable[[], object] = _at_once, timeout: float | None = None, what: str = "its turn"
+        self, ready: Callable[[], object] = at_once, timeout: float | None = None, what: str = "its turn"
     ) -> bool:
         """Let another thread run, or this one if `ready()`; return whether it is, or the timeout passed first."""
         me = self.current
@@ -285,7 +285,7 @@ class World:
             return bool(ready())
         if self.over or me.killed:
             me.check()
-        if self._patience and (ready is _at_once or ready()):
+        if self._patience and (ready is at_once or ready()):
             self._patience -= 1
             self.steps += 1
             return True
@@ -294,7 +294,7 @@ class World:
         self.hand_on(me)
         if self.over or me.killed:
             me.check()
-        return ready is _at_once or bool(ready())
+        return ready is at_once or bool(ready())
 
     def hand_on(self, me: Thread) -> None:
         """Give the baton to the thread that is chosen, and return when this one has it again, unless it has ended."""
@@ -760,59 +760,3 @@ def installed(**more: tuple[object, object]) -> Iterator[None]:
         logging.disable(disabled)
         if collects:
             gc.enable()
-
-
-class Drawn:
-    """A random schedule: the thread that has the baton mostly keeps it, and who gets it next is drawn.
-
-    Args:
-        random: what draws.
-        rate: how often the baton is taken from a thread that could go on.
-    """
-
-    def __init__(self, random: random.Random, rate: float) -> None:
-        self._random = random
-        self._scale = -1 / math.log1p(-rate) if rate else math.inf
-
-    def patience(self) -> int:
-        """Return how often a thread keeps the baton."""
-        return int(min(_PATIENT, self._scale * -math.log1p(-self._random.random())))
-
-    def __call__(self, able: Sequence[Thread], current: Thread) -> int:
-        """Return the index of the next thread."""
-        return self._random.randrange(len(able))
-
-
-class Few:
-    """A schedule with few preemptions (PCT): threads have priorities that are drawn, and the first that can runs.
-
-    At some steps, which are drawn too, the thread that has the baton becomes the last of all, and stands still until
-    the others wait: what needs so many preemptions is found with a known probability, however long the run is.
-
-    Args:
-        random: what draws.
-        depth: how many preemptions.
-        steps: of the run, about.
-    """
-
-    def __init__(self, random: random.Random, depth: int, steps: int) -> None:
-        self._random = random
-        points = sorted(random.randrange(steps) for _ in range(depth))
-        self._waits = [after - before for before, after in zip([0, *points], points, strict=False)]
-        self._priorities: dict[Thread, float] = {}
-        self._last = 0.0
-
-    def patience(self) -> int:
-        """Return how many steps the next preemption is away."""
-        return max(1, self._waits.pop(0)) if self._waits else _PATIENT
-
-    def __call__(self, able: Sequence[Thread], current: Thread) -> int:
-        """Return the index of the next thread."""
-        priorities = self._priorities
-        for thread in able:
-            if thread not in priorities:
-                priorities[thread] = self._random.random()
-        if current in able and current.ready is _at_once:
-            self._last -= 1.0
-            priorities[current] = self._last
-        return max(range(len(able)), key=lambda index: priorities[able[index]])

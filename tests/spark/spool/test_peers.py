@@ -77,6 +77,11 @@ def redelivered(numbers: range) -> list[Record]:
     return [replace(one, redelivered=True) for one in records(numbers)]
 
 
+def die(writer: SpoolWriter) -> None:
+    """End the process of a writer, without what it does at its end."""
+    writer._claim.release()
+
+
 def is_fenced(writer: SpoolWriter, rows: list[Record]) -> None:
     with pytest.raises(SpoolFencedError):
         seal(writer, rows)
@@ -89,7 +94,7 @@ def expected(count: int) -> list[str]:
 def test_what_a_dead_spool_has_is_not_stored_again(source: Source) -> None:
     a, b = source.writer("a"), source.writer("b")
     seal(a, records(range(10)))
-    a._claim.release()  # killed before the ACK
+    die(a)  # before the ACK
     stored = seal(b, redelivered(range(8, 12)))
     assert stored.end - stored.start == 2
     assert source.ids() == expected(12)
@@ -145,6 +150,12 @@ class Held(Files):
         super().__init__(url)
         self.complete, self.goes_on = threading.Event(), threading.Event()
 
+    @classmethod
+    def of(cls, writer: SpoolWriter) -> Held:
+        """Return the files of a writer, held up from now on."""
+        held = writer._files = cls(writer._files.url)
+        return held
+
     def write(self, name: str, data: bytes, *, look: Callable[[], None] | None = None) -> None:
         def hold() -> None:
             assert look is not None
@@ -158,7 +169,7 @@ class Held(Files):
 
 def test_a_segment_without_a_name_is_removed_by_the_peer_that_gets_its_message(source: Source) -> None:
     a, b = source.writer("a"), source.writer("b")
-    held = a._files = Held(a._files.url)
+    held = Held.of(a)
     storing = threading.Thread(target=lambda: seal(a, records(range(5))))
     storing.start()
     assert held.complete.wait(SOON)
@@ -171,13 +182,13 @@ def test_a_segment_without_a_name_is_removed_by_the_peer_that_gets_its_message(s
 
 def test_the_segment_of_a_process_that_died_before_it_had_a_name_stops_nobody(source: Source) -> None:
     a, b = source.writer("a"), source.writer("b")
-    held = a._files = Held(a._files.url)
+    held = Held.of(a)
     died = threading.Thread(target=is_fenced, args=(a, redelivered(range(5))))
     died.start()
     assert held.complete.wait(SOON)
     seal(b, redelivered(range(5)))
     assert b.total == 5
-    a._claim.release()
+    die(a)
     successor = source.writer("a")
     assert len(source.files("a").list(NOTES)) == 0
     seal(successor, records(range(5)))
@@ -189,7 +200,7 @@ def test_the_segment_of_a_process_that_died_before_it_had_a_name_stops_nobody(so
 def test_while_a_process_is_about_to_begin_a_peer_waits_and_says_so(source: Source) -> None:
     a, b = source.writer("a"), source.writer("b")
     seal(a, records(range(5)))
-    a._claim.release()
+    die(a)
     Claim(source.files("a"), patience=IMPATIENT)  # and has not begun
     with pytest.raises(SpoolBusyError, match="does not know whether it has a message"):
         seal(b, redelivered(range(5)))
@@ -206,7 +217,7 @@ def test_a_spool_that_was_removed_has_nothing(source: Source) -> None:
     a, b = source.writer("a"), source.writer("b")
     seal(a, records(range(5)))
     seal(b, redelivered(range(4, 6)))
-    a._claim.release()
+    die(a)
     shutil.rmtree(source.path / "a")
     seal(b, redelivered(range(5, 8)))
     assert b.total == 3
