@@ -528,7 +528,8 @@ class Commands:
             alike = [one for one in session.consumers.values() if one.destination == header("destination")]
             consumer = alike[0] if alike else None
         if consumer is not None:
-            self._router.unsubscribe(consumer, delete=header("durable") == "true")
+            lasts = {header("durable"), header("persistent")}
+            self._router.unsubscribe(consumer, delete=not lasts.isdisjoint({"true", "True"}))
         elif name is None:
             raise FaultyFrame(Fault.UNKNOWN_SUBSCRIPTION, "there is no such subscription (UNSUBSCRIBE)")
         if name is not None:
@@ -551,7 +552,7 @@ class Commands:
             raise FaultyFrame(Fault.SUBSCRIPTION_ENDED, "the subscription of this message has ended (ACK)")
         entries = session.take(
             token,
-            subscription=header("subscription") if version is Version.V1_1 else None,
+            subscription=None if settling.ack_by_message or version is not Version.V1_1 else header("subscription"),
             alone=refused and settling.nack_alone,
             whole=settling.ack_reaches_connection,
         )

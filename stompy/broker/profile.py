@@ -367,6 +367,7 @@ class SettlingRules:
             letter at once; discarded.
         nack_alone: a NACK is about its one message in the mode `client` too.
         ack_reaches_connection: an ACK in the mode `client` reaches the earlier messages of all subscriptions.
+        ack_by_message: an ACK needs no `subscription`, and that of another one is ignored.
         unsubscribe_returns: an UNSUBSCRIBE gives back unacknowledged messages.
         returns_as_new: such a message does not say that it is delivered again.
         first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
@@ -378,6 +379,7 @@ class SettlingRules:
     nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
     nack_alone: bool = False
     ack_reaches_connection: bool = False
+    ack_by_message: bool = False
     unsubscribe_returns: bool = True
     returns_as_new: bool = False
     first_as_redelivered: bool = False

@@ -49,7 +49,7 @@ def java_hash_map(names: Sequence[str], sized: bool) -> list[int]:
 
 _PROTOCOL_EXCEPTION = "org.apache.activemq.transport.stomp.ProtocolException: "
 _EMPTY = "Invalid empty or 'null' Destination header"
-_SERVER = "StompWireFormat is configured for 'server' mode and received a"
+_SERVER = "StompWireFormat is configured for 'server' mode and received"
 _ACTIVEMQ_MESSAGES: dict[tuple[str, Fault | None], str] = {
     ("SEND", Fault.NO_DESTINATION): "SEND received without a Destination specified!",
     ("SUBSCRIBE", Fault.NO_ID): "SUBSCRIBE received without a subscription id!",
@@ -91,15 +91,15 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
     if version is None and command in ("CONNECT", "STOMP"):
         return _activemq_refusal(f"Invalid heart-beat header:{header('heart-beat')}", raw=True)
     if version is None:
-        message = f"{_SERVER}n unexpected frame before CONNECT or STOMP frame: {command}"
+        message = f"{_SERVER} an unexpected frame before CONNECT or STOMP frame: {command}"
         return _activemq_refusal(message, named=False, raw=True)
     empty = fault is Fault.EMPTY_DESTINATION and (command == "SEND" or bool(header("destination")))
     if empty or fault in (Fault.UNREADABLE_ID, Fault.INVALID_VALUE):
         return Refusal(message, silent=True)
     if fault is Fault.COMMAND_NOT_ALLOWED:
-        return _activemq_refusal(f"{_SERVER} duplicate CONNECT or STOMP frame", named=False)
+        return _activemq_refusal(f"{_SERVER} a duplicate CONNECT or STOMP frame", named=False)
     if command in SERVER_COMMANDS:
-        message = f"{_SERVER} frame that is only expected when configured for 'client' mode: {command}"
+        message = f"{_SERVER} a frame that is only expected when configured for 'client' mode: {command}"
         return _activemq_refusal(message, named=False)
     if fault is Fault.UNKNOWN_COMMAND and command != "NACK":
         return _activemq_refusal(f"Unknown STOMP action: {command}")

@@ -209,11 +209,15 @@ def read(name: str) -> tuple[str, str]:
         return f"/queue/{name}", f"/queue/{name}"
     if name.startswith(_REPLY):
         return _reply_queue(name)
-    if name.startswith("/exchange//") or name == "/exchange/":
-        raise FaultyFrame(Fault.INVALID_DESTINATION, "'/' is not a valid exchange destination")
-    if name.startswith("/exchange/"):
-        return _of_exchange(*name[len("/exchange/") :].partition("/")[::2])
+    if name == "/exchange" or name.startswith("/exchange/"):
+        rest = name[len("/exchange") :]
+        exchange, _, key = rest[1:].partition("/")
+        if not exchange or "/" in key:
+            raise FaultyFrame(Fault.INVALID_DESTINATION, f"'{rest}' is not a valid exchange destination")
+        return _of_exchange(exchange, key)
     for prefix, kind in _KINDS.items():
+        if name == prefix[:-1]:
+            raise FaultyFrame(Fault.INVALID_DESTINATION, f"'' is not a valid {kind} destination")
         if name.startswith(prefix):
             rest, kept = name[len(prefix) :], name.removeprefix("/amq")
             whole = rest and "/" not in rest
@@ -260,7 +264,8 @@ def _reply_queue(name: str) -> tuple[str, str]:
 def declares(header: Lookup) -> profile.Declaration | None:
     """Return the queue that a SUBSCRIBE or SEND makes: that of its name, or a queue bound to a topic."""
     destination, asked = header("destination") or "", (header("durable") or "").lower()
-    durable, exclusive, auto_delete = asked == "true", header("exclusive"), header("auto-delete")
+    exclusive, auto_delete = ((header(name) or "").lower() or None for name in ("exclusive", "auto-delete"))
+    durable = asked == "true"
     exchange, key = header("x-dead-letter-exchange"), header("x-dead-letter-routing-key") or ""
     lifetime, unused = _number(header, "x-message-ttl"), _number(header, "x-expires", least=1)
     arguments = profile.Declaration(
@@ -387,7 +392,9 @@ RABBITMQ = profile.Profile(
         refuses=_refuses,
     ),
     letters=profile.LetterRules(headers=_letter, keeps=lambda options: False),
-    settling=profile.SettlingRules(nack="requeued", ack_reaches_connection=True, unsubscribe_returns=False),
+    settling=profile.SettlingRules(
+        nack="requeued", ack_reaches_connection=True, ack_by_message=True, unsubscribe_returns=False
+    ),
     transactions=profile.TransactionRules(
         found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE, Fault.NOT_PUBLISHED}), late_receipts=True
     ),

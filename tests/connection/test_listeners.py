@@ -414,10 +414,10 @@ def test_a_session_that_dies_while_subscriptions_are_made_is_reported_as_a_pair(
     call.result()
     peer.close()
     peer = sessions.next()
-    peer.expect("SUBSCRIBE")
+    frame = peer.expect("SUBSCRIBE")
     peer.deliver("taken by a session that died")
     if how == "error":
-        peer.error("no")
+        peer.error("no", headers={"receipt-id": frame.headers["receipt"]})
     elif how == "end of the stream":
         peer.close()
     if how != "error":  # a subscription that is refused is the end of it

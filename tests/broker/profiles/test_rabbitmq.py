@@ -65,6 +65,10 @@ def test_what_a_name_stands_for(name: str, kept: str, shown: str) -> None:
     ("name", "fault"),
     [
         ("/queue/", Fault.INVALID_DESTINATION),
+        ("/queue", Fault.INVALID_DESTINATION),
+        ("/exchange", Fault.INVALID_DESTINATION),
+        ("/exchange//a", Fault.INVALID_DESTINATION),
+        ("/exchange/amq.direct/a/b", Fault.INVALID_DESTINATION),
         ("/temp-queue/a", Fault.INVALID_DESTINATION),
         ("/nowhere/a", Fault.UNKNOWN_DESTINATION),
         ("/exchange/mine/a", Fault.UNKNOWN_EXCHANGE),
@@ -90,6 +94,7 @@ def test_a_reply_name_leads_back() -> None:
         ({"destination": "/topic/a"}, None),
         ({"destination": "/topic/a", "x-queue-name": "q"}, Declaration("q", auto_delete=True, exclusive=True)),
         ({"destination": "/topic/a", "x-queue-name": "q", "durable": "true", "auto-delete": "false"}, Declaration("q")),
+        ({"destination": "/topic/a", "x-queue-name": "q", "durable": "True", "auto-delete": "False"}, Declaration("q")),
         (
             {"destination": "/queue/a", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "b"},
             Declaration(
@@ -139,6 +144,28 @@ def test_a_durable_queue_without_a_name_is_found_again_by_its_id(serve: Serve) -
     owner = served.client(host="/")
     owner.subscribe("/topic/a", "client", **durable)
     assert owner.bodies(1) == ["x"]
+
+
+@pytest.mark.parametrize("header", ["durable", "persistent"])
+def test_an_unsubscribe_that_says_so_deletes_the_queue_of_a_durable_subscription(serve: Serve, header: str) -> None:
+    owner = serve(like="rabbitmq").client(host="/")
+    subscribed = {"destination": "/topic/a", "id": "mine", "durable": "true", "auto-delete": "false"}
+    owner.sure("SUBSCRIBE", subscribed)
+    owner.sure("UNSUBSCRIBE", {"id": "mine", header: "true"})
+    owner.send("/topic/a", "lost")
+    owner.sure("SUBSCRIBE", subscribed)
+    owner.send("/topic/a", "x")
+    assert owner.bodies(1) == ["x"]
+
+
+@pytest.mark.parametrize("named", [{}, {"subscription": "another"}])
+def test_an_ack_is_known_by_its_message_alone(serve: Serve, named: dict[str, str]) -> None:
+    served = serve(like="rabbitmq")
+    client = served.client(host="/", version="1.1")
+    client.subscribe("/queue/a", "client")
+    client.send("/queue/a", "x")
+    client.sure("ACK", {"message-id": client.messages(1)[0].headers["message-id"], **named})
+    assert served.depth("/queue/a") == (0, 0)
 
 
 def test_an_exclusive_queue_is_its_sessions(serve: Serve) -> None:
