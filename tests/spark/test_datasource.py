@@ -182,7 +182,7 @@ def test_every_action_reads_the_same_rows_from_pickled_copies(broker: Broker, tm
     })  # fmt: skip
     reader = StompBatchReader(options, "load")
     parts = reader.partitions()
-    assert [(part.url, sum(piece.rows for piece in part.pieces)) for part in parts] == [
+    assert [(*part.urls.values(), sum(piece.rows for piece in part.pieces)) for part in parts] == [
         (f"{tmp_path}/read-load", 10)
     ] * 2
     for _ in range(2):
@@ -192,7 +192,7 @@ def test_every_action_reads_the_same_rows_from_pickled_copies(broker: Broker, tm
             for batch in copy.read(pickle.loads(pickle.dumps(part))):
                 found += map(int, batch.column("body").to_pylist())
         assert sorted(found) == list(range(20))
-    parts[0].identity = "another"
+    parts[0].urls = dict.fromkeys(["another"], *parts[0].urls.values())
     with pytest.raises(SpoolMismatchError):
         list(reader.read(parts[0]))
 
