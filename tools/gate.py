@@ -8,7 +8,7 @@
 
 Each stage is a target of the Makefile. What it prints goes to `build/gate/STAGE.log`; the first stage that fails ends
 the run, and the end of its log is shown. A test that fails is run once more: what passes then is counted in the column
-`again` and its traceback stays in the log; more than three of them fail the run, and `--long` runs nothing again. The
+`again` and its traceback stays in the log; more than five of them fail the run, and `--long` runs nothing again. The
 table stands in `.ci/gate.json` (`.ci/gate-long.json`) afterwards, and the one before beside it, with `previous` in its
 name, so that growth shows. Standard library only.
 """
@@ -33,7 +33,7 @@ TOP = Path(__file__).resolve().parent.parent
 LOGS = TOP / "build" / "gate"
 SHOWN_LINES = 150
 AT_ONCE = 2
-MOST_AGAIN = 3
+MOST_AGAIN = 5
 """Tests of a whole run that may pass at the second try: it starts some hundred brokers, Javas and browsers."""
 AGAIN = f"--reruns=1 --max-suite-reruns={MOST_AGAIN} --rerun-show-tracebacks"
 
