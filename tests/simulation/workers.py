@@ -97,6 +97,10 @@ class WorkerProgram:
         return f"{self.queue}.dead"
 
 
+SETTLED_WITHIN = 5
+"""Seconds after which a worker knows what became of its messages, if nothing breaks."""
+
+
 def atomic(like: str | None) -> bool:
     """Return whether a copy and an acknowledgement take effect together at a broker."""
     return like not in ("artemis", "rabbitmq")
@@ -238,7 +242,12 @@ class Runner:
         health = worker.health()
         if health.state != "running":
             self._watch.breaches.append(f"{self._name} had ended by itself: {health}")
-        self._watch.processed = health.tasks["task"].counts.get("processed", 0)
+        returned = sum(tried.result == "returned" for tried in self._watch.tried)
+        for _ in range(SETTLED_WITHIN):
+            self._watch.processed = worker.health().tasks["task"].counts.get("processed", 0)
+            if self._watch.processed == returned:
+                break
+            Event().wait(1.0)  # a message may have left its queue, and the answer be on its way to the worker
         began = current_world().now
         code = worker.close()
         self._note(f"{self._name} has ended with {code!r}")
