@@ -263,7 +263,6 @@ ACTIVEMQ = profile.Profile(
         | Leniency.UNDEFINED_ESCAPES
         | Leniency.UNEXPECTED_BODY
         | Leniency.LINES_WITHOUT_COLON
-        | Leniency.CRLF_IN_1_1
         | Leniency.LENGTH_OF_SEND_ALONE
         | Leniency.UNESCAPES_IN_1_0
         | Leniency.NAMES_ALONE
