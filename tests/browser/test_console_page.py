@@ -40,14 +40,14 @@ def test_the_tab_key_reaches_everything_and_shows_where_it_is(page: Page, client
     client.send("/queue/a", "x", confirm=True)
     page.until("document.querySelectorAll('.view .row').length === 1")
     reached = []
-    for _ in range(12):
+    for _ in range(13):
         page.press("Tab")
         reached.append(
             page.run("document.activeElement.getAttribute('aria-label') || document.activeElement.textContent")
         )
         assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid", reached[-1]
     assert reached[:5] == ["Keyboard shortcuts", "Light or dark", "Queues1", "Filter queues", "Queues"]
-    assert reached[5:] == ["Queue", "Ready", "Unacked", "Consumers", "In/s", "Out/s", "2 min"]
+    assert reached[5:] == ["Queue", "Ready", "Unacked", "Consumers", "In/s", "Out/s", "Acked/s", "2 min"]
     page.run("document.querySelector('.grid').focus()")
     page.press("ArrowDown")
     chosen = "document.getElementById(document.activeElement.getAttribute('aria-activedescendant'))"
