@@ -68,7 +68,7 @@ IMAGES = {"STOMPY_BROKERS_FROM": "local"}
 # several processes for long (`test-brokers`, `test-pythons`) has what runs in one beside it, and begins early, so that
 # it is not left alone at the end.
 GATE: tuple[Stage, ...] = (
-    Stage("test", alone=True, tests=True),
+    Stage("test", alone=True, tests=True, limit=1500),
     Stage("dev", alone=True),
     Stage("test-spark", alone=True, tests=True, limit=1500),
     Stage("images"),
@@ -78,19 +78,19 @@ GATE: tuple[Stage, ...] = (
     Stage("lint"),
     Stage("audit"),
     Stage("bench-instructions"),
-    Stage("simulate"),
+    Stage("simulate", limit=1500),
     Stage("test-load", tests=True),
-    Stage("test-pythons", tests=True),
+    Stage("test-pythons", tests=True, limit=1800),
     Stage("build"),
     Stage("demo"),
     Stage("test-tools", tests=True),
     Stage("check-long"),
-    Stage("compare", after=("images",), limit=600, settings=IMAGES),
+    Stage("compare", after=("images",), limit=900, settings=IMAGES),
     Stage("test-spark-brokers", after=("images",), tests=True, settings=IMAGES),
     Stage("test-spark-oldest", tests=True),
     Stage("test-gevent", tests=True),
     Stage("test-browser", tests=True),
-    Stage("test-transports", after=("images",), tests=True, settings=IMAGES),
+    Stage("test-transports", after=("images",), tests=True, limit=1500, settings=IMAGES),
     Stage("test-dropin", tests=True),
 )
 
