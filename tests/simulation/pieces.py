@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ from stompy.errors import ConnectionLostError, LimitExceededError, StompError
 from stompy.link import flow, receipts
 from stompy.link.settings import Limits
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
-from tests.simulation.world import Event, Thread, current_world
+from stompy.testing.world import Chooser, Event, Thread, current_world
 from tests.support.receipts import outcome_of
 
 LONG = 1000.0
@@ -183,6 +183,45 @@ def looked_at_while_others_write(module: ModuleType) -> None:
 
     together(write, answer, recheck_and_finish)
     assert b"abc".startswith(b"".join(written))
+
+
+class Schedules:
+    """Every schedule up to a number of preemptions, one after the other; a depth-first search over the choices.
+
+    A preemption takes the baton from a thread that could go on. Few of them find most errors (CHESS), and bounding them
+    keeps what is to be tried finite. A schedule repeats the choices of the one before up to the last that is not
+    exhausted, and takes the next alternative there.
+
+    Args:
+        preemptions: how many.
+    """
+
+    def __init__(self, preemptions: int) -> None:
+        self._most = preemptions
+        self._plan: list[list[int]] = []
+        """Of each choice: the alternatives that are left, the current one first."""
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Chooser]:
+        while True:
+            self.count += 1
+            self._at = self._spent = 0
+            yield self._choose
+            while self._plan and len(self._plan[-1]) == 1:
+                self._plan.pop()
+            if not self._plan:
+                return
+            self._plan[-1].pop(0)
+
+    def _choose(self, able: Sequence[Thread], current: Thread) -> int:
+        if self._at == len(self._plan):
+            own = able.index(current) if current in able else -1
+            others = [index for index in range(len(able)) if index != own]
+            self._plan.append(others if own < 0 else [own, *others] if self._spent < self._most else [own])
+        chosen = self._plan[self._at][0]
+        self._at += 1
+        self._spent += current in able and able[chosen] is not current
+        return chosen
 
 
 @dataclass(frozen=True)

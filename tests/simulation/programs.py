@@ -21,11 +21,11 @@ from stompy.broker import Broker, BrokerLimits, User
 from stompy.errors import StompError
 from stompy.frames.frame import Frame
 from stompy.testing.faults import FaultPlan
+from stompy.testing.network import Network
+from stompy.testing.world import Drawn, Event, Few, Thread, World, current_world, installed
 from stompy.transport.tcp import TcpDialer, TcpListener
 from tests.simulation import outboxes, workers
-from tests.simulation.network import Network
 from tests.simulation.plans import Consumer, Op, Plan, Producer
-from tests.simulation.world import Drawn, Event, Few, Thread, World, current_world, installed
 
 _BLOCKS = ("transaction", "abort", "refused")
 REFUSED = "/queue/refused"

@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 
 from stompy.errors import StompError
-from tests.simulation.pieces import PIECES, Piece, with_fault
-from tests.simulation.world import Schedules, World, installed
+from stompy.testing.world import World, installed
+from tests.simulation.pieces import PIECES, Piece, Schedules, with_fault
 
 DEPTHS = ((2, False), (1, True))
 """Preemptions of a schedule; whether a thread may lose its turn before each line, or only where it waits."""

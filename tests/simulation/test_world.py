@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from stompy import deadline, forks, locks
-from tests.simulation.pieces import together
-from tests.simulation.world import DeadlockError, Schedules, Thread, World, installed
+from stompy.testing.world import DeadlockError, Thread, World, installed
+from tests.simulation.pieces import Schedules, together
 
 
 def test_the_clock_jumps_to_the_first_deadline_and_only_where_all_wait() -> None:

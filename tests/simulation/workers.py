@@ -13,8 +13,8 @@ from random import Random
 from typing import Literal
 
 import stompy
+from stompy.testing.world import Event, current_world
 from stompy.worker.task import TaskContext
-from tests.simulation.world import Event, current_world
 
 Kind = Literal["plain", "keyed", "transactional"]
 Result = Literal["running", "returned", "raised", "rejected"]

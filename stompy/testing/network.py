@@ -17,7 +17,7 @@ from typing import Literal
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectError, ConnectionLostError, ConnectTimeoutError, SendTimeoutError, StompTimeoutError
 from stompy.testing.faults import RECEIVED, SENT, FaultInjector, FaultPlan, FramePiece, FrameSplitter
-from tests.simulation.world import World, current_world
+from stompy.testing.world import World, current_world
 
 Break = Literal["end", "reset", "silence"]
 

@@ -13,15 +13,8 @@ import gc
 import importlib
 import logging
 import math
-import os
 import pkgutil
-import queue
-import random
-import secrets
-import sqlite3
 import sys
-import threading
-import time
 import traceback
 import warnings
 from collections import deque
@@ -31,7 +24,7 @@ from itertools import count
 from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
-import tenacity  # noqa: F401 - its clock is replaced too
+import tenacity  # its clock is replaced too
 
 import stompy.broker
 import stompy.connection
@@ -41,7 +34,7 @@ import stompy.locks
 import stompy.outbox
 import stompy.transport
 import stompy.worker
-import stompy.world
+from stompy.world import os, queue, random, secrets, sqlite3, threading, time
 
 T = TypeVar("T")
 Chooser = Callable[[Sequence["Thread"], "Thread"], int]
@@ -285,8 +278,11 @@ class World:
         if self.over:
             return
         try:
+            # What threads wait for may use locks, or have lines that are traced: who looks has its place already.
+            self.looks = True
             following = self._next(me)
         except (DeadlockError, LostWakeupError, EndlessError) as error:
+            self.looks = False
             self.errors.append(error)
             self.over = True
             if me is not self.threads[0]:
@@ -294,6 +290,8 @@ class World:
                 if not me.ended:
                     me.gate.acquire()
             return
+        finally:
+            self.looks = False
         if following is me:
             return
         self.current = following
@@ -324,14 +322,6 @@ class World:
 
     def _look_for_lost_wakeups(self, waiting: Sequence[Thread]) -> None:
         """Look at what threads wait for, while none can go on; whoever made it true may have to wait a moment first."""
-        # A predicate may use locks: a thread that looks does not hand on the baton, as it has its place already.
-        self.looks = True
-        try:
-            self._look(waiting)
-        finally:
-            self.looks = False
-
-    def _look(self, waiting: Sequence[Thread]) -> None:
         for thread in waiting:
             if thread.predicate is None or not thread.predicate():
                 thread.true_since = None
@@ -577,15 +567,25 @@ class Database(sqlite3.Connection):
             current_world().switch()
         return super().execute(*arguments)
 
+    def commit(self) -> None:
+        """Commit."""
+        if not current_world().finished:
+            current_world().switch()
+        super().commit()
+
     def close(self) -> None:
         """Close it."""
         current_world().files.pop(self, None)
         super().close()
 
 
+_OF_DATABASES = {"check_same_thread": False, "timeout": 0.0}
+"""Any thread may close one; and who waits for another's lock would keep the baton."""
+
+
 def _connect(path: str, **options: Any) -> sqlite3.Connection:
     world = current_world()
-    database: Database = sqlite3.connect(path, factory=Database, **{**options, "check_same_thread": False})
+    database: Database = sqlite3.connect(path, factory=Database, **{**options, **_OF_DATABASES})
     world.files[database] = world.current.process
     return database
 
@@ -673,16 +673,16 @@ def _places(
 
 
 @contextmanager
-def installed(**more: tuple[object, object]) -> Iterator[None]:
+def installed(also: Iterable[ModuleType] = (), **more: tuple[object, object]) -> Iterator[None]:
     """Let stompy's modules see the simulated world in the block.
 
     Args:
+        also: other modules that see it.
         more: by a name in stompy's modules, what stands there and what takes its place.
     """
     _import_all()
-    for name in _OF_PYTHON:
-        getattr(stompy.world, name)  # so that it is there to be replaced
-    modules = tuple(module for name, module in sys.modules.items() if name.startswith("stompy.") or name == "tenacity")
+    own = {name: module for name, module in sys.modules.items() if name.startswith("stompy.") and name != __name__}
+    modules = (*own.values(), tenacity, *also)
     places, counters = _places(modules, tuple((name, before) for name, (before, _) in more.items()))
     replaced = _REPLACED | {name: after for name, (_, after) in more.items()}
     undo = [(module, name, before, replaced[name]) for module, name, before in places]
@@ -766,42 +766,3 @@ class Few:
             self._last -= 1.0
             priorities[current] = self._last
         return max(range(len(able)), key=lambda index: priorities[able[index]])
-
-
-class Schedules:
-    """Every schedule up to a number of preemptions, one after the other; a depth-first search over the choices.
-
-    A preemption takes the baton from a thread that could go on. Few of them find most errors (CHESS), and bounding them
-    keeps what is to be tried finite. A schedule repeats the choices of the one before up to the last that is not
-    exhausted, and takes the next alternative there.
-
-    Args:
-        preemptions: how many.
-    """
-
-    def __init__(self, preemptions: int) -> None:
-        self._most = preemptions
-        self._plan: list[list[int]] = []
-        """Of each choice: the alternatives that are left, the current one first."""
-        self.count = 0
-
-    def __iter__(self) -> Iterator[Chooser]:
-        while True:
-            self.count += 1
-            self._at = self._spent = 0
-            yield self._choose
-            while self._plan and len(self._plan[-1]) == 1:
-                self._plan.pop()
-            if not self._plan:
-                return
-            self._plan[-1].pop(0)
-
-    def _choose(self, able: Sequence[Thread], current: Thread) -> int:
-        if self._at == len(self._plan):
-            own = able.index(current) if current in able else -1
-            others = [index for index in range(len(able)) if index != own]
-            self._plan.append(others if own < 0 else [own, *others] if self._spent < self._most else [own])
-        chosen = self._plan[self._at][0]
-        self._at += 1
-        self._spent += current in able and able[chosen] is not current
-        return chosen
