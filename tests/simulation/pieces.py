@@ -385,7 +385,7 @@ def noted_side_by_side(module: ModuleType) -> None:
 
 
 class Thing:
-    """What a fork is told to."""
+    """An object whose `after_fork` a forked child calls."""
 
     def after_fork(self) -> None:
         """Do nothing."""

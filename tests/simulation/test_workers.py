@@ -1,4 +1,4 @@
-"""Workers in a simulated world: worlds that failed once, and what the judge says of what it is told."""
+"""Workers in a simulated world: worlds that failed once, and the verdicts of the judge."""
 
 from __future__ import annotations
 
