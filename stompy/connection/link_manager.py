@@ -42,7 +42,7 @@ from stompy.errors import (
     StompError,
 )
 from stompy.link.handshake import OpenedSession, open_session
-from stompy.link.link import Link
+from stompy.link.link import Link, error_of
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.locks import Rank, SafeEvent, make_condition, make_lock
 from stompy.protocol.subprotocols import subprotocols
@@ -429,7 +429,7 @@ class LinkManager:
         """Return whether a link was of any use; if not, the next attempts are delayed."""
         if reason is not None and isinstance(reason.__cause__, MemoryError):
             return False  # however much it received: the broker sends the same again
-        received = link.frames_in - self._frames_before - isinstance(reason, BrokerError)
+        received = link.frames_in - self._frames_before - (error_of(reason) is not None)
         return received > 0 or time.monotonic() - self._published >= _USEFUL_AFTER
 
     def _finish(self, reason: StompError | None, *, failed: bool = False) -> None:

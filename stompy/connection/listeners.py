@@ -20,10 +20,10 @@ from stompy.connection.message import Message
 from stompy.connection.routing import Dispatcher, run_logged
 from stompy.connection.subscriptions import Handler, MessageListener
 from stompy.deadline import Deadline
-from stompy.errors import BrokerError, ConfigurationError, HeartbeatTimeoutError, StompError
+from stompy.errors import ConfigurationError, HeartbeatTimeoutError, StompError
 from stompy.frames.frame import Frame
 from stompy.frames.heads import Run, frames_of
-from stompy.link.link import Link
+from stompy.link.link import Link, error_of
 from stompy.locks import Rank, SafeEvent, make_lock
 
 if TYPE_CHECKING:
@@ -296,8 +296,9 @@ class Callbacks:
 
     def disconnected(self, reason: StompError | None) -> None:
         """Queue the calls for the end of a session."""
-        if isinstance(reason, BrokerError):
-            self._notify("on_error", reason.frame)
+        error = error_of(reason)
+        if error is not None:
+            self._notify("on_error", error.frame)
         elif isinstance(reason, HeartbeatTimeoutError):
             self._notify("on_heartbeat_timeout", HeartbeatTimeoutEvent(connection=self._source()))
         self._notify("on_disconnected", DisconnectedEvent(connection=self._source(), reason=reason))

@@ -89,6 +89,7 @@ ARTEMIS = Dialect(
     # But for the number of the consumer, with which the id begins. Of what a session had, only the first is marked.
     keeps_message_id=True,
     invalid_destination=("AMQ229216",),
+    missed_heartbeats=("AMQ229014",),
 )
 
 RABBITMQ = Dialect(
@@ -168,6 +169,7 @@ EMBEDDED = Dialect(
     slashed=True,
     ack_after_unsubscribe=False,
     transacted_receipts="later",
+    missed_heartbeats=("nothing was received for ",),
 )
 
 GENERIC = Dialect(name="generic", product="a broker unknown to stompy")

@@ -79,6 +79,7 @@ class Dialect:
         marks_redelivered: whether every redelivered message says `redelivered:true`.
         invalid_destination: with what the `message` of its ERROR begins if no message can ever be sent to that
             destination, existing or not.
+        missed_heartbeats: with what the `message` of its ERROR begins if it heard nothing from us in time.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Dialect:
     keeps_message_id: bool = False
     marks_redelivered: bool = False
     invalid_destination: tuple[str, ...] = ()
+    missed_heartbeats: tuple[str, ...] = ()
 
     def defaults(self, command: str, destination: str) -> dict[str, str]:
         """Return the default headers of a SEND or SUBSCRIBE."""

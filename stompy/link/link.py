@@ -170,11 +170,17 @@ class Link:
 
     def fail_by_error(self, frame: Frame) -> None:
         """End the link because the broker sent ERROR, and reject the receipt that it names."""
-        receipt_id = frame.headers.get("receipt-id")
-        error = BrokerError(f"the broker reports an error: {error_message(frame)}", frame=frame, receipt_id=receipt_id)
+        receipt_id, message = frame.headers.get("receipt-id"), error_message(frame)
+        error = BrokerError(f"the broker reports an error: {message}", frame=frame, receipt_id=receipt_id)
         if receipt_id is not None:
             self.receipts.reject(receipt_id, for_caller(error, "rejected"))
-        self.fail(error)
+        if message.startswith(self.dialect.missed_heartbeats):
+            # It refuses nothing that we sent: what we sent did not reach it.
+            lost = ConnectionLostError(f"the broker gave up the connection: {message}")
+            lost.__cause__ = error
+            self.fail(lost)
+        else:
+            self.fail(error)
 
     def fail_for_memory(self, error: MemoryError) -> None:
         """End the link because one of its threads found no memory."""
@@ -295,6 +301,12 @@ class HeartbeatThread(DaemonThread):
             pause = due if done else max(due, _BEAT_AGAIN)
             if link.flow.paused:
                 pause = max(pause, _BEAT_AGAIN)
+
+
+def error_of(reason: StompError | None) -> BrokerError | None:
+    """Return the ERROR that ended a link for this reason."""
+    error = reason.__cause__ if isinstance(reason, ConnectionLostError) else reason
+    return error if isinstance(error, BrokerError) else None
 
 
 def for_caller(reason: StompError, outcome: Outcome, message: str | None = None) -> StompError:

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+import stompy
 from stompy.connection.config import Config, addresses_of
 from stompy.connection.link_manager import LinkManager
 from stompy.connection.listeners import Callbacks
@@ -23,10 +24,10 @@ from stompy.errors import (
     is_passing,
 )
 from stompy.link.link import Link
-from tests.connection.conftest import Serving, Talking
+from tests.connection.conftest import Serving, Sessions, Talking
 from tests.link.conftest import Linking
 from tests.link.conftest import linking as linking
-from tests.support.peer import WITHIN, Linked
+from tests.support.peer import WITHIN, Linked, until
 from tests.transport.conftest import Calling
 from tests.transport.conftest import calling as calling
 
@@ -301,6 +302,39 @@ def test_an_error_that_names_no_frame_refuses_subscriptions_only_when_it_comes_a
             replaying.result()
         raised.append(is_passing(error.value))
     assert raised == [not named, False]
+
+
+@pytest.mark.parametrize(
+    ("server", "silence"),
+    [
+        ("ActiveMQ-Artemis/2.56.0", "AMQ229014: Did not receive data from us"),
+        ("stompy-broker/0.1.0", "nothing was received for 3 s despite heartbeats"),
+    ],
+)
+def test_a_broker_that_heard_nothing_from_us_has_refused_nothing(
+    sessions: Sessions, calling: Calling, server: str, silence: str
+) -> None:
+    errors: list[str] = []
+
+    class Hears(stompy.Listener):
+        def on_error(self, frame: stompy.Frame) -> None:
+            errors.append(frame.headers["message"])
+
+    conn, peer = sessions.connect(server=server, listeners=[Hears()])
+    subscribing = calling(lambda: conn.subscribe("/queue/a", lambda message: None))
+    for confirmed in (False, True):
+        for _ in range(3):
+            peer.expect("SUBSCRIBE")
+            peer.error(silence)
+            peer.close()
+            peer = sessions.next(server=server)
+        peer.receipt(peer.expect("SUBSCRIBE"))
+        if not confirmed:
+            subscribing.result()
+            peer.close()
+            peer = sessions.next(server=server)
+    until(lambda: errors == [silence] * 6)
+    until(lambda: conn.connected)
 
 
 def test_a_subscription_that_the_old_link_took_too_late_is_made_on_the_new_one(

@@ -20,14 +20,11 @@ OPS: tuple[Op, ...] = ("send", "confirm", "confirm", "async", "async", "batch", 
 STYLES: tuple[Style, ...] = ("handler", "handler", "receive", "iterate", "transaction")
 MODES: tuple[stompy.AckMode, ...] = ("handled", "handled", "client-individual", "client", "auto")
 LIKE: tuple[Like | None, ...] = (None, None, None, "activemq", "activemq5", "artemis", "rabbitmq")
-RICHER = 1_000_000
-"""The seed from which on worlds have workers and outboxes too."""
-
 WORKERS = 0.1
-"""The part of these worlds whose queues have workers instead of consumers."""
+"""The part of the worlds whose queues have workers instead of consumers."""
 
 OUTBOXES = 0.1
-"""The part of these worlds whose producers have an outbox."""
+"""The part of the worlds whose producers have an outbox."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +128,9 @@ class Plan:
         frames = tuple(_drawn_fault(random) for _ in range(random.choice((0, 0, 1, 2)) if faults else 0))
         plan = cls(seed, like, weather, producers, consumers, restarts, rate, room, depth, lines, frames)
         lot = Random(seed + 3)  # noqa: S311
-        if seed >= RICHER and lot.random() < WORKERS:
+        if lot.random() < WORKERS:
             plan = plan.with_workers(lot, ops, faults=faults)
-        if seed >= RICHER and lot.random() < OUTBOXES:
+        if lot.random() < OUTBOXES:
             # What a full queue refuses ends sessions, and an outbox tries again for minutes.
             programs = tuple(OutboxProgram.drawn(lot, each.queue, faults=faults) for each in plan.producers)
             plan = replace(plan, producers=(), outboxes=programs, room=None)
