@@ -40,6 +40,8 @@ CALM = 90.0
 """Simulated seconds that consumers have after the last fault to handle what is left."""
 IDLE = 12.0
 """Simulated seconds without a change after which a queue stays as it is: heartbeats, pauses and limits are shorter."""
+STARTED_WITHIN = 40.0
+"""Simulated seconds in which a worker has started: the limits of an attempt that was cut off, and the longest delay."""
 TIMEOUTS = stompy.Timeouts(connect=3.0, start=20.0, send=4.0, receipt=4.0, close=4.0)
 SLACK = 1.0
 SHARED = next((folder for folder in ("/dev/shm",) if Path(folder).is_dir()), None)  # noqa: S108 - a sync is free there
@@ -501,6 +503,7 @@ class Programs:
         plan, world = self._seen.plan, self._world
         consumed = {consumer.queue for consumer in plan.consumers if consumer.killed_at is None}
         end, changed_at, before = world.now + CALM * (10 if plan.workers else 1), world.now, None
+        started_at = world.now + STARTED_WITHIN
         while world.now < end and world.now < changed_at + IDLE:
             stats = broker.stats()
             depths, tried = stats.queues, sum(len(watch.tried) for watch in self._seen.watches)
@@ -509,7 +512,8 @@ class Programs:
             left += [stats.scheduled, tried] if stats.scheduled or any(left) else []
             if not any(left):
                 return
-            if left != before:
+            starting = world.now < started_at and not all(watch.started for watch in self._seen.watches)
+            if left != before or starting:
                 changed_at, before = world.now, left
             world.switch(lambda: False, 1.0, "the consumers")
         steady = {

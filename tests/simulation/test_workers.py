@@ -11,7 +11,7 @@ from tests.simulation.network import Weather
 from tests.simulation.outboxes import Arrival, OutboxProgram
 from tests.simulation.outboxes import breaches as of_outboxes
 from tests.simulation.plans import Plan, Producer
-from tests.simulation.programs import run
+from tests.simulation.programs import IDLE, run
 from tests.simulation.workers import Kind, Tried, Watch, WorkerProgram, breaches
 
 
@@ -38,6 +38,14 @@ def test_a_world_without_faults_processes_each_message_once(kind: Kind) -> None:
 def test_a_worker_whose_first_sessions_are_lost_while_it_subscribes_starts_at_last() -> None:
     result = run(plan_of(program(), frames=(Delay("RECEIPT", nth=1, seconds=5.0),)))
     assert result.breaches == []
+
+
+def test_a_worker_that_starts_late_has_its_time_from_then_on() -> None:
+    # The RECEIPT of its SUBSCRIBE is dropped just before nothing breaks any more.
+    result = run(Plan.drawn(5935))
+    assert result.breaches == []
+    times = {what: float(at) for at, _, what in (line.split(maxsplit=2) for line in result.trace)}
+    assert times["w0 has started"] > times["close"] + IDLE
 
 
 def tried(attempt: int, result: str, began: float, *, body: str = "p.0.1", ended: float | None = None) -> Tried:

@@ -140,6 +140,8 @@ class Watch:
 
     program: WorkerProgram
     lives: int = 0
+    started: bool = False
+    """Whether the last one of them has subscribed."""
     tried: list[Tried] = field(default_factory=list)
     dead: dict[str, list[Mapping[str, str]]] = field(default_factory=lambda: defaultdict(list))
     """The headers of the dead letters, by body."""
@@ -167,6 +169,7 @@ class Runner:
         """Return a new worker."""
         program = self._watch.program
         self._watch.lives += 1
+        self._watch.started = False
         worker = stompy.Worker(
             url,
             concurrency=program.threads,
@@ -237,6 +240,7 @@ class Runner:
         except stompy.StompError as error:
             self._watch.breaches.append(f"{self._name} did not start: {error!r}")
             return
+        self._watch.started = True
         self._note(f"{self._name} has started")
         over.wait()
         health = worker.health()
