@@ -29,13 +29,25 @@ def failing(seeds: Sequence[int]) -> list[tuple[int, str]]:
     return [(seed, breaches[0]) for seed in seeds if (breaches := run(Plan.drawn(seed)).breaches)]
 
 
+def begin(processors: multiprocessing.SimpleQueue[int | None]) -> None:
+    """Begin a process: plant its fault, and stay on one processor, as one thread runs at a time."""
+    processor = processors.get()
+    if processor is not None:
+        os.sched_setaffinity(0, {processor})  # a baton that goes to another processor costs twice as much
+    faults.plant()
+
+
 def found(first: int, count: int, processes: int) -> Iterator[list[tuple[int, str]]]:
     """Yield the failing seeds of one piece after the other."""
-    from tests.simulation.run import failing  # by the name under which other processes find it
+    from tests.simulation.run import begin, failing  # by the names under which other processes find them
 
     pieces = [range(at, min(at + PIECE, first + count)) for at in range(first, first + count, PIECE)]
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(processes, context, initializer=faults.plant) as pool:
+    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [None]
+    processors: multiprocessing.SimpleQueue[int | None] = context.SimpleQueue()
+    for number in range(processes):
+        processors.put(usable[number % len(usable)])
+    with concurrent.futures.ProcessPoolExecutor(processes, context, initializer=begin, initargs=(processors,)) as pool:
         try:
             yield from pool.map(failing, pieces)
         finally:
