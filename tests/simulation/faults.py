@@ -294,6 +294,13 @@ class _Planting(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(source, self._file, "exec"), vars(module))
 
 
+def may_show(*, workers: bool, outboxes: bool) -> bool:
+    """Return whether a world can show the fault that is planted: one with the folder that has it."""
+    name = os.environ.get(PLANTED)
+    folder = FAULTS[name].module.split(".")[1] if name else ""
+    return {"worker": workers, "outbox": outboxes}.get(folder, True)
+
+
 def plant() -> None:
     """Plant the fault that the environment names, if it names one."""
     name = os.environ.get(PLANTED)

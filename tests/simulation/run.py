@@ -1,15 +1,18 @@
 """Runs simulated worlds: `python -m tests.simulation.run --seeds 10000`, or `--seed 4711` for one with its trace.
 
 What fails is made smaller first; then its plan, its breaches and its trace are printed. `--faults` plants each fault of
-`tests/simulation/faults.py`, one after the other, and prints the first seed that finds it.
+`tests/simulation/faults.py`, one after the other, and prints how many seeds it takes to find it, the median of several
+searches with `--times`.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import math
 import multiprocessing
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -26,7 +29,9 @@ def failing(seeds: Sequence[int]) -> list[tuple[int, str]]:
     from tests.simulation.plans import Plan
     from tests.simulation.programs import run  # after the fault was planted
 
-    return [(seed, breaches[0]) for seed in seeds if (breaches := run(Plan.drawn(seed)).breaches)]
+    plans = [Plan.drawn(seed) for seed in seeds]
+    shown = [plan for plan in plans if faults.may_show(workers=bool(plan.workers), outboxes=bool(plan.outboxes))]
+    return [(plan.seed, breaches[0]) for plan in shown if (breaches := run(plan).breaches)]
 
 
 def begin(processors: multiprocessing.SimpleQueue[int | None]) -> None:
@@ -68,7 +73,7 @@ def show(seed: int) -> int:
 
 
 def first_seed(fault: str, first: int, most: int, processes: int) -> int | None:
-    """Return the first seed that finds a planted fault, or `None`."""
+    """Return how many seeds it takes from the first one on to find a planted fault, or `None`."""
     command = [sys.executable, "-m", "tests.simulation.run", "--quick"]
     command += ["--first", str(first), "--seeds", str(most), "--processes", str(processes)]
     done = subprocess.run(
@@ -77,7 +82,7 @@ def first_seed(fault: str, first: int, most: int, processes: int) -> int | None:
     numbers = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("seed ")]
     if done.returncode not in (0, 1):
         raise RuntimeError(done.stderr)
-    return int(numbers[0]) if numbers else None
+    return int(numbers[0]) - first if numbers else None
 
 
 def main() -> int:
@@ -88,16 +93,19 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--quick", action="store_true", help="print the first seed that fails, and no more of it")
     parser.add_argument(
-        "--faults", action="store_true", help="plant each fault, and print the first seed that finds it"
+        "--faults", const="", nargs="?", help="plant each fault, or those with a text in their names, and look for it"
     )
+    parser.add_argument("--times", type=int, default=1, help="from how many first seeds faults are looked for")
     parser.add_argument("--processes", type=int, default=2, help="how many processes run them")
     options = parser.parse_args()
-    if options.faults:
+    if options.faults is not None:
         missed = 0
-        for name in faults.FAULTS:
-            seed = first_seed(name, options.first, options.seeds, options.processes)
-            missed += seed is None
-            print(f"{'not found' if seed is None else seed:>9}  {name}", flush=True)
+        firsts = [options.first + number * options.seeds for number in range(options.times)]
+        for name in [name for name in faults.FAULTS if options.faults in name]:
+            took = [first_seed(name, first, options.seeds, options.processes) for first in firsts]
+            missed += None in took
+            median = statistics.median(math.inf if one is None else one for one in took)
+            print(f"{median:>9g}  {name}: {took}", flush=True)
         return 1 if missed else 0
     faults.plant()
     if options.seed is not None:
