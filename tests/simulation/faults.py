@@ -118,7 +118,11 @@ FAULTS: dict[str, Fault] = {
     ),
     "a message that was written goes to the next session too": _fault(
         "connection.sending",
-        ('if error.outcome != "not-sent" or self._config.reconnect is None:', "if self._config.reconnect is None:"),
+        (
+            "                        self._failed.watch(handle)\n                    return handle\n            except SessionError",
+            "                        self._failed.watch(handle)\n                    if link.end_reason is None:\n"
+            "                        return handle\n            except SessionError",
+        ),
     ),
     "handled before the handler has run": _fault(
         "connection.routing",
@@ -168,14 +172,10 @@ FAULTS: dict[str, Fault] = {
     ),
     "a silent peer is never noticed": _fault(
         "protocol.heartbeat",
-        ("        if self._silence is None or now - heard <= self._silence:", "        if now >= heard:"),
+        ("        self._silence = heartbeats.silence_allowed(tolerance)", "        self._silence = None"),
     ),
     "heartbeats are not sent": _fault(
-        "protocol.heartbeat",
-        (
-            "        return self._beat_after is not None and now - self.last_sent >= self._beat_after",
-            "        return False",
-        ),
+        "protocol.heartbeat", ("        self._beat_after = heartbeats.beat_after", "        self._beat_after = None")
     ),
     "a broker keeps nothing of what a lost session had": _fault(
         "broker.router", ("            lost.append(delivery)\n", "            pass\n")
