@@ -408,7 +408,7 @@ class Forwarder(DaemonThread):
         probe = self._probe
         if probe is None:
             self._after = min([self._after, *(number - 1 for number in delivery.unsettled)])
-        elif not delivery.unsettled:
+        elif not delivery.unsettled and delivery.last_seq == self._suspects[probe].since:  # else it was not sent
             self._acquit(probe, delivery)
         if self.sent > sent_before:
             self._most_losses = self._first_losses

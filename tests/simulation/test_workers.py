@@ -97,6 +97,10 @@ def test_what_an_outbox_put_arrives_although_its_program_is_killed() -> None:
     assert handled == {"o0.0.0:", "o0.0.1:", "o0.0.2:", "o0.1.0:", "o0.1.1:"}
 
 
+def test_a_message_that_is_tried_alone_and_not_written_is_not_taken_for_confirmed() -> None:
+    assert run(Plan.drawn(106442)).breaches == []
+
+
 @pytest.mark.parametrize(
     ("arrived", "found"),
     [
