@@ -226,7 +226,11 @@ FAULTS: dict[str, Fault] = {
         "worker.failure", ("    if copy.delay > 0:\n        options", "    if copy.delay > 1e9:\n        options")
     ),
     "a message past its time limit is settled twice": _fault(
-        "worker.slot", ("        return self.holder is holder\n", "        return True\n")
+        "worker.slot",
+        (
+            "        return self._holder.setdefault(None, holder) is holder",
+            "        self._holder[None] = holder\n        return True",
+        ),
     ),
     "a transactional task is acknowledged outside of its transaction": _fault(
         "worker.slot", ("            transaction.ack(job.message)\n", "            job.message.ack()\n")
@@ -239,7 +243,11 @@ FAULTS: dict[str, Fault] = {
         ),
     ),
     "put returns before the message is on disk": _fault(
-        "outbox.writer", ("        return task.result()\n", "        return None  # type: ignore[return-value]\n")
+        "outbox.writer",
+        (
+            "        return task.result()\n",
+            '        return task.value if ".put." in job.__qualname__ else task.result()  # type: ignore[return-value]\n',
+        ),
     ),
     "an outbox does not send again what a lost session had": _fault(
         "outbox.forwarder",
