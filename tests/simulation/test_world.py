@@ -10,7 +10,7 @@ import pytest
 from stompy import deadline, forks, locks
 from tests.simulation.pieces import together
 from tests.simulation.schedules import Schedules
-from tests.simulation.world import DeadlockError, Thread, World, installed
+from tests.simulation.world import DeadlockError, Thread, World, current_world, installed
 from tests.transport.conftest import Call
 
 
@@ -25,6 +25,17 @@ def test_the_clock_jumps_to_the_first_deadline_and_only_where_all_wait() -> None
     with installed():
         World(lambda able, current: 0).run(program)
     assert seen == [pytest.approx(86_400.0 - 7_200.0)]
+
+
+def test_a_thread_that_waits_for_no_time_again_and_again_sees_the_clock_move() -> None:
+    def program() -> None:
+        world = current_world()
+        began = world.now
+        while world.now == began:
+            locks.SafeEvent().wait(0.0)
+
+    with installed():
+        World(lambda able, current: 0, steps=20_000).run(program)
 
 
 def test_a_deadlock_says_what_each_thread_waits_for() -> None:

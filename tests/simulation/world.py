@@ -55,6 +55,8 @@ _GRACE = 2.0
 """Simulated seconds that whoever made a predicate true has to notify those that wait for it."""
 _TICK = 1e-6
 """Seconds that the clock passes a deadline by, so that none is missed by a rounding."""
+_STANDS_STILL = 10_000
+"""Steps after which the clock passes a tick by itself: to wait for no time, again and again, takes some."""
 PATIENT = 10**9
 """Steps that no run takes."""
 _SWALLOWED = 50
@@ -182,6 +184,8 @@ class World:
         self.now = 1000.0
         self.random = random.Random(seed)  # noqa: S311 - it has to repeat
         self.steps = 0
+        self._moved_at = 0
+        """The step at which the clock moved last."""
         self._most_steps = steps
         self._draw_patience: Callable[[], int] = getattr(choose, "patience", int)
         self._patience = self._draw_patience()
@@ -329,6 +333,9 @@ class World:
             return me
         if self.steps > self._most_steps:
             raise EndlessError(f"{self.steps} steps\n{_stacks(self.alive)}")
+        if self.steps - self._moved_at > _STANDS_STILL:
+            self._moved_at = self.steps
+            self.now += _TICK
         now = self.now
         while not (able := [each for each in self.alive if each.deadline <= now or each.ready()]):
             soonest = min([each.deadline for each in self.alive])
@@ -336,6 +343,7 @@ class World:
                 raise DeadlockError(_stacks(self.alive))
             self._look_for_lost_wakeups(self.alive)
             now = self.now = soonest + _TICK
+            self._moved_at = self.steps
         if len(able) == 1:
             return able[0]
         chosen = able[self._choose(able, me)]
