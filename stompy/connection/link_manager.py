@@ -67,7 +67,7 @@ _LAST_ATTEMPT = 1.0
 """Seconds kept for the last attempt to open the first link, at most."""
 
 _USEFUL_AFTER = 1.0
-"""Seconds after which a link counts as useful, even if the broker sent nothing."""
+"""Seconds after which a link counts as useful."""
 
 _THREAD_RETRY = 0.5
 """Seconds between attempts to start a thread when the system has no resources for one."""
@@ -385,7 +385,7 @@ class LinkManager:
                 self._outage = None if reason is None else self._outage_after(reason)
             else:
                 lost = reason or ConnectionLostError(f"{link.address} closed the connection")
-                self._failures = 0 if self._was_useful(link, reason) else self._failures + 1
+                self._failures = self._failures_with(link, reason)
                 replacing = partial(self._replace, self._config.reconnect, lost)
                 thread = self._thread = DaemonThread(f"stompy-{self._name}-reconnect", replacing)
         # Without the lock, as both call code that takes others, and starting a thread may fail for some time.
@@ -425,12 +425,15 @@ class LinkManager:
             self._warn("gave up reconnecting: %s", error)
         self._finish(None if closed else error, failed=not closed)
 
-    def _was_useful(self, link: Link, reason: StompError | None) -> bool:
-        """Return whether a link was of any use; if not, the next attempts are delayed."""
+    def _failures_with(self, link: Link, reason: StompError | None) -> int:
+        """Return the links in a row that were of no use, with this one; the next attempts are delayed by them."""
         if reason is not None and isinstance(reason.__cause__, MemoryError):
-            return False  # however much it received: the broker sends the same again
+            return self._failures + 1  # however much it received: the broker sends the same again
+        if time.monotonic() - self._published >= _USEFUL_AFTER:
+            return 0
         received = link.frames_in - self._frames_before - (error_of(reason) is not None)
-        return received > 0 or time.monotonic() - self._published >= _USEFUL_AFTER
+        # Each session may end at the same message: without a delay the attempts would be a busy loop.
+        return min(self._failures + 1, 2) if received > 0 else self._failures + 1
 
     def _finish(self, reason: StompError | None, *, failed: bool = False) -> None:
         """Record that there will be no other link."""

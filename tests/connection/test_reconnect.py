@@ -16,6 +16,9 @@ from stompy.connection.reconnect import Reconnect, ResendLimits, first_wait, rec
 from stompy.default import DEFAULT
 from stompy.errors import ConfigurationError, ConnectError, StompError
 from stompy.locks import SafeEvent
+from tests.connection.conftest import Sessions
+from tests.support.peer import until
+from tests.transport.conftest import Calling
 
 
 @pytest.mark.parametrize(
@@ -154,3 +157,28 @@ def test_true_is_the_usual_bounds_and_false_is_none() -> None:
 def test_bounds_travel_to_another_process() -> None:
     bounds = ResendLimits(max_messages=2, max_bytes=100)
     assert pickle.loads(pickle.dumps(bounds)) == bounds
+
+
+def test_sessions_that_each_end_at_a_message_are_not_opened_in_a_busy_loop(
+    sessions: Sessions, calling: Calling
+) -> None:
+    delays: list[float] = []
+
+    class Hears(stompy.Listener):
+        def on_reconnecting(self, event: stompy.ReconnectingEvent) -> None:
+            delays.append(event.delay)
+
+    conn, peer = sessions.connect(listeners=[Hears()], reconnect=Reconnect(backoff=Backoff(first=0.01, longest=0.02)))
+    handled: list[str] = []
+    subscribing = calling(lambda: conn.subscribe("/queue/a", lambda message: handled.append(message.text), ack="auto"))
+    peer.receipt(peer.expect("SUBSCRIBE"))
+    subscribing.result()
+    for number in range(12):
+        peer.deliver(str(number))
+        until(lambda: len(handled) > number)
+        peer.close()
+        peer = sessions.next()
+        peer.receipt(peer.expect("SUBSCRIBE"))
+    until(lambda: len(delays) == 12)
+    assert delays[0] == 0.0
+    assert all(delay > 0.0 for delay in delays[1:])
