@@ -13,15 +13,7 @@ import pyarrow as pa
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
 from stompy.spark.schema import stored_schema
-from stompy.spark.spool.files import (
-    IDENTITY,
-    LOW,
-    Files,
-    damaged,
-    dump,
-    read_document,
-    read_mark,
-)
+from stompy.spark.spool.files import IDENTITY, LOW, Files, damaged, dump, read_document, read_mark
 from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.record import Record
 from stompy.world import secrets, socket, uuid
