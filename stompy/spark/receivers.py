@@ -140,11 +140,6 @@ class Health:
                 f"(option brokerTimeout): {self._reason}"
             )
 
-    @property
-    def was_subscribed(self) -> bool:
-        """Whether there was ever a session."""
-        return self._subscribed_at is not None
-
     def quiet_for(self) -> float:
         """Return the seconds since the last message, or since the subscription began.
 
@@ -246,7 +241,7 @@ class Receiver(DaemonThread):
 
     def _after(self, error: StompError) -> None:
         """Wait before the next session, or raise if another one would fail too."""
-        never_connected = not self._health.was_subscribed
+        never_connected = not self._health.subscribed_for()
         if isinstance(error, (SpoolError, ConfigurationError)):
             raise error
         if never_connected and isinstance(error, (BrokerError, ConnectRefusedError, VersionMismatchError)):
@@ -470,12 +465,11 @@ class ReceiverPool:
         Args:
             left: returns about the seconds until it returns 0; it is called several times a second.
         """
-        while True:
-            self.check()
-            seconds = left()
-            if seconds <= 0:
-                return
+        self.check()
+        while (seconds := left()) > 0:
             time.sleep(min(seconds, _POLL_INTERVAL))
+            self.check()
+        self.check()
 
     def close_receivers(self) -> None:
         """Ask the receivers to end: messages that are not stored go back to the broker."""

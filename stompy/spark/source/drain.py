@@ -92,7 +92,6 @@ def _receive(options: BatchOptions, spool: Spool) -> int:
     pool = ReceiverPool(asked, spool, until=most)
     try:
         pool.watch(lambda: 0.0 if pool.writer.next >= most else options.idle_timeout - pool.quiet_for())
-        pool.check()
     finally:
         pool.stop()
     return pool.writer.next

@@ -306,12 +306,11 @@ class StreamEngine:
             return True
         key, first = next(iter(opened.items()))
         start, writer, quota = begin[key].next, receivers.writer, receivers.quota
-        rows, size = options.max_offsets_per_trigger, options.max_bytes_per_trigger
+        rows = None if unlimited else options.max_offsets_per_trigger
+        size = options.max_bytes_per_trigger or (AVAILABLE_BYTES if rows is None else None)
         if unlimited:
-            rows = size = None
-        elif size is None and rows is None:
-            size = AVAILABLE_BYTES
-        if size is not None:
+            size = None
+        elif size is not None:
             size -= sum(piece.size for piece in first.view.index.pieces(start, writer.next, fail=False))
         quota.allow(None if rows is None else start + rows, size)
         begun = time.monotonic()
@@ -328,7 +327,6 @@ class StreamEngine:
             return min(quiet, _POLL_INTERVAL)
 
         receivers.watch(left)
-        receivers.check()
         if ended:
             quota.allow(0, 0)
             receivers.close_receivers()
@@ -389,11 +387,9 @@ class _QueryClaims(DaemonThread):
 
     def remove(self, identity: str) -> None:
         """Release the claim of a spool, if it has one."""
-        self._claims, gone = (
-            {key: one for key, one in self._claims.items() if key != identity},
-            self._claims.get(identity),
-        )
+        gone = self._claims.get(identity)
         if gone is not None:
+            self._claims = {key: one for key, one in self._claims.items() if key != identity}
             gone.release()
 
     def check(self) -> None:
