@@ -108,23 +108,27 @@ class SendPlan:
         options, single = self.routes[0].options, len(self.routes) == 1 and self.transaction is None
         return single and not self.personal and options.timeless and options.dedupe_id is None
 
-    def to(self, target: Target) -> SendPlan:
+    def to(self, target: Target, start: bytes | None) -> SendPlan:
         """Return the plan of a SEND that differs in its target alone; this one `lasts`, and has nothing `replaced`.
+
+        Args:
+            target: the other target.
+            start: the start of its heads, where it is known.
 
         Raises:
             LocalProtocolError: its name cannot be written.
         """
         return SendPlan(
-            moment=self.moment,
-            targets=(target,),
-            routes=[self.routes[0].to(target)],
-            transaction=self.transaction,
-            owned=self.owned,
-            declares=self.declares,
-            personal=self.personal,
-            replaced=self.replaced,
-            text=self.text,
-            unmade=self.unmade,
+            self.moment,
+            (target,),
+            [self.routes[0].to(target, start)],
+            self.transaction,
+            self.owned,
+            self.declares,
+            self.personal,
+            self.replaced,
+            self.text,
+            self.unmade,
         )
 
     def body(self, body: bytes) -> bytes:
@@ -213,7 +217,7 @@ class Commands:
         plan = self._plans.get(key := self._key(raw)) or self._plan_alike(session, key)
         if plan is None or plan.routes[0].grammar is not grammar or plan.moment != self._moment():
             return at
-        if done := self._publish_together(session, plan, key, run.rows[at : at + _TOGETHER]):
+        if done := self._publish_together(session, plan, key, raw, run.rows[at : at + _TOGETHER]):
             return at + done
         self._publish(session, plan, raw, body)
         if confirmation is not None:
@@ -226,10 +230,13 @@ class Commands:
         alike = None if named is None else self._alike.get(key[: named.start()] + key[named.end() :])
         if named is None or alike is None:
             return None
-        targets = self._targets(session, "SEND", named[1].decode())
+        destination = named[1].decode()
+        # Not by `_targets`: the plan that is remembered takes the place of what that remembers.
+        targets = self._read.__wrapped__(destination, session.name)
         if not _is_one_queue(targets):
             return None
-        plan = alike.to(targets[0])
+        # Its line came as it would be written, where subscribers see the same name.
+        plan = alike.to(targets[0], named[0][1:] + b"\n" if targets[0].shown == destination else None)
         self._remember(key, plan)
         return plan
 
@@ -239,8 +246,13 @@ class Commands:
                 self._plans.clear()
             self._plans[key] = plan
 
-    def _publish_together(self, session: SessionState, plan: SendPlan, key: bytes, rows: Sequence[Row]) -> int:
-        """Put messages with one plan into their queue at once; return how many, 0 if they must be looked at each."""
+    def _publish_together(
+        self, session: SessionState, plan: SendPlan, key: bytes, last: bytes, rows: Sequence[Row]
+    ) -> int:
+        """Put messages with one plan into their queue at once; return how many, 0 if they must be looked at each.
+
+        `last` are header lines with this key: those of the first message, without its receipt.
+        """
         router, route, rules = self._router, plan.routes[0], self._profile.deliveries
         queue = router.topology.queues.get(route.target)
         if queue is None or not queue.takes_together:
@@ -250,7 +262,7 @@ class Commands:
         if session.user is not None and not is_allowed(session.user, "write", route.target):
             return 0
         contents: list[tuple[MessageHead, bytes]] = []
-        confirmations, size, state, last = [], 0, 0, b""
+        confirmations, size, state = [], 0, 0
         for lines, _, body in rows:
             raw, confirmation = self._without_receipt(lines, route.grammar)
             if raw != last and self._key(raw) != key:

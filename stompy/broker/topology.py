@@ -283,7 +283,8 @@ class Topology:
         self._work.trash.append(queue)
 
     def _keep(self, queue: Queue, *, forced: bool) -> None:
-        self._budget.take(0, queue.kept, force=forced)
+        if queue.kept:
+            self._budget.take(0, queue.kept, force=forced)
         queue.counts = self._recall(queue.name, queue.counts)
         self.queues[queue.name] = queue
         self.dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
@@ -340,7 +341,8 @@ class Topology:
         else:
             self._remember(queue.name, queue.tally())
         del self.queues[queue.name]
-        self._budget.give_back(0, queue.kept)
+        if queue.kept:
+            self._budget.give_back(0, queue.kept)
 
     def join(self, consumer: Consumer, queue: Queue) -> None:
         """Let a consumer take part in a queue."""

@@ -352,9 +352,10 @@ class SendEncoder:
             data: bytes = body if kind is bytes else encode(body)  # type: ignore[assignment]
         except UnicodeError:
             data, _ = encode_body(body, options.get("content_type"))  # raises the proper error
-        if data and content_length and len(data) < LARGE_BODY:
-            return b"".join((head, extra, _LENGTH_LINES[len(data)], data, b"\0"))
-        if not data and self.link.dialect.slashed and not destination.startswith("/"):
+        size = len(data)
+        if size and content_length and size < LARGE_BODY:
+            return b"".join((head, extra, _LENGTH_LINES[size], data, b"\0"))
+        if not size and self.link.dialect.slashed and not destination.startswith("/"):
             raise ConfigurationError(
                 f"an empty message to {destination!r}: send takes the destination first, and those of"
                 f" {self.link.dialect.product} begin with a slash: send('/queue/NAME', {destination!r})"

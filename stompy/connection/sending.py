@@ -145,18 +145,18 @@ class Sender:
         batch = self._batches.current if self._batching else None
         if batch is not None and (self._resends or batch.owner() is None):
             batch = self._batch(self._deadline(timeout))
-        began, left, link = 0.0, timeout, self.links.ready
-        if batch is None:
-            began = _monotonic()
-        else:
-            link = batch.link
+        began = _monotonic() if batch is None else 0.0
+        link = self.links.ready if batch is None else batch.link
+        left = timeout
+        handle, extra = None, b""
         while True:
             encoder = self._encoder
             if encoder is None or encoder.link is not link:
                 # While there is none, the last link determines what can be encoded.
                 encoder = self.encoder(link or self.links.link)
-            handle = encoder.link.receipts.make() if receipt else None
-            extra = b"" if handle is None else receipt_line(handle)
+            if receipt:
+                handle = encoder.link.receipts.make()
+                extra = receipt_line(handle)
             data = encoder.send(destination, body, headers, options, extra)
             if batch is not None:
                 batch.add(data, handle)
@@ -165,7 +165,7 @@ class Sender:
                 return handle
             try:
                 if link is not None:
-                    link.writer.write(data, handle, left, now=began)
+                    link.writer.write(data, handle, left, 1, None, None, began)  # without a keyword, which costs more
                     if handle is not None:
                         self._failed.watch(handle)
                     return handle

@@ -77,9 +77,9 @@ class Dialect:
         durable_delay: whether a delayed message does.
         keeps_message_id: whether a redelivered message has the message-id of before.
         marks_redelivered: whether every redelivered message says `redelivered:true`.
-        invalid_destination: with what the `message` of its ERROR begins if no message can ever be sent to that
+        invalid_destination: how the `message` of an ERROR begins if no message can ever be sent to the
             destination, existing or not.
-        missed_heartbeats: with what the `message` of its ERROR begins if it heard nothing from us in time.
+        missed_heartbeats: how the `message` of an ERROR begins if the client missed its heartbeats.
     """
 
     name: str

@@ -223,7 +223,8 @@ def headers_from_head(head: bytes, grammar: Grammar, command: str) -> Headers:
     headers._pairs = headers._first = None
     headers._text = text
     headers._grammar = grammar
-    headers._escaped = "\\" in text and grammar.escaped(command)
+    # A MESSAGE is escaped where anything is, so it needs no call.
+    headers._escaped = "\\" in text and (bool(grammar.unescapes) if command == "MESSAGE" else grammar.escaped(command))
     return headers
 
 

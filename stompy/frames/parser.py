@@ -190,6 +190,7 @@ class Parser:
                 last = found.lastindex
                 shape = learned.shapes[last]
                 lines, subscription, length = shape.groups
+                bodyless, line_end, skip = shape.bodyless, shape.line_end, len(shape.line_end)
                 if runs and runs[-1].command == shape.command:
                     runs[-1].names &= shape.names
                 else:
@@ -197,13 +198,13 @@ class Parser:
                 put = runs[-1].rows.append
             head, key, digits = found.group(lines, subscription, length)
             start = found.end()
-            stop = start + int(digits) if digits else start if shape.bodyless else find(b"\0", start)
-            if not start <= stop < end or source[stop] or stop - start > most:
+            stop = start + int(digits) if digits else start if bodyless else find(b"\0", start)
+            if stop >= end or stop < start or source[stop] or stop - start > most:
                 break
             put((head, key, source[start:stop]))
             at = stop + 1
-            if source.startswith(shape.line_end, at):
-                at += len(shape.line_end)
+            if source.startswith(line_end, at):
+                at += skip
         if at == begin:
             return at
         if runs and not runs[-1].rows:

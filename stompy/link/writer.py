@@ -159,7 +159,7 @@ class Writer:
         # thread would get it, and put its frame into the middle of the other one.
         if lock._is_owned():
             raise ConcurrencyError(_INTERRUPTING)
-        if _LEVELS.get(_DEBUG, True) and _LOG.isEnabledFor(_DEBUG) and not callable(data):
+        if _LEVELS.get(10, True) and _LOG.isEnabledFor(_DEBUG) and not callable(data):
             raw = data if isinstance(data, bytes) else b"".join(data)
             for frame in Parser(link.protocol.grammar, _UNLIMITED).feed(raw):
                 _LOG.debug("> %r", frame)

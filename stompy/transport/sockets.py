@@ -122,7 +122,7 @@ class DescriptorUse:
         release: releases the descriptor; called exactly once, outside the lock.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_release", "_released", "closed", "users")
+    __slots__ = ("__weakref__", "_lock", "_release", "_released", "closed", "users", "writing")
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release = release
@@ -132,12 +132,15 @@ class DescriptorUse:
         """Whether `close` was called; the release may still wait for a user."""
         self.users: set[object] = set()
         """The current users; see `enter`."""
+        self.writing = False
+        """Whether the one writer uses it, who sets this as others call `enter`, and in its `finally` first of all."""
         when_forked(self)
 
     def after_fork(self) -> None:
         """Release the descriptor of a forked child, where none of the users exists; the parent's is not affected."""
         self._lock = threading.RLock()
         self.users.clear()
+        self.writing = False
         self.close()
 
     def enter(self, user: object) -> bool:
@@ -170,7 +173,7 @@ class DescriptorUse:
 
     def _release_if_idle(self) -> None:
         with self._lock:
-            if self.users or self._released:
+            if self.users or self.writing or self._released:
                 return
             self._released = True
         self._release()
@@ -189,7 +192,6 @@ class SocketTransport:
         self._fd = sock.fileno()
         self._shut = False
         self._use = DescriptorUse(sock.close)
-        self._writer = object()  # as a user of the descriptor; there is one at a time
         self.peer = peer
         """The name of the peer, e.g. `127.0.0.1:61613` or a path."""
         sock.setblocking(False)
@@ -234,7 +236,7 @@ class SocketTransport:
         """
         use = self._use
         try:
-            use.users.add(self._writer)
+            use.writing = True
             if use.closed:
                 raise ConnectionLostError(f"connection to {self.peer} is closed", outcome="not-sent")
             if self._shut:
@@ -246,7 +248,7 @@ class SocketTransport:
             if sent < len(data):
                 self._send_rest(memoryview(data), sent, deadline_of(deadline))
         finally:
-            use.users.discard(self._writer)
+            use.writing = False
             if use.closed:
                 use.left()
 
@@ -282,7 +284,7 @@ class SocketTransport:
         """
         use, send = self._use, held_send()
         try:
-            use.users.add(self._writer)
+            use.writing = True
             if use.closed or self._shut:
                 return 0
             try:
@@ -292,7 +294,7 @@ class SocketTransport:
             except OSError:
                 return 0
         finally:
-            use.users.discard(self._writer)
+            use.writing = False
             if use.closed:
                 use.left()
 
