@@ -45,10 +45,7 @@ __all__ = [
     "watch",
 ]
 
-_LAZY = {
-    "stompy.spark.archiving": "Archive Body archive",
-    "stompy.spark.replaying": "Selection replay",
-}
+_LAZY = {"stompy.spark.archiving": "Archive Body archive", "stompy.spark.replaying": "Selection replay"}
 """Imported on first use, as they need pyspark and pyarrow."""
 
 if not TYPE_CHECKING:

@@ -39,14 +39,8 @@ _INSTEAD = {
     "minpartitions": "numPartitions",
     "kafka.group.id": "durable",
     "startingoffsets": "nothing, as a query begins with the oldest message in the queue",
-    "maxmessagespertrigger": "maxOffsetsPerTrigger",
-    "minmessagespertrigger": "minOffsetsPerTrigger",
-    "receivermode": "receivers=0, and fill the spool by the command `stompy spool`",
-    "bodyas": "nothing, and CAST(body AS STRING) in the query",
-    "sendtimeout": "receiptTimeout",
-    "maxspoolmessages": "maxSpoolBytes",
 }
-"""What to write in place of an option of Kafka's source and sink, or of an earlier release; names in lower case."""
+"""What to write in place of an option of Kafka's source and sink; names in lower case."""
 
 Parse = Callable[[str], Any]
 _Options = TypeVar("_Options")

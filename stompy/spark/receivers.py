@@ -43,6 +43,7 @@ from stompy.errors import (
 )
 from stompy.forks import Owner
 from stompy.link.receipts import Receipt
+from stompy.locks import Rank, make_lock
 from stompy.spark.source_options import SpoolOptions
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.peers import Peers
@@ -58,7 +59,9 @@ _LOG = logging.getLogger("stompy.spark")
 _POLL_INTERVAL = 0.1
 """Maximum seconds between checks of receipts, the closing flag and the limit, and of the state of receivers."""
 _GROUP_MESSAGES, _GROUP_BYTES = 10_000, 8 << 20
-"""The most messages, and about the most bytes of bodies, that a receiver brings to a segment at once."""
+"""The most messages, and about the most bytes, that a receiver brings to a segment at once."""
+_ROW_BYTES = 400
+"""About the bytes that a message adds to a segment beside its body."""
 _MAX_PENDING_ACKS = 8
 _FIRST_DELAY, _MAX_DELAY = 0.1, 10.0
 """Bounds of the random delay between attempts, in seconds."""
@@ -88,8 +91,6 @@ class Health:
         self._lost_since: float | None = time.monotonic()
         self._quiet_since: float | None = None
         self._subscribed_at: float | None = None
-        self.ended = False
-        """Whether the receiver has ended, for whatever reason."""
 
     def subscribed(self) -> None:
         """Record that the broker has confirmed the subscription."""
@@ -139,11 +140,6 @@ class Health:
                 f"(option brokerTimeout): {self._reason}"
             )
 
-    @property
-    def was_subscribed(self) -> bool:
-        """Whether there was ever a session."""
-        return self._subscribed_at is not None
-
     def quiet_for(self) -> float:
         """Return the seconds since the last message, or since the subscription began.
 
@@ -157,6 +153,48 @@ class Health:
         return 0.0 if self._subscribed_at is None else time.monotonic() - self._subscribed_at
 
 
+class Quota:
+    """The messages that the receivers of a pool may still take; all others stay with the broker.
+
+    Args:
+        writer: of the spool.
+        max_bytes: the size of the spool at which nothing is taken until some messages were processed.
+        until: the sequence number up to which messages may be taken; `None` for no limit.
+    """
+
+    def __init__(self, writer: SpoolWriter, max_bytes: int, until: int | None) -> None:
+        self._writer = writer
+        self._max_bytes = max_bytes
+        self._until = sys.maxsize if until is None else until
+        self._written = sys.maxsize
+        self.in_hand: dict[int, tuple[int, int]] = {}
+        """By receiver: the number of messages that are not in the spool yet, and about their bytes."""
+        self.lock = make_lock(Rank.WRITE, "spool quota")
+        """Held while a receiver takes messages, until they are noted."""
+
+    def allow(self, until: int | None, size: int | None) -> None:
+        """Set the sequence number up to which messages may be taken, and how many bytes more; `None` for no limit."""
+        with self.lock:
+            self._written = sys.maxsize if size is None else self._writer.written + size
+            self._until = sys.maxsize if until is None else until
+
+    def note(self, receiver: int, messages: int, size: int) -> None:
+        """Record the messages that a receiver has in hand."""
+        others = {number: taken for number, taken in self.in_hand.items() if number != receiver}
+        self.in_hand = {**others, receiver: (messages, size)} if messages else others
+
+    def left(self) -> tuple[int, int]:
+        """Return how many messages, and about how many bytes, may be taken now."""
+        messages, size = map(sum, zip((0, 0), *self.in_hand.values(), strict=True))
+        room = min(self._written - self._writer.written, self._writer.room(self._max_bytes))
+        return self._until - self._writer.next - messages, room - size
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether nothing may be taken now."""
+        return min(self.left()) <= 0
+
+
 class Receiver(DaemonThread):
     """One connection that fills a spool.
 
@@ -165,18 +203,16 @@ class Receiver(DaemonThread):
         writer: shared with the other receivers; closed by the caller.
         number: of this receiver.
         health: updated by this receiver.
-        limit: number of messages in the spool at which it ends; prefetched messages go back to the broker.
+        quota: shared with the other receivers.
     """
 
-    def __init__(
-        self, options: SpoolOptions, writer: SpoolWriter, number: int, health: Health, *, limit: int | None = None
-    ) -> None:
+    def __init__(self, options: SpoolOptions, writer: SpoolWriter, number: int, health: Health, quota: Quota) -> None:
         super().__init__(f"stompy-spool-{number}")
         self._options = options
         self._writer = writer
         self._number = number
         self._health = health
-        self._limit = limit
+        self._quota = quota
         self._closing = threading.Event()
         self._arrived = threading.Event()
         self._acks: deque[tuple[Sequence[Receipt], StoredRange, Deadline]] = deque()
@@ -189,9 +225,9 @@ class Receiver(DaemonThread):
         self._closing.set()
 
     def run(self) -> None:
-        """Receive until closed, until the limit is reached, or until a permanent error."""
+        """Receive until closed, or until a permanent error."""
         try:
-            while not self._closing.is_set() and self._room() > 0:
+            while not self._closing.is_set():
                 try:
                     self._session()
                 except StompError as error:
@@ -202,12 +238,10 @@ class Receiver(DaemonThread):
             self._health.fail(ConnectionLostError(f"the receiver has a bug: {error!r}"))
             if isinstance(error, Exception):  # others, such as SystemExit, only end this thread
                 raise
-        finally:
-            self._health.ended = True
 
     def _after(self, error: StompError) -> None:
         """Wait before the next session, or raise if another one would fail too."""
-        never_connected = not self._health.was_subscribed
+        never_connected = not self._health.subscribed_for()
         if isinstance(error, (SpoolError, ConfigurationError)):
             raise error
         if never_connected and isinstance(error, (BrokerError, ConnectRefusedError, VersionMismatchError)):
@@ -242,7 +276,7 @@ class Receiver(DaemonThread):
         options = self._options
         dialect = dialect_named(connection.dialect)
         # After an unreadable frame one message at a time, so that those before it are acknowledged.
-        prefetch = 1 if self._unreadable else min(options.prefetch, self._room())
+        prefetch = 1 if self._unreadable else options.prefetch
         countable = dialect.supports("prefetch") and (prefetch == 1 or not dialect.prefetch_as_window)
         explicit = dialect.headers.get("prefetch") in options.subscribe_headers
         # With RabbitMQ an ACK in mode `client` would also settle earlier messages of the other subscriptions.
@@ -267,13 +301,10 @@ class Receiver(DaemonThread):
         identifier = Identifier(options.dedup_header, stable=are_stable(connection.server))
         while not self._closing.is_set():
             self._take_receipts()
-            if self._room() <= 0:
-                self._closing.set()
-                return
-            if self._writer.is_full(options.max_spool_bytes):
+            if self._quota.is_used_up:
                 # Nothing is received, so that the broker stops at the prefetch; the link may end meanwhile.
                 if not connection.connected:
-                    raise ConnectionLostError("the connection was lost while the spool was full")
+                    raise ConnectionLostError("the connection was lost while nothing was received")
                 self._round_trip(connection)
                 self._closing.wait(_POLL_INTERVAL)
                 continue
@@ -283,6 +314,7 @@ class Receiver(DaemonThread):
                 now = now_us()
                 rows = (record_of(message, broker=connection.address, received_at=now) for message, _ in taken)
                 self._keep(taken, [(row, identifier.of(row)) for row in rows])
+                self._quota.note(self._number, 0, 0)
             else:
                 self._round_trip(connection)
 
@@ -291,17 +323,19 @@ class Receiver(DaemonThread):
         self._arrived.clear()
         if not any(each.queued or each.closed for each in subscriptions):
             self._arrived.wait(_POLL_INTERVAL)
-        most = min(_GROUP_MESSAGES, self._room())
         waiting = deque(each for each in subscriptions if each.queued or each.closed)
         taken: list[tuple[Message, Subscription]] = []
         size = 0
-        while waiting and len(taken) < most and size < _GROUP_BYTES:
-            subscription = waiting.popleft()
-            message = subscription.receive(timeout=0)  # raises why the link ended
-            taken.append((message, subscription))
-            size += len(message.body)
-            if subscription.queued:
-                waiting.append(subscription)
+        with self._quota.lock:
+            messages, room = map(min, self._quota.left(), (_GROUP_MESSAGES, _GROUP_BYTES))
+            while waiting and len(taken) < messages and size < room:
+                subscription = waiting.popleft()
+                message = subscription.receive(timeout=0)  # raises why the link ended
+                taken.append((message, subscription))
+                size += len(message.body) + _ROW_BYTES
+                if subscription.queued:
+                    waiting.append(subscription)
+            self._quota.note(self._number, len(taken), size)
         subscriptions.rotate(-1)
         return taken
 
@@ -352,10 +386,6 @@ class Receiver(DaemonThread):
             if not self._acks:
                 self._health.settled()
 
-    def _room(self) -> int:
-        """Return the number of messages up to the limit."""
-        return sys.maxsize if self._limit is None else self._limit - self._writer.next
-
     def _leave(self, connection: Connection) -> None:
         """Disconnect, and store the ids of messages that the broker may redeliver."""
         connection.close(timeout=_DISCONNECT_TIMEOUT)
@@ -365,6 +395,7 @@ class Receiver(DaemonThread):
                 self._writer.confirm(self._acks.popleft()[1])
         finally:
             self._acks.clear()
+            self._quota.note(self._number, 0, 0)
             self._writer.leave(self._number)
 
 
@@ -374,13 +405,13 @@ class ReceiverPool:
     Args:
         options: of the receivers.
         spool: to fill.
-        limit: number of messages in the spool at which the receivers end; `None` for no limit.
+        until: the sequence number up to which the receivers fill it at first; `None` for no limit.
 
     Raises:
         SpoolError: the spool cannot be opened; no receiver was started.
     """
 
-    def __init__(self, options: SpoolOptions, spool: Spool, *, limit: int | None = None) -> None:
+    def __init__(self, options: SpoolOptions, spool: Spool, *, until: int | None = None) -> None:
         self._options = options
         self._stopped = False
         self._owner = Owner("pool of receivers")
@@ -400,21 +431,18 @@ class ReceiverPool:
             fail_on_loss=options.fail_on_data_loss,
         )
         """Shared by all receivers."""
+        self.quota = Quota(self.writer, options.max_spool_bytes, until)
+        """How much they may take."""
         self.healths = [Health(f"receiver {number} of {options.origin}") for number in range(options.receivers)]
         """The state of each receiver, by its number."""
         self._receivers = [
-            Receiver(options, self.writer, number, health, limit=limit) for number, health in enumerate(self.healths)
+            Receiver(options, self.writer, number, health, self.quota) for number, health in enumerate(self.healths)
         ]
         self._closing = threading.Event()
         self._error: StompError | None = None
         self._maintenance = DaemonThread("stompy-spool-maintenance", self._maintain)
         for thread in (self._maintenance, *self._receivers):
             thread.start()
-
-    @property
-    def finished(self) -> bool:
-        """Whether all receivers have ended, such as at the limit."""
-        return all(health.ended for health in self.healths)
 
     def check(self) -> None:
         """Raise if no messages can arrive; see `Health.check`."""
@@ -437,20 +465,23 @@ class ReceiverPool:
         Args:
             left: returns about the seconds until it returns 0; it is called several times a second.
         """
-        while True:
-            self.check()
-            seconds = left()
-            if seconds <= 0:
-                return
+        self.check()
+        while (seconds := left()) > 0:
             time.sleep(min(seconds, _POLL_INTERVAL))
+            self.check()
+        self.check()
+
+    def close_receivers(self) -> None:
+        """Ask the receivers to end: messages that are not stored go back to the broker."""
+        for receiver in self._receivers:
+            receiver.close()
 
     def stop(self) -> None:
         """End the receivers and close the spool. Idempotent."""
         if self._stopped or self._owner.forked:
             return
         self._stopped = True
-        for receiver in self._receivers:
-            receiver.close()
+        self.close_receivers()
         deadline = Deadline(_STOP_TIMEOUT)
         ended = [receiver.join_until(deadline) for receiver in self._receivers]
         self._closing.set()
@@ -463,7 +494,7 @@ class ReceiverPool:
         """Run `SpoolWriter.maintain` regularly until closed, also while there is no session."""
         most = self._options.max_spool_bytes
         try:
-            while not self._closing.wait(_PERIOD_FULL if self.writer.is_full(most) else _PERIOD):
+            while not self._closing.wait(_PERIOD if self.writer.room(most) > 0 else _PERIOD_FULL):
                 self.writer.maintain()
         except StompError as error:
             self._error = error

@@ -119,7 +119,7 @@ def check_packages() -> None:
     found = re.match(r"(\d+)\.(\d+)", pyspark.__version__)
     if found is None or (int(found[1]), int(found[2])) < _SPARK_NEEDED:
         raise ConfigurationError(
-            f"Spark {pyspark.__version__} is too old: 4.1 or newer is needed (4.2 for maxMessagesPerTrigger by "
+            f"Spark {pyspark.__version__} is too old: 4.1 or newer is needed (4.2 for maxOffsetsPerTrigger by "
             f"Spark's own admission control and for Trigger.AvailableNow): {_INSTALL}"
         )
 

@@ -47,9 +47,6 @@ def test_an_option_of_the_stream_is_none_of_the_batch() -> None:
         (stream_options, "startingOffsets", "a query begins with the oldest message in the queue"),
         (stream_options, "kafka.security.protocol", "unknown option"),
         (batch_options, "minpartitions", "write numPartitions instead"),
-        (stream_options, "maxMessagesPerTrigger", "write maxOffsetsPerTrigger instead"),
-        (stream_options, "receiverMode", "receivers=0, and fill the spool by the command `stompy spool`"),
-        (stream_options, "bodyAs", r"CAST\(body AS STRING\)"),
     ],
 )
 def test_an_option_of_something_else_is_named_as_such(make: Any, name: str, words: str) -> None:

@@ -22,17 +22,10 @@ def admitted(options: StreamOptions, waiting: Sequence[tuple[SegmentIndex, int, 
         waiting: of each spool the index, the start of the micro-batch, and the end of what could be read.
         waited: seconds since the micro-batch before.
     """
-    least, most, max_bytes = (
-        options.min_offsets_per_trigger,
-        options.max_offsets_per_trigger,
-        options.max_bytes_per_trigger,
-    )
+    least, most = options.min_offsets_per_trigger or 0, options.max_offsets_per_trigger
+    max_bytes = options.max_bytes_per_trigger
     ends = [end for _, _, end in waiting]
-    if (
-        least is not None
-        and sum(end - start for _, start, end in waiting) < least
-        and waited < options.max_trigger_delay
-    ):
+    if sum(end - start for _, start, end in waiting) < least and waited < options.max_trigger_delay:
         return [start for _, start, _ in waiting]
     if max_bytes is not None:
         sizes = [sum(piece.size for piece in index.pieces(start, end, fail=False)) for index, start, end in waiting]

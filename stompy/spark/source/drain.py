@@ -80,17 +80,18 @@ def _taken(options: BatchOptions, spool: Spool) -> int:
 
 
 def _receive(options: BatchOptions, spool: Spool) -> int:
+    most = options.max_messages or sys.maxsize
     asked = replace(
         options,
-        # One, as several receivers cannot stop at an exact total.
+        prefetch=min(options.prefetch, most),
+        # One, so that those that are taken are the first.
         receivers=options.receivers if options.max_messages is None else 1,
         max_spool_bytes=sys.maxsize,
         lock_timeout=_PATIENCE.wait,
     )
-    pool = ReceiverPool(asked, spool, limit=options.max_messages)
+    pool = ReceiverPool(asked, spool, until=most)
     try:
-        pool.watch(lambda: 0.0 if pool.finished else options.idle_timeout - pool.quiet_for())
-        pool.check()
+        pool.watch(lambda: 0.0 if pool.writer.next >= most else options.idle_timeout - pool.quiet_for())
     finally:
         pool.stop()
     return pool.writer.next
@@ -109,10 +110,7 @@ def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) ->
     waiting: list[Message] = []
     for destination in options.destination:
         browsed = connection.browse(
-            destination,
-            selector=options.selector,
-            headers=options.subscribe_headers,
-            timeout=options.idle_timeout,
+            destination, selector=options.selector, headers=options.subscribe_headers, timeout=options.idle_timeout
         )
         left = None if options.max_messages is None else options.max_messages - len(waiting)
         # The broker marks the end of the queue; the timeout is for one that does not.

@@ -41,6 +41,8 @@ _LOG = logging.getLogger("stompy.spark")
 
 _POLL_INTERVAL = 0.1
 """Seconds between checks of the spool while waiting."""
+AVAILABLE_BYTES = 256 << 20
+"""About how much a micro-batch of AvailableNow receives if the query has no limit."""
 
 
 class StreamEngine:
@@ -87,12 +89,13 @@ class StreamEngine:
             self._refresh(opened)
         readable = {key for key, each in opened.items() if each.view.refresh()}
         begin = self._start(start, opened, readable)
-        self._check_receivers()
-        if self._available_now:
-            self._receive_available(opened)
-            self._available_now = False
+        if self._targets is None:
+            self._check_receivers()
+        if self._available_now and self._targets is None:
+            ended = self._receive_available(opened, begin, unlimited=unlimited)
             readable = {key for key, each in opened.items() if each.view.refresh()}
-            self._targets = {key: each.view.next for key, each in opened.items()}
+            if ended:
+                self._targets = {key: each.view.next for key, each in opened.items()}
         waiting = []
         for key in begin.keys() & readable:
             last = opened[key].view.next
@@ -101,8 +104,8 @@ class StreamEngine:
             waiting.append((key, max(begin[key].next, last)))
         ends = [end for _, end in waiting]
         if not unlimited:
-            # What is there must do for a query that ends at its target.
-            waited = time.monotonic() - self._last_batch if self._targets is None else math.inf
+            # What is there must do for a query that ends.
+            waited = math.inf if self._available_now else time.monotonic() - self._last_batch
             ranges = [(opened[key].view.index, begin[key].next, end) for key, end in waiting]
             ends = admitted(self.options, ranges, waited=waited)
         end = dict(begin)
@@ -164,13 +167,14 @@ class StreamEngine:
             opened[key].loss.forget_below(done.next)
 
     def prepare_available_now(self) -> None:
-        """Make the next `latest` receive until the queue counts as empty, and the query end there.
+        """Make each `latest` receive for one micro-batch, and the query end when the queue counts as empty.
 
-        It waits for a session, then until no message has arrived for `idleTimeout`. `availableNowTimeout` limits this
-        wait, but only once there is a message, as a run without one would imply that the queue was empty.
+        The queue counts as empty when no message has arrived for `idleTimeout`, in a session. `availableNowTimeout`
+        limits how long messages are received, but only once there is a message, as a run without one would imply that
+        the queue was empty. All other messages stay in the broker.
         """
         # Only `latest` knows whether the spool is the checkpoint's, and what is received before cannot be given back.
-        self._available_now = True
+        self._available_now, self._targets = True, None
 
     def stop(self) -> None:
         """End the receivers. Idempotent."""
@@ -259,7 +263,7 @@ class StreamEngine:
         if self._receivers is None and self.options.receivers:
             # The first one that is named.
             first = next(iter(self._open().values()))
-            self._receivers = ReceiverPool(self.options, first.spool)
+            self._receivers = ReceiverPool(self.options, first.spool, until=0 if self._available_now else None)
             first.view.refresh()
         return self._receivers
 
@@ -295,22 +299,38 @@ class StreamEngine:
                     raise SpoolBusyError("a process has claimed it and does not start to fill it", path=path)
                 time.sleep(_POLL_INTERVAL)
 
-    def _receive_available(self, opened: Mapping[str, Offsets]) -> None:
-        """Receive until the queue counts as empty."""
+    def _receive_available(self, opened: Mapping[str, Offsets], begin: Vector, *, unlimited: bool) -> bool:
+        """Receive for the next micro-batch; return whether the queue counts as empty, or the time is over."""
         options, receivers = self.options, self._started()
         if receivers is None:
-            return
-        view = next(iter(opened.values())).view
-        before = view.next
+            return True
+        key, first = next(iter(opened.items()))
+        start, writer, quota = begin[key].next, receivers.writer, receivers.quota
+        rows = None if unlimited else options.max_offsets_per_trigger
+        size = options.max_bytes_per_trigger or (AVAILABLE_BYTES if rows is None else None)
+        if unlimited:
+            size = None
+        elif size is not None:
+            size -= sum(piece.size for piece in first.view.index.pieces(start, writer.next, fail=False))
+        quota.allow(None if rows is None else start + rows, size)
+        begun = time.monotonic()
+        ended = False
 
-        def left(receivers: ReceiverPool) -> float:
-            view.refresh()
-            quiet = options.idle_timeout - receivers.quiet_for()
+        def left() -> float:
+            nonlocal ended
+            # A receiver that had to wait was quiet, too.
+            quiet = options.idle_timeout - min(receivers.quiet_for(), time.monotonic() - begun)
             rest = options.available_now_timeout - receivers.subscribed_for()
-            return min(quiet, rest if rest > 0 or view.next > before else _POLL_INTERVAL)
+            ended = quiet <= 0 or (rest <= 0 and any(one.messages for one in writer.counts()))
+            if ended or (writer.next > start and quota.is_used_up and not quota.in_hand and not unlimited):
+                return 0.0
+            return min(quiet, _POLL_INTERVAL)
 
-        receivers.watch(lambda: left(receivers))
-        receivers.check()
+        receivers.watch(left)
+        if ended:
+            quota.allow(0, 0)
+            receivers.close_receivers()
+        return ended
 
     def _start(self, stored: Mapping[str, Any] | None, opened: Mapping[str, Offsets], readable: set[str]) -> Vector:
         """Return where the next micro-batch begins, also in spools that were added since the last one."""
@@ -367,11 +387,9 @@ class _QueryClaims(DaemonThread):
 
     def remove(self, identity: str) -> None:
         """Release the claim of a spool, if it has one."""
-        self._claims, gone = (
-            {key: one for key, one in self._claims.items() if key != identity},
-            self._claims.get(identity),
-        )
+        gone = self._claims.get(identity)
         if gone is not None:
+            self._claims = {key: one for key, one in self._claims.items() if key != identity}
             gone.release()
 
     def check(self) -> None:

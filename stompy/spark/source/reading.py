@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from stompy.errors import SpoolMismatchError
 from stompy.spark.schema import arrow_schema
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.index import Piece
-from stompy.spark.spool.spool import check_identity, get_spool
+from stompy.spark.spool.spool import get_spool
 
 _ROWS = 10_000
 """Approximate rows in one Arrow batch for Spark."""
@@ -29,7 +30,8 @@ def read_pieces(urls: Mapping[str, str], pieces: Sequence[Piece], *, array: bool
     """
     spools = {identity: get_spool(Files(url)) for identity, url in urls.items()}
     for identity, spool in spools.items():
-        check_identity(spool, identity)
+        if spool.identity != identity:
+            raise SpoolMismatchError(f"it is not the spool {identity} of the query any more", path=spool.files.url)
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for piece in pieces:

@@ -13,15 +13,7 @@ import pyarrow as pa
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
 from stompy.spark.schema import stored_schema
-from stompy.spark.spool.files import (
-    IDENTITY,
-    LOW,
-    Files,
-    damaged,
-    dump,
-    read_document,
-    read_mark,
-)
+from stompy.spark.spool.files import IDENTITY, LOW, Files, damaged, dump, read_document, read_mark
 from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.record import Record
 from stompy.world import secrets, socket, uuid
@@ -229,18 +221,3 @@ def get_spool(files: Files) -> Spool:
             path=files.url,
         )
     return found
-
-
-def check_identity(spool: Spool, identity: str) -> None:
-    """Check that offsets belong to this spool.
-
-    Raises:
-        SpoolMismatchError: they belong to another one.
-    """
-    if spool.identity != identity:
-        raise SpoolMismatchError(
-            f"the checkpoint was made with spool {identity}, this one is {spool.identity}. Use the original "
-            "spoolDir; or, if that spool is lost, start with a new checkpoint: it then begins with the oldest "
-            "message in this one",
-            path=spool.files.url,
-        )

@@ -4,7 +4,7 @@
 |---|---|
 | each receiver's thread | `begin`, `store`, `confirm`, `note_receipt`, `leave` |
 | maintenance thread | `maintain` |
-| any thread | `epoch`, `next`, `settled`, `is_full` and the like |
+| any thread | `epoch`, `next`, `settled`, `room` and the like |
 
 | rank | lock | guards | held over I/O |
 |---|---|---|---|
@@ -96,6 +96,8 @@ class SpoolWriter:
         self._groups: list[_Group] = []
         self._counts: defaultdict[int, Counts] = defaultdict(Counts)
         self._counted = 0
+        self.written = 0
+        """Bytes of the segments that this writer has written."""
         self._claim = Claim(spool.files, patience=patience or ClaimTimeouts())
         try:
             orphans = self._look(fail_on_loss)
@@ -189,14 +191,14 @@ class SpoolWriter:
         """The logical time that orders receipts; see `Redelivery`."""
         return self._redelivery.turn
 
-    def is_full(self, max_bytes: int) -> bool:
-        """Return whether the spool has reached a size; never while all messages were given to Spark.
+    def room(self, max_bytes: int) -> int:
+        """Return how many bytes it may grow up to a size; all of them while all messages were given to Spark.
 
         Spark reports a batch as processed only when it plans the next one. If that waited for new messages, and they
         for space in the spool, neither would ever continue.
         """
         with self._lock:
-            return self._planned < self.next and self._index.size >= max_bytes
+            return max_bytes - (self._index.size if self._planned < self.next else 0)
 
     # For receivers.
 
@@ -245,6 +247,7 @@ class SpoolWriter:
         with self._lock:
             if segment is not None:
                 self._index.add(segment)
+                self.written += segment.size
             for group, rows in zip(groups, new, strict=True):
                 self._note(group, [record for record, identity in rows if identity not in stored])
 

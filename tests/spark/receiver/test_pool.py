@@ -100,21 +100,21 @@ def test_who_watches_is_woken_when_the_spool_is_taken_over_though_nothing_comes(
         successor.close()
 
 
-def test_who_watches_is_woken_when_the_receivers_are_done(tmp_path: Path) -> None:
-    options = {"destination": QUEUE, "spooldir": str(tmp_path / "spool")}
+def test_a_quota_is_kept_by_all_receivers_together_and_may_be_raised(tmp_path: Path) -> None:
+    given = {"destination": QUEUE, "spooldir": str(tmp_path / "spool"), "receivers": "4", "prefetch": "50"}
     with Broker() as broker:
-        pool = ReceiverPool(spool_options({"url": broker.url, **options}), spool_in(tmp_path), limit=10)
-
-        def left() -> float:
-            if not pool.finished and not pool.writer.next:
-                fill(broker.url, range(10))
-            return 0.0 if pool.finished else HOUR
-
+        fill(broker.url, range(1000))
+        pool = ReceiverPool(spool_options({"url": broker.url, **given}), spool_in(tmp_path), until=10)
         try:
-            pool.watch(left)
+            for until in (10, 11, 500):
+                pool.quota.allow(until, None)
+                eventually(lambda until=until: pool.writer.next == until)  # type: ignore[misc]
+                assert pool.quota.is_used_up
+            pool.close_receivers()
+            eventually(lambda: broker.depth(QUEUE) == 500)
         finally:
             pool.stop()
-    assert bodies(tmp_path) == list(range(10))
+    assert len(set(bodies(tmp_path))) == 500
 
 
 def test_who_watches_learns_of_a_broker_that_was_down_for_too_long(tmp_path: Path) -> None:

@@ -380,14 +380,13 @@ def test_what_is_durable_when_it_is_closed_is_acknowledged(
         def closed_meanwhile(
             self: SpoolWriter, receiver: int, messages: Sequence[tuple[Record, Identity | None]]
         ) -> StoredRange:
-            for one in pool._receivers:
-                one.close()
+            pool.close_receivers()
             return keep(self, receiver, messages)
 
         monkeypatch.setattr(SpoolWriter, "store", closed_meanwhile)
         eventually(lambda: pool.subscribed_for() > 0)
         fill(broker.url, range(3))
-        eventually(lambda: pool.finished)
+        eventually(lambda: not broker.connections())
     held = bodies(tmp_path)
     assert held
     assert broker.depth(QUEUE) == 3 - len(held)

@@ -9,26 +9,98 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
+from stompy.connection.connecting import connect
+from stompy.spark.source.offsets import load_vector
+from stompy.spark.spool.files import Files
 from stompy.spark.spool.record import Identity, Record
 from stompy.spark.spool.redelivery import StoredRange
+from stompy.spark.spool.spool import get_spool
+from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.testing.proxy import FaultProxy
 from tests.spark.receiver.helpers import QUEUE, SOON, eventually, fill, receiving
 from tests.spark.source.test_engine import at, bodies, engine_on, latest, spooled
 from tests.spark.source.test_engine import broker as broker  # the fixture serves here too
+from tests.spark.source.test_spools import added
 
 
 def test_available_now_takes_what_there_is_and_no_more(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(100))
-    with engine_on(broker, tmp_path, idletimeout="1.5") as engine:
+    with engine_on(broker, tmp_path, idletimeout="0.5", maxoffsetspertrigger="70") as engine:
         engine.prepare_available_now()
-        end = latest(engine, engine.initial(), most=70)
+        end = engine.latest(engine.initial())
         assert at(end) == 70
+        end = engine.latest(end)
+        assert at(end) == 100, "the queue was found empty"
         fill(broker.url, range(100, 150))
-        spooled(engine, 150)
-        end = latest(engine, end, most=70)
-        assert at(end) == 100
-        assert latest(engine, end, most=70) == end
+        assert engine.latest(end) == end
+        eventually(lambda: not broker.connections())
+        assert broker.depth(QUEUE) == 50, "what comes after the end stays where it is"
+
+
+BACKLOG = 4_000
+
+
+@pytest.mark.parametrize("limit", ["maxoffsetspertrigger", "maxbytespertrigger", "maxspoolbytes"])
+def test_available_now_takes_from_the_queue_only_what_its_next_batch_may_have(
+    broker: Broker, tmp_path: Path, limit: str
+) -> None:
+    """Four receivers, a second spool that another process has filled, and a queue of many times the limit."""
+    added(tmp_path, "other", range(BACKLOG, BACKLOG + 500), origin=QUEUE)
+    fill(broker.url, range(BACKLOG))
+    own, most = tmp_path / "spool", 250 if limit == "maxoffsetspertrigger" else 200_000
+    given = {"spooldir": f"{own},{tmp_path}/other", "receivers": "4", "prefetch": "100", "idletimeout": "1"}
+    seen: list[int] = []
+    with engine_on(broker, tmp_path, **given, **{limit: str(most)}) as engine:
+        engine.prepare_available_now()
+        start, batches = engine.initial(), 0
+        while (end := engine.latest(start)) != start:
+            engine.commit(start)
+            key = next(key for key, url in engine.urls.items() if url == str(own))
+            begin = load_vector(start)[key].next
+            view = SpoolView(get_spool(Files(str(own))))
+            if limit == "maxoffsetspertrigger":
+                assert view.next - begin <= most
+            else:
+                size = sum(piece.size for piece in view.index.pieces(begin, view.next))
+                assert size <= most * 1.2, "about as many bytes as were asked for"
+            seen += bodies(engine, engine.plan(start, end))
+            start, batches = end, batches + 1
+    assert sorted(seen) == list(range(BACKLOG + 500))
+    assert batches > 5
+
+
+def test_available_now_takes_nothing_while_a_batch_of_the_run_before_is_repeated(
+    broker: Broker, tmp_path: Path
+) -> None:
+    fill(broker.url, range(1000))
+    given = {"idletimeout": "0.5", "maxoffsetspertrigger": "100", "receivers": "2", "prefetch": "50"}
+    with engine_on(broker, tmp_path, **given) as engine:
+        engine.prepare_available_now()
+        start = engine.initial()
+        end = engine.latest(start)
+    with engine_on(broker, tmp_path, **given) as engine:
+        engine.prepare_available_now()
+        assert len(bodies(engine, engine.plan(start, end))) == 100
+        eventually(lambda: [one.subscriptions for one in broker.connections()] == [(QUEUE,)] * 2)
+        assert SpoolView(get_spool(Files(engine.options.spool_dir[0]))).next == 100
+        assert at(engine.latest(end)) == 200
+
+
+def test_available_now_without_a_limit_does_not_move_the_queue_into_the_spool(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stompy.spark.source.engine.AVAILABLE_BYTES", 1 << 20)
+    with connect(broker.url) as connection, connection.batch():
+        for _ in range(200):
+            connection.send(QUEUE, bytes(1 << 14))
+    with engine_on(broker, tmp_path, idletimeout="1", receivers="4") as engine:
+        engine.prepare_available_now()
+        end = engine.latest(engine.initial())
+        assert 60 <= at(end) <= 66
+        while (start := end) != (end := engine.latest(start)):
+            assert at(end) - at(start) <= 66
+        assert at(end) == 200
 
 
 @pytest.mark.hard_case("T17")

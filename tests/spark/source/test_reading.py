@@ -60,7 +60,7 @@ def test_a_spool_that_is_not_visible_is_reported(spool: tuple[str, str, list[Pie
 
 
 def test_another_spool_in_its_place_is_refused(spool: tuple[str, str, list[Piece]]) -> None:
-    with pytest.raises(SpoolMismatchError, match="the checkpoint was made with spool other"):
+    with pytest.raises(SpoolMismatchError, match="it is not the spool other of the query any more"):
         list(read_pieces({"other": spool[0]}, spool[2], array=False))
 
 

@@ -25,9 +25,9 @@ from tests.spark.spool.builders import IMPATIENT, record, seal
 Offset = dict[str, Any]
 
 
-def added(path: Path, name: str, numbers: range, *, shared: bool = True) -> None:
+def added(path: Path, name: str, numbers: range, *, shared: bool = True, origin: str = "/queue/a") -> None:
     """Store messages with these numbers as bodies, in a spool that is made if it is not there."""
-    spool = make_spool(Files(str(path / name)), "/queue/a", shared=shared)
+    spool = make_spool(Files(str(path / name)), origin, shared=shared)
     writer = SpoolWriter(spool, patience=IMPATIENT)
     writer.begin(0)
     for number in numbers:

@@ -8,7 +8,7 @@ import pytest
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
 from stompy.spark.spool.files import Files, dump
-from stompy.spark.spool.spool import check_identity, find_spool, get_spool, make_spool
+from stompy.spark.spool.spool import find_spool, get_spool, make_spool
 from tests.spark.spool.builders import spool_writer
 
 
@@ -77,15 +77,6 @@ def test_a_later_version_is_refused(files: Files) -> None:
     files.write("spool.json", dump({"format": "stompy spool", "version": 3, "id": "x", "destination": "/queue/a"}))
     with pytest.raises(SpoolMismatchError, match="of version 3, this program knows 2"):
         find_spool(files)
-
-
-def test_a_checkpoint_of_another_spool_is_refused_with_the_remedy(files: Files) -> None:
-    spool = make_spool(files, "/queue/a")
-    check_identity(spool, spool.identity)
-    with pytest.raises(
-        SpoolMismatchError, match=r"the checkpoint was made with spool other.*start with a new checkpoint"
-    ):
-        check_identity(spool, "other")
 
 
 def test_a_spool_that_is_not_there_is_reported(files: Files) -> None:

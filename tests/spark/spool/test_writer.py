@@ -241,19 +241,18 @@ def test_a_crash_between_mark_and_removal_leaves_nothing_behind(files: Files) ->
     assert len(segment_names(files)) == 1
 
 
-def test_the_spool_is_full_until_something_was_processed_or_all_was_planned(files: Files) -> None:
+def test_the_spool_has_no_room_until_something_was_processed_or_all_was_planned(files: Files) -> None:
     writer = settled(files, 10)
-    assert writer.is_full(100)
-    assert not writer.is_full(1 << 20)
+    assert writer.room(100) < 0 < writer.room(1 << 20) < 1 << 20
     write_mark(files, "planned", 10)
     writer.maintain()
-    assert not writer.is_full(100)
+    assert writer.room(100) == 100
     settle(writer, records(range(10, 12)))
     both = sum(segment.size for segment in get_spool(files).segments())
-    assert writer.is_full(both)
+    assert writer.room(both) == 0
     write_mark(files, "low", 10)
     writer.maintain()
-    assert not writer.is_full(both)
+    assert writer.room(both) > 0
     writer.close()
 
 
