@@ -124,13 +124,14 @@ test-browser: $(VENV)/.installed-test ## the console, and the libraries of web p
 test-autobahn: $(VENV)/.installed-test ## the Autobahn test suite of WebSocket against both ends of stompy's (needs Python 2.7)
 	suite=$$(.ci/autobahn) && $(PYTEST) tests/autobahn --autobahn=$$suite $(ARGS)
 
-# Not the pages, the tools, the cost of parsing and of the broker's work, the schedules of simulated threads and the long sweeps
-# over each byte, which are the same on every Python.
+# Not what is the same on every Python: the pages, the layout, the tools, the tests of the tests, the cost of parsing and of the
+# broker's work, the simulated world, what waits for its retry by the thousand, and the long sweeps over each byte or value.
 test-pythons: $(VENV)/.installed-test ## what depends on the interpreter, on the oldest and the newest Python here
 	$(NO_BROKERS) tools/test_pythons $(VENV) -m "not broker" $(SIDE_BY_SIDE) --ignore tests/tools \
 		--ignore tests/documentation --ignore tests/conformance --ignore tests/test_architecture.py \
 		--ignore tests/property --ignore tests/fuzz --ignore-glob 'tests/scenarios/test_every_byte*' \
-		--ignore tests/simulation/test_pieces.py --ignore tests/broker/test_work.py \
+		--ignore tests/test_layout.py --ignore tests/test_conftest.py --ignore tests/simulation --ignore tests/broker/test_work.py \
+		--ignore tests/worker/test_parking.py --ignore tests/hostile/test_injection.py \
 		--ignore tests/scenarios/test_outbox_oversized.py --ignore tests/hostile/test_memory.py $(ARGS)
 
 # The data pipeline: Spark takes half a gigabyte and ten seconds to start, so it has an environment and a command of its own.
