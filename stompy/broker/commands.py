@@ -11,14 +11,17 @@ import functools
 import logging
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from stompy.broker.message import MessageHead, Route, StoredMessage, lines_named, passed_on, route_to
 from stompy.broker.profile import (
+    KINDS_ROUTED,
     OWN,
     PLAIN,
+    ROUTING,
     SEND_HEADERS,
+    TOPIC,
     Declaration,
     Target,
     check_combination,
@@ -63,6 +66,9 @@ _QUEUE = re.compile(rb"\ndestination:(/queue/[\w.-]+)(?=\n|$)")
 """A queue whose name has no part that means something by itself to any broker."""
 _TOGETHER = 64
 """SENDs with the same plan that are done together."""
+
+_SCHEDULED = frozenset({"AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"})
+"""Headers that a scheduled message loses."""
 
 _COMMIT = Frame("COMMIT")
 """In the place of the frame that is found wrong at COMMIT, as it gets no RECEIPT."""
@@ -163,6 +169,8 @@ class Commands:
         self._profile = settings.profile
         names, self._asks = self._profile.names, SEND_HEADERS | self._profile.requests.read
         self._read = functools.lru_cache(1024)(lambda destination, session: targets_of(destination, session, names))
+        self._addresses: set[str] = set()
+        """Those of the latest queues, where a profile has such."""
         self._shows_receipts = "receipt" not in self._profile.deliveries.dropped
         self._meant = lines_named(self._asks | {"destination", "transaction", "content-length"})
         """The header lines that the plan of a SEND depends on; the others are only passed on."""
@@ -214,6 +222,8 @@ class Commands:
         """
         grammar, (head, _, body) = session.protocol.grammar, run.rows[at]
         raw, confirmation = self._without_receipt(head, grammar)
+        if self._marks(session):
+            return at
         plan = self._plans.get(key := self._key(raw)) or self._plan_alike(session, key)
         if plan is None or plan.routes[0].grammar is not grammar or plan.moment != self._moment():
             return at
@@ -233,6 +243,8 @@ class Commands:
         destination = named[1].decode()
         # Not by `_targets`: the plan that is remembered takes the place of what that remembers.
         targets = self._read.__wrapped__(destination, session.name)
+        if self._profile.names.addressed:
+            targets = (self._addressed(targets[0], "SEND", lambda name: None),)
         if not _is_one_queue(targets):
             return None
         # Its line came as it would be written, where subscribers see the same name.
@@ -280,7 +292,7 @@ class Commands:
         except LimitExceededError:
             return 0
         messages = [StoredMessage(head, body, router.budget) for head, body in contents]
-        router.publisher.append_all(queue, messages, session.name)
+        router.publisher.append_all(queue, messages, self._sender(session))
         if confirmations:
             session.write_queue.answer(*confirmations)
         return len(contents)
@@ -337,6 +349,8 @@ class Commands:
             raw = b"\n" + encode_lines("SEND", headers.pairs, grammar=grammar)
         else:
             raw = text.encode("utf-8", grammar.utf8_errors)
+        if self._marks(session) and "transaction" not in headers:
+            raw += b"__AMQ_CID:%b\n" % session.name.encode()
         key = self._key(raw)
         try:
             plan = self._plan(session, headers_from_head(key + b"\n", grammar, "SEND"))
@@ -374,9 +388,18 @@ class Commands:
             budget.take(head.size + len(body), head.excess)
             message = StoredMessage(head, body, budget)
             if plan.transaction is None:
-                router.publisher.publish(message, session.name)
+                router.publisher.publish(message, self._sender(session))
             else:
                 self._add(session, plan.transaction, message, confirmed=confirmed)
+
+    def _marks(self, session: SessionState) -> bool:
+        """Whether the messages of a session say whose they are: it has a subscription that leaves out its own."""
+        addressed = self._profile.names.addressed
+        return addressed and any(consumer.options.no_local for consumer in session.consumers.values())
+
+    def _sender(self, session: SessionState) -> str | None:
+        """Return by which the subscriptions that leave out their own session's messages know its messages."""
+        return session.name if not self._profile.names.addressed or self._marks(session) else None
 
     def _moment(self) -> int:
         return 0 if self._profile.deliveries.added is None else round(self._router.clock.now() * 1000)
@@ -389,7 +412,7 @@ class Commands:
         """
         header, grammar, rules = headers.get, session.protocol.grammar, self._profile.deliveries
         now, written = self._router.clock.now(), {name for name, _ in headers.pairs}
-        targets, plain = self._targets(session, "SEND", header("destination")), self._asks.isdisjoint(written)
+        targets, plain = self._targets(session, "SEND", header), self._asks.isdisjoint(written)
         if not plain:
             self._check_taken(session, "SEND", header)
         options = PLAIN if plain else send_options(header, now, self._profile)
@@ -410,7 +433,8 @@ class Commands:
         if len(targets) > 1:
             first, *others = (header("destination") or "").split(",")
             replaced["original-destination"] = ",".join([first, *map(names.part, others)])
-        added = () if rules.added is None else rules.added(options, targets[0].kind, now)
+        unsaid = names.addressed and _is_plain(targets[0].shown) and not header(ROUTING["SEND"])
+        added = () if rules.added is None else rules.added(options, "" if unsaid else targets[0].kind, now)
         counted = "content-length" in written or header("amq-msg-type") == "bytes"
         routes = [
             route_to(
@@ -435,8 +459,8 @@ class Commands:
             transaction=header("transaction"),
             owned=owned,
             declares=None if targets[0].kind == "topic" or targets[0].owner is not None else declares,
-            personal=bool(owned) or "user-id" in self._asks & written,
-            replaced=frozenset(replaced),
+            personal=bool(owned) or unsaid or "user-id" in self._asks & written,
+            replaced=frozenset(replaced) | (_SCHEDULED if options.due and self._profile is not OWN else frozenset()),
             text=text,
             unmade=names.must_exist(header("destination") or ""),
         )
@@ -452,6 +476,7 @@ class Commands:
         publisher, rules, options = self._router.publisher, self._profile.transactions, message.options
         if rules.implied_begin and name not in session.transactions:
             self._open_new(session, name)
+            session.transactions[name].implied = True
         transaction = self._open(session, name, adding=message.size)
         try:
             publisher.check_owner(message.target)
@@ -465,16 +490,33 @@ class Commands:
 
     # Destinations
 
-    def _targets(self, session: SessionState, command: str, destination: str | None) -> tuple[Target, ...]:
+    def _targets(self, session: SessionState, command: str, header: Lookup) -> tuple[Target, ...]:
         """Return the destinations of a frame.
 
         Raises:
             RemoteProtocolError: the header is empty, or malformed.
         """
+        destination = header("destination")
         if not destination and (destination is None or not self._profile.names.nameless):
             message = f"a {command} frame needs a destination that is not empty"
             raise FaultyFrame(Fault.EMPTY_DESTINATION, message)
-        return (self._read if len(destination) <= _LONGEST else self._read.__wrapped__)(destination, session.name)
+        found = (self._read if len(destination) <= _LONGEST else self._read.__wrapped__)(destination, session.name)
+        return (self._addressed(found[0], command, header),) if self._profile.names.addressed else found
+
+    def _addressed(self, target: Target, command: str, header: Lookup) -> Target:
+        """Return the queue or the topic of an address, as its routing type says; no topic where there is a queue."""
+        kind, rest = KINDS_ROUTED.get(header(ROUTING[command]) or "", target.kind), target.name[len(TOPIC) :]
+        if not rest and (kind == "queue" or command == "SUBSCRIBE"):
+            fault = Fault.EMPTY_DESTINATION if kind == "queue" else Fault.INVALID_DESTINATION
+            raise FaultyFrame(fault, f"a {command} frame needs a destination that is not empty")
+        if kind == "queue" or (command == "SEND" and rest in self._addresses and _is_plain(target.shown)):
+            kind = "queue"
+            if len(self._addresses) >= _REMEMBERED:
+                self._addresses.clear()
+            self._addresses.add(rest)
+        elif command == "SUBSCRIBE" and rest in self._addresses:
+            kind = "queue"
+        return target if kind == target.kind else target._replace(kind=kind, name=f"/{kind}/{rest}")
 
     def _check_rights(self, session: SessionState, right: Right, targets: tuple[Target, ...]) -> None:
         """Check that the user may use destinations so.
@@ -502,9 +544,13 @@ class Commands:
             raise LimitExceededError(
                 "too many subscriptions in one session", limit_name="max_session_subscriptions", limit=most
             )
-        targets = self._targets(session, "SUBSCRIBE", header("destination"))
+        targets, key = self._targets(session, "SUBSCRIBE", header), subscription_key(header)
+        if key in session.consumers and ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS) not in self._profile.refusals.takes:
+            raise FaultyFrame(Fault.SUBSCRIPTION_EXISTS, f"there is a subscription {shown(key)} already")
         self._check_taken(session, "SUBSCRIBE", header)
         options = subscribe_options(header, prefetch=self._settings.prefetch, profile=self._profile)
+        if self._profile.names.addressed and targets[0].kind == "queue":
+            options = replace(options, durable=None)
         self._check_rights(session, "read", targets)
         check_combination(options, targets, self._profile)
         if self._profile is OWN:
@@ -525,7 +571,7 @@ class Commands:
             identity = implied(destination)
         self._router.subscribe(
             session,
-            subscription_key(header),
+            key,
             targets=targets,
             destination=destination,
             identity=identity,
@@ -546,7 +592,12 @@ class Commands:
             raise FaultyFrame(Fault.UNKNOWN_SUBSCRIPTION, "there is no such subscription (UNSUBSCRIBE)")
         if name is not None:
             named = self._profile.names.durable_names_client and session.protocol.version is Version.V1_0
-            self._router.topology.delete_durable(name if named else session.client_id, name)
+            taken = ("UNSUBSCRIBE", Fault.UNKNOWN_DURABLE) in self._profile.refusals.takes
+            try:
+                self._router.topology.delete_durable(name if named else session.client_id, name)
+            except FaultyFrame:
+                if not taken or (consumer is None and session.client_id is None):
+                    raise
 
     def _ack(self, session: SessionState, frame: Frame) -> None:
         header, settling, rules = frame.headers.get, self._profile.settling, self._profile.transactions
@@ -584,6 +635,9 @@ class Commands:
         name = _transaction(frame)
         if name not in session.transactions:  # it is only where the profile takes that
             self._open_new(session, name)
+        elif self._profile.transactions.implied_begin and not session.transactions[name].implied:
+            raise FaultyFrame(Fault.TRANSACTION_EXISTS, f"transaction {shown(name)} is open already (BEGIN)")
+        session.transactions[name].implied = False
 
     def _open_new(self, session: SessionState, name: str) -> None:
         most = self._settings.max_session_transactions
@@ -629,13 +683,18 @@ def _open_transaction(session: SessionState, frame: Frame) -> str:
         RemoteProtocolError: it is not open.
     """
     name = _transaction(frame)
-    if name not in session.transactions:
+    if name not in session.transactions or session.transactions[name].implied:
         raise unknown_transaction(name, frame.command)
     return name
 
 
 def _transaction(frame: Frame) -> str:
     return frame.headers.get("transaction") or ""
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name does not say if it is a queue or a topic."""
+    return not name.startswith(("/queue/", TOPIC))
 
 
 def _is_one_queue(targets: tuple[Target, ...]) -> bool:

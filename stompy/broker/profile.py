@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from stompy.broker.refusals import Arrange, FrameOrigin, Refusal, arranged
+from stompy.broker.refusals import HEART_BEAT, Arrange, FrameOrigin, Refusal, arranged
 from stompy.broker.selector import JMS, Evaluation, Selector, SelectorError, compiled
 from stompy.errors import RemoteProtocolError
+from stompy.frames.encoder import encode
 from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import ACK_MODES, Fault, FaultyFrame, parse_accept_version, shown
@@ -83,6 +84,7 @@ class Names:
         sends_to_patterns: a SEND to a pattern is one to a destination of that name.
         part: given one of several names in a header, but for the first, returns it as `original-destination` shows it.
         virtual: given the name of a queue, returns the topic whose messages it gets too, where it is such a queue.
+        addressed: a queue and a topic of one name share an address, which is no topic any more once there is the queue.
         durable_names_client: in 1.0 an UNSUBSCRIBE of a durable subscription is one of the client of its name.
     """
 
@@ -100,6 +102,7 @@ class Names:
     must_exist: Callable[[str], bool] = lambda destination: False
     part: Callable[[str], str] = lambda name: name
     virtual: Callable[[str], str | None] = lambda name: None
+    addressed: bool = False
     durable_names_client: bool = False
 
 
@@ -278,6 +281,7 @@ class HandshakeRules:
         hosts: the `host` headers that are taken; `None` for all.
         echoes: the headers of CONNECTED that have the `receipt` of CONNECT.
         session_is_client: CONNECTED has the `client-id` as its session.
+        wrong_beats: an unreadable `heart-beat` gets an ERROR in place of CONNECTED, whose message begins so.
     """
 
     session: str = "%s"
@@ -293,6 +297,7 @@ class HandshakeRules:
     hosts: frozenset[str] | None = None
     echoes: tuple[str, ...] = ()
     session_is_client: bool = False
+    wrong_beats: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +399,7 @@ class TransactionRules:
     Attributes:
         waits: the acknowledgements that wait for COMMIT.
         refuses: the acknowledgements that are refused in a transaction, with the message of that.
-        implied_begin: a SEND begins the transaction that it names.
+        implied_begin: a SEND adds to the transaction that it names, which is not open before its BEGIN.
         found_at_commit: faults of a SEND in a transaction that are only found at COMMIT, which takes effect up to
             there and is confirmed; then the session is ended.
         rollback_only: a SEND in a transaction that is refused without a receipt makes COMMIT be refused.
@@ -487,16 +492,17 @@ class Profile:
         """Return CONNECTED as the broker writes it, in answer to a CONNECT with these headers."""
         version, rules, receipt = protocol.version, self.handshake, header("receipt")
         assert version is not None
-        client = header("client-id") if rules.session_is_client else None
+        client, beats = header("client-id") if rules.session_is_client else None, header("heart-beat")
+        if rules.wrong_beats and version.has_heartbeats and beats and not HEART_BEAT.fullmatch(beats):
+            named = () if receipt is None else (("receipt-id", receipt),)
+            return encode("ERROR", (("message", rules.wrong_beats + beats), *named), grammar=protocol.grammar)
         pairs = [("session", _CONTROL.sub(" ", client or session))]
         nameless = not version.has_heartbeats and rules.nameless_in_1_0
         if not nameless or header("accept-version") is not None:
             pairs.append(("version", version.value))
         if receipt is not None:
             pairs += [(name, _CONTROL.sub(" ", receipt)) for name in rules.echoes]
-        asked = header("heart-beat") is not None or not rules.beats_if_asked
-        if (version.has_heartbeats or rules.beats_in_1_0) and asked:
-            beats = header("heart-beat")
+        if (version.has_heartbeats or rules.beats_in_1_0) and (beats is not None or not rules.beats_if_asked):
             mirrored = ",".join(reversed(beats.split(","))) if beats and rules.mirrors_beats else str(protocol.offer)
             pairs.append(("heart-beat", mirrored))
         if not nameless:
@@ -619,22 +625,13 @@ class SubscribeRequest:
     transformation: str | None = None
 
 
-_ROUTING = {"SEND": "destination-type", "SUBSCRIBE": "subscription-type"}
+ROUTING = {"SEND": "destination-type", "SUBSCRIBE": "subscription-type"}
 """By command: Artemis's header that says what a destination is, and must not say otherwise than its name here."""
-
+KINDS_ROUTED: dict[str, Literal["queue", "topic"]] = {"ANYCAST": "queue", "MULTICAST": "topic"}
 
 SEND_HEADERS = frozenset(UNSUPPORTED["SEND"]) | {
-    "priority",
-    "persistent",
-    "expires",
-    "expiration",
-    "AMQ_SCHEDULED_DELAY",
-    "AMQ_SCHEDULED_TIME",
-    "JMSXGroupID",
-    "JMSXGroupSeq",
-    "_AMQ_DUPL_ID",
-    "destination-type",
-    "reply-to",
+    *("priority", "persistent", "expires", "expiration", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME"),
+    *("JMSXGroupID", "JMSXGroupSeq", "_AMQ_DUPL_ID", "destination-type", "reply-to"),
 }
 """The headers of a SEND that the broker looks at beside those of the specification; most messages have none."""
 
@@ -645,10 +642,9 @@ def check_routing(command: str, header: Lookup, targets: Sequence[Target]) -> No
     Raises:
         RemoteProtocolError: it is not.
     """
-    asked = header(_ROUTING[command])
-    kind = {"ANYCAST": "queue", "MULTICAST": "topic"}.get(asked or "")
-    if asked is not None and any(target.kind != kind for target in targets):
-        raise RemoteProtocolError(f"{_ROUTING[command]} does not match the destination, whose name says what it is")
+    asked = header(ROUTING[command])
+    if asked is not None and any(target.kind != KINDS_ROUTED.get(asked) for target in targets):
+        raise RemoteProtocolError(f"{ROUTING[command]} does not match the destination, whose name says what it is")
 
 
 def check_supported(command: str, header: Lookup, profile: Profile = OWN) -> None:
@@ -679,7 +675,9 @@ def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendRequ
     expires, lifetime = _milliseconds(header, "expires"), _milliseconds(header, "expiration")
     period, again = _milliseconds(header, "AMQ_SCHEDULED_PERIOD") or 0.0, header("AMQ_SCHEDULED_REPEAT") or "0"
     if not again.isdecimal() or int(again) > _MOST_REPEATS:
-        raise RemoteProtocolError(f"AMQ_SCHEDULED_REPEAT must be a number up to {_MOST_REPEATS}, not {shown(again)}")
+        raise FaultyFrame(
+            Fault.INVALID_VALUE, f"AMQ_SCHEDULED_REPEAT must be up to {_MOST_REPEATS}, not {shown(again)}"
+        )
     due = now + (delay or period) if delay or period else moment
     return SendRequest(
         priority=_priority(header("priority")),

@@ -66,6 +66,8 @@ _ACTIVEMQ_MESSAGES: dict[tuple[str, Fault | None], str] = {
     ("", Fault.UNKNOWN_TRANSACTION): "Invalid transaction id: {transaction}",
     ("", Fault.UNKNOWN_MESSAGE): "Unexpected {command} received for message-id [{message-id}]",
     ("", Fault.NO_OTHER_HEADER): "{command} received without {needed}",
+    ("ACK", Fault.NO_ID): "{command} received without {needed}",
+    ("NACK", Fault.NO_ID): "{command} received without {needed}",
 }
 """What ActiveMQ says, by fault, and by command where it says something else for others."""
 
@@ -115,7 +117,7 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
     if fault is Fault.UNKNOWN_DURABLE:
         return _activemq_refusal(message, "jakarta.jms.InvalidDestinationException: ", closes=False)
     message = _ACTIVEMQ_MESSAGES.get((command, fault)) or _ACTIVEMQ_MESSAGES.get(("", fault), message)
-    if fault is Fault.NO_ID and version is Version.V1_0:
+    if fault is Fault.NO_ID and version is Version.V1_0 and command == "UNSUBSCRIBE":
         message = "Must specify the subscriptionId or the destination you are unsubscribing from"
     needed = "a subscription id for acknowledge!" if header("message-id") else "a message-id to acknowledge!"
     needed = "a ack id for acknowledge!" if version is Version.V1_2 else needed
@@ -129,6 +131,11 @@ def _activemq_refusal(
     return Refusal(message, f"{exception}{message}\n", named=named, closes=closes, raw=raw, length=False)
 
 
+def _activemq_refused_login(login: str | None) -> Refusal:
+    """Return the refusal of a wrong login."""
+    return Refusal(f"User name [{_or_null(login)}] or password is invalid.", named=False, length=False, raw=True)
+
+
 def _activemq_refused_client(client: str, peer: str) -> Refusal:
     """Return the refusal of a client id that another session has."""
     message = f"Broker: stompy - Client: {client} already connected from tcp://{peer}"
@@ -136,8 +143,9 @@ def _activemq_refused_client(client: str, peer: str) -> Refusal:
 
 
 _CAST = (
-    "class org.apache.activemq.broker.region.TopicSubscription cannot be cast to class "
-    "org.apache.activemq.broker.region.QueueBrowserSubscription (org.apache.activemq.broker.region.TopicSubscription "
+    "class org.apache.activemq.broker.region.{0}TopicSubscription cannot be cast to class "
+    "org.apache.activemq.broker.region.QueueBrowserSubscription "
+    "(org.apache.activemq.broker.region.{0}TopicSubscription "
     "and org.apache.activemq.broker.region.QueueBrowserSubscription are in unnamed module of loader 'app')"
 )
 
@@ -151,7 +159,8 @@ def _activemq_refuses(command: str, header: Lookup, session: FrameOrigin) -> Ref
         if session.protocol.version is Version.V1_0:
             return _activemq_refusal("Queue Browser feature only valid for Stomp v1.1+ clients!", closes=False)
         if (header("destination") or "").startswith("/topic/"):
-            return _activemq_refusal(_CAST, "java.lang.ClassCastException: ", closes=False)
+            kind = "" if header("activemq.subscriptionName") is None else "Durable"
+            return _activemq_refusal(_CAST.format(kind), "java.lang.ClassCastException: ", closes=False)
     if command == "CONNECT" and beats is not None and not HEART_BEAT.fullmatch(beats):
         return _activemq_refusal(f"Invalid heart-beat header:{beats}", raw=True)
     return None
@@ -173,6 +182,8 @@ def _activemq_translate(command: str, header: Lookup) -> Lookup:
             return None
         if name == "persistent":
             return str(header(name) == "true").lower()
+        if name == "AMQ_SCHEDULED_DELAY" and header(name) == "0":
+            return "1"  # it goes through the schedule too
         return header(name) or options.get(name.replace("activemq.", "consumer."))
 
     return lookup
@@ -208,6 +219,10 @@ def _activemq_refuse_as_5(error: Exception, frame: Frame | None, version: Versio
         return replace(refusal, closes=False, ignored=True)
     if frame is not None and version is None and frame.command not in ("CONNECT", "STOMP"):
         return _activemq_refusal("Not connected.", closes=False, raw=True)
+    if frame is None and "may not be negative" in refusal.message:
+        return replace(refusal, silent=True)
+    if fault is Fault.INVALID_SELECTOR and frame is not None and frame.headers.get("destination", "")[:7] == "/topic/":
+        return _activemq_refusal("Couldn't create TopicSubscription", "javax.jms.JMSException: ", closes=False)
     if fault is Fault.COMMAND_NOT_ALLOWED:
         return _activemq_refusal("Already connected.", closes=False)
     if frame is not None and frame.command in SERVER_COMMANDS:
@@ -280,9 +295,7 @@ ACTIVEMQ = profile.Profile(
         refuse=_activemq_refuse,
         takes=frozenset({("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE), ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS)})
         | {("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION)},
-        login=lambda login, version: Refusal(
-            f"User name [{_or_null(login)}] or password is invalid.", named=False, length=False, raw=True
-        ),
+        login=lambda login, version: _activemq_refused_login(login),
         client=_activemq_refused_client,
         deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
     ),
@@ -324,6 +337,7 @@ ACTIVEMQ_5 = replace(
     refusals=replace(
         ACTIVEMQ.refusals,
         refuse=_activemq_refuse_as_5,
+        login=lambda login, version: replace(_activemq_refused_login(login), named=True),
         client=lambda client, peer: _as_5(_activemq_refused_client(client, peer)),
     ),
     deliveries=replace(ACTIVEMQ.deliveries, text=False),
@@ -359,40 +373,65 @@ _ARTEMIS_MESSAGES: dict[tuple[str, Fault | None], str] = {
 
 _ARTEMIS_TAKEN = frozenset(
     {("SUBSCRIBE", Fault.NO_ID), ("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE), ("SEND", Fault.UNKNOWN_TRANSACTION)}
-) | {("CONNECT", Fault.COMMAND_NOT_ALLOWED), ("STOMP", Fault.COMMAND_NOT_ALLOWED)}
+) | {
+    ("BEGIN", Fault.TRANSACTION_EXISTS),
+    ("UNSUBSCRIBE", Fault.UNKNOWN_DURABLE),
+    ("CONNECT", Fault.COMMAND_NOT_ALLOWED),
+    ("STOMP", Fault.COMMAND_NOT_ALLOWED),
+}
 """What is wrong and taken all the same, by command."""
 
 
+_ADDRESS = "org.apache.activemq.artemis.api.core.SimpleString"
+_ARTEMIS_NO_ADDRESS = f'Cannot invoke "{_ADDRESS}.startsWith({_ADDRESS})" because "address" is null'
+
 _ARTEMIS_UNREADABLE = re.compile(r"not a STOMP command line: '([A-Za-z ]+)")
 """What the parser says of a first line that is no command."""
+_ESCAPE = re.compile(r"undefined escape sequence '\\(\\.)")
 
 
 def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR after which the connection stays open, or in 1.2 is of no use."""
     message, fault = str(error), fault_of(error)
-    beats = None if frame is None else frame.headers.get("heart-beat")
-    offered = None if frame is None else frame.headers.get("accept-version")
-    if offered not in (None, "1.0") and version is None and beats and not HEART_BEAT.fullmatch(beats):
-        return Refusal(f"Incorrect heartbeat header {beats}", "", named=False, length=False, bare=True)
     if version is None and fault is not Fault.NO_COMMON_VERSION:
         return Refusal(message, closes=False, ignored=True)
     if frame is not None and version is None:
         message = f"AMQ339002 Stomp versions not supported {frame.headers.get('accept-version')}"
         detail = "Supported protocol versions are v1.0 v1.1 v1.2"
         return Refusal(message, detail, VERSIONS, named=False, length=False)
+    if frame is None and message.startswith("content-length must be"):
+        return Refusal(message, closes=False, ignored=True)
+    if frame is None and (escape := _ESCAPE.search(message)) is not None:
+        return Refusal(f"AMQ339040 Undefined escape sequence {escape[1]}", "", named=False, length=False, bare=True)
+    if frame is None and message.startswith("a body of"):
+        return Refusal(
+            "AMQ339023 Invalid STOMP frame 0,", "AMQ339024: Invalid STOMP frame: 0,", named=False, length=False
+        )
     unreadable = _ARTEMIS_UNREADABLE.match(message) if frame is None else None
     if unreadable is not None:
         read = ",".join([*unreadable[1], *(str(ord(each)) for each in "\r\n")]) + ","
-        return Refusal(f"AMQ339023 Invalid STOMP frame {read}", f"AMQ339024: Invalid STOMP frame: {read}", named=False)
+        return Refusal(
+            f"AMQ339023 Invalid STOMP frame {read}",
+            f"AMQ339024: Invalid STOMP frame: {read}",
+            named=False,
+            length=version is not Version.V1_0,
+        )
     if frame is None or version is None:
         return Refusal(message, named=False, length=False)
     command, header = frame.command, frame.headers.get
     if command not in {*_ARTEMIS_NAMED, "SUBSCRIBE"} or (command == "NACK" and version is Version.V1_0):
         detail = f"AMQ339024: Invalid STOMP frame: {command}"
-        return Refusal(f"AMQ339023 Invalid STOMP frame {command}", detail, named=False, length=False)
-    stays = functools.partial(Refusal, named=command in _ARTEMIS_NAMED, closes=False, last=version is Version.V1_2)
+        return Refusal(
+            f"AMQ339023 Invalid STOMP frame {command}", detail, named=False, length=version is not Version.V1_0
+        )
+    last, sized = version is Version.V1_2, version is not Version.V1_0
+    stays = functools.partial(Refusal, named=command in _ARTEMIS_NAMED, closes=False, last=last, length=sized)
     if fault is Fault.INVALID_SELECTOR:
         return stays(f'Invalid selector "{header("selector")}"', header("selector"))
+    if fault is Fault.EMPTY_DESTINATION:
+        return stays("AMQ229216 Invalid queue name ", "AMQ229216: Invalid queue name: ")
+    if fault is Fault.NO_DESTINATION and command == "SUBSCRIBE":
+        return stays(_ARTEMIS_NO_ADDRESS)
     token = header("id" if version is Version.V1_2 else "message-id", "null")
     key = "ACK" if command == "NACK" else command
     text = _ARTEMIS_MESSAGES.get((key, fault)) or _ARTEMIS_MESSAGES.get((key, None), message)
@@ -401,7 +440,8 @@ def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | No
     if "{token}" in text and TOKEN.fullmatch(token):
         text = "AMQ339025 failed to ack because no message with id {token}"
     identity = header("id", _artemis_subscription(header("destination", "")))
-    return stays(filled(text, frame, "null", token=token, subscription=identity), "", bare=True)
+    text = filled(text, frame, "null", token=token, subscription=identity)
+    return stays(text.replace(":", "") if text.startswith("AMQ") else text, "", bare=True)
 
 
 def _artemis_subscription(destination: str) -> str:
@@ -420,10 +460,14 @@ def _artemis_translate(command: str, header: Lookup) -> Lookup:
     def lookup(name: str) -> str | None:
         if name in ("browser", "activemq.exclusive"):
             return None
+        if (
+            name == "AMQ_SCHEDULED_TIME"
+            and len(header("priority") or "") > 1
+            and (header("priority") or "").isdecimal()
+        ):
+            return "9" * 15  # a message of a priority above 9 is never delivered
         if name == "persistent":
             return str((header(name) or "").lower() == "true").lower()
-        if name in profile.DURABLE and (header("destination") or "").startswith("/queue/"):
-            return None
         if name == "prefetch-count" and command == "SUBSCRIBE" and header("consumer-window-size") == "0":
             return "1"
         return header(name)
@@ -443,7 +487,7 @@ def _artemis_added(options: profile.SendRequest, kind: str, now: float) -> Pairs
     return (
         *(("persistent", "true" if options.persistent else "false"), ("expires", _milliseconds(options.expires))),
         *(("priority", str(options.priority)), ("timestamp", _milliseconds(now))),
-        ("destination-type", "ANYCAST" if kind == "queue" else "MULTICAST"),
+        *((("destination-type", "ANYCAST" if kind == "queue" else "MULTICAST"),) if kind else ()),
         *((("_AMQ_GROUP_ID", options.group),) if options.group else ()),
     )
 
@@ -452,7 +496,7 @@ def _artemis_refused_login(login: str | None, version: Version | None) -> Refusa
     """Return the refusal of a wrong login."""
     message = f"Security Error occurred: User name [{_or_null(login)}] or password is invalid"
     bare = version is Version.V1_0
-    return Refusal(message, named=False, bare=bare, raw=bare, length=not bare)
+    return Refusal(message, bare=bare, raw=bare, length=not bare)
 
 
 _ARTEMIS_ORDER = (
@@ -487,9 +531,13 @@ def _artemis_letter(pairs: Pairs, options: profile.SendRequest, queue: str) -> P
 
 def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
     """Return how Artemis refuses a frame that the embedded broker takes."""
+    last, beats = session.protocol.version is Version.V1_2, header("heart-beat")
+    if command == "CONNECT" and last and beats and not HEART_BEAT.fullmatch(beats):
+        return Refusal(f"Incorrect heartbeat header {beats}", "", length=False, bare=True)
     if command == "SEND" and header("destination-type") not in (None, "ANYCAST", "MULTICAST"):
-        last = session.protocol.version is Version.V1_2
         return Refusal("AMQ339031 Error handling send", "", closes=False, last=last, bare=True)
+    if command == "SUBSCRIBE" and not (header("selector") or "x").strip():
+        return Refusal(f'Invalid selector "{header("selector")}"', header("selector"), closes=False, last=last)
     return None
 
 
@@ -497,14 +545,25 @@ ARTEMIS = profile.Profile(
     name="artemis",
     server="ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine",
     names=profile.Names(
-        rest=("#",), composite=False, nameless=True, temporary="shared", implied_id=_artemis_subscription
+        rest=("#",),
+        read=lambda name: (name if name.startswith(("/queue/", "/topic/")) else "/topic/" + name, name),
+        composite=False,
+        nameless=True,
+        temporary="shared",
+        implied_id=_artemis_subscription,
+        addressed=True,
     ),
     handshake=profile.HandshakeRules(
-        leniency=Leniency.CR_ESCAPE_IN_1_1 | Leniency.UNEXPECTED_BODY | Leniency.LINES_WITHOUT_COLON,
+        leniency=Leniency.CR_ESCAPE_IN_1_1
+        | Leniency.UNEXPECTED_BODY
+        | Leniency.LINES_WITHOUT_COLON
+        | Leniency.LINES_AS_ARTEMIS
+        | Leniency.LONGER_BODIES,
         limits=FrameLimits(max_body=1024 * 1024 * 1024),
         offered=profile.exact_versions,
         heartbeat=least,
         nameless_in_1_0=True,
+        wrong_beats="Incorrect heartbeat header ",
         beats_if_asked=True,
         echoes=("receipt-id",),
     ),

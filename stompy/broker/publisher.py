@@ -252,7 +252,7 @@ class BrokerPublisher:
         if fan_out.error is not None:
             raise fan_out.error
 
-    def append_all(self, queue: Queue, messages: Iterable[StoredMessage], sender: str) -> None:
+    def append_all(self, queue: Queue, messages: Iterable[StoredMessage], sender: str | None) -> None:
         """Put messages that do not expire into a queue in which there is room for them."""
         orders = self._orders
         items = [Item(message, next(orders), sender) for message in messages]

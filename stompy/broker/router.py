@@ -380,7 +380,7 @@ class BrokerRouter:
         elif declares is None:
             if consumer.options.no_local:
                 consumer.no_local = consumer.session.name
-            topology.join(consumer, topology.queue(target.name))
+            topology.join_queue(consumer, target.name)
         else:
             topology.join(consumer, topology.declare(target.name, declares, consumer.session))
 

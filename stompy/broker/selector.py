@@ -455,6 +455,9 @@ class _Parser:
         if kind in ("end", "sign") or (kind == "keyword" and text not in ("TRUE", "FALSE")):
             raise self._unexpected()
         self._at += 1
+        if text == "XPATH" and self._ways.activemq and self._next[0] == "text":
+            self._at += 1
+            return lambda lookup: False  # of a body that is no XML
         if kind == "word":
             return lambda lookup: lookup(text)
         value = _literal(kind, text)

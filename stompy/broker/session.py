@@ -93,6 +93,7 @@ class ClientSession:
             require_host=settings.require_host,
             tolerates=self._tolerates,
             offered=profile.handshake.offered,
+            any_heartbeat=bool(profile.handshake.wrong_beats),
         )
         self._write_queue = router.write_queue()
         self._budget = SessionBudget(router.budget, settings.session_state_bytes)
@@ -365,7 +366,7 @@ class ClientSession:
             if refused_login is None:
                 self._fail("access refused: wrong login or passcode")
             else:
-                self._refuse(refused_login(headers.get("login"), self._protocol.version))
+                self._refuse(refused_login(headers.get("login"), self._protocol.version), accepted[0])
             return
         with self._router.turn():
             refused_client, client = self._profile.refusals.client, headers.get("client-id")
@@ -394,9 +395,9 @@ class ClientSession:
         self._write_queue.answer(connected)
         self._router.attach(self._state)
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: Refusal, offender: Frame | None = None) -> None:
         with self._router.turn():
-            self._router.refuse(self._state, refusal)
+            self._router.refuse(self._state, refusal, offender)
 
     def _refill(self) -> None:
         with self._router.turn():

@@ -256,6 +256,8 @@ class SessionTransaction:
     """What each ACK or NACK took out of the ledger, and whether it was a NACK."""
     receipts: list[bytes] = field(default_factory=list)
     """RECEIPTs of SENDs that come after that of COMMIT."""
+    implied: bool = False
+    """Whether a SEND began it that named it; it cannot be ended before a BEGIN."""
     spoiled: str | None = None
     """Why COMMIT is refused and aborts it, as one of its messages is a duplicate; `None` if it may be committed."""
     failure: ProtocolError | None = None

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from stompy.broker.profile import MAX_PARTS, ONE, REST, Target, is_topic, words_of
+from stompy.broker.profile import MAX_PARTS, ONE, REST, Target, has_wildcards, is_topic, words_of
 from stompy.broker.queues import DestinationCounts, Queue, Waiting
 from stompy.broker.session_state import Feed
 from stompy.errors import LimitExceededError, RemoteProtocolError
@@ -199,6 +199,8 @@ class Topology:
         """The counters of destinations that are not in use any more, each with the time of its end."""
         self._topic_patterns: Patterns[Feed] = Patterns()
         self._queue_patterns: Patterns[Consumer] = Patterns()
+        self._wild: Patterns[Queue] = Patterns()
+        """The queues that are named like a pattern, where a SEND makes such, by their names."""
         self._remembered: dict[str, Followers] = {}
 
     # Queues
@@ -291,10 +293,21 @@ class Topology:
         topic = self._settings.profile.names.virtual(queue.name)
         if topic is not None:
             self.bind(queue, Target("topic", topic, topic))
+        if self._is_wild(queue.name):
+            self._wild.add(queue.name, queue)
+            fitting: Patterns[bool] = Patterns()
+            fitting.add(queue.name, True)
+            alike = [other for other in self.queues.values() if any(fitting.matching(other.name))]
+            for consumer in {consumer: None for other in alike for consumer in other.consumers}:
+                self.join(consumer, queue)
         if self._queue_patterns:
             for consumer in self._queue_patterns.matching(queue.name):
                 self._work.left -= 1
                 self.join(consumer, queue)
+
+    def _is_wild(self, name: str) -> bool:
+        names = self._settings.profile.names
+        return names.sends_to_patterns and names.pattern_queues and has_wildcards(name, names.rest)
 
     def exists(self, target: Target) -> bool:
         """Whether a destination needs not be made first: a topic, a pattern, a temporary one, or a queue in use."""
@@ -341,8 +354,16 @@ class Topology:
         else:
             self._remember(queue.name, queue.tally())
         del self.queues[queue.name]
+        if self._is_wild(queue.name):
+            self._wild.remove(queue.name, queue)
         if queue.kept:
             self._budget.give_back(0, queue.kept)
+
+    def join_queue(self, consumer: Consumer, name: str) -> None:
+        """Let a consumer take part in a queue, and in those that are named like a pattern that fits."""
+        self.join(consumer, self.queue(name))
+        for queue in list(self._wild.matching(name)):
+            self.join(consumer, queue)
 
     def join(self, consumer: Consumer, queue: Queue) -> None:
         """Let a consumer take part in a queue."""

@@ -101,7 +101,12 @@ class Leniency(enum.Flag):
     NAMES_ALONE = enum.auto()
     """Take a header line without a colon for a header without a value (as ActiveMQ does)."""
     PADDED_COMMANDS = enum.auto()
-    """Ignore spaces around a command (as ActiveMQ does)."""
+    """Ignore spaces around a command, and a CR alone in the line that ends a head (as ActiveMQ does)."""
+    LINES_AS_ARTEMIS = enum.auto()
+    """Before 1.2 keep the last header of a name, and take a line without a colon for the value of the one before it;
+    from 1.1 on leave further colons out of values, and ignore a backslash at the end of the last line."""
+    LONGER_BODIES = enum.auto()
+    """Drop what follows a body of its `content-length` up to a NUL, from 1.1 on; ignore a length of -1 (Artemis)."""
 
 
 _ESCAPES_1_1 = {"\\": "\\\\", "\n": "\\n", ":": "\\c"}
@@ -127,7 +132,9 @@ class Grammar:
         names_alone: whether header lines without a colon are headers without a value.
         length_of_send_alone: whether `content-length` is ignored in all frames of a client but SEND.
         any_command: whether any first line is a command.
-        padded_commands: whether spaces around a command are ignored.
+        padded_commands: whether spaces around a command are ignored, and a CR in an empty line.
+        lines_as_artemis: whether header lines are read as `Leniency.LINES_AS_ARTEMIS` says.
+        longer_bodies: whether a body may be longer than its `content-length`, which may be -1.
         trim: whether spaces around values are removed.
         unexpected_body: what to do with the body of a frame that must not have one.
         utf8_errors: the error handler for the header text.
@@ -148,6 +155,8 @@ class Grammar:
     length_of_send_alone: bool = False
     any_command: bool = False
     padded_commands: bool = False
+    lines_as_artemis: bool = False
+    longer_bodies: bool = False
     trim: bool = False
     unexpected_body: BodyPolicy = "refuse"
     utf8_errors: Literal["strict", "surrogateescape"] = "strict"
@@ -186,6 +195,8 @@ def grammar_of(version: Version, leniency: Leniency = Leniency.NONE) -> Grammar:
         length_of_send_alone=Leniency.LENGTH_OF_SEND_ALONE in leniency,
         any_command=Leniency.ANY_COMMAND_LINE in leniency,
         padded_commands=Leniency.PADDED_COMMANDS in leniency,
+        lines_as_artemis=Leniency.LINES_AS_ARTEMIS in leniency,
+        longer_bodies=Leniency.LONGER_BODIES in leniency,
         trim=not modern,
         unexpected_body="refuse" if modern and Leniency.UNEXPECTED_BODY not in leniency else "drop",
         utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",
@@ -209,6 +220,7 @@ def handshake_grammar(leniency: Leniency = Leniency.NONE) -> Grammar:
         nul_between=Leniency.NUL_BETWEEN_FRAMES in leniency,
         length_of_send_alone=Leniency.LENGTH_OF_SEND_ALONE in leniency,
         any_command=Leniency.ANY_COMMAND_LINE in leniency,
+        lines_as_artemis=Leniency.LINES_AS_ARTEMIS in leniency,
         unexpected_body="keep",
         utf8_errors="surrogateescape" if Leniency.INVALID_UTF8 in leniency else "strict",
         handshake=True,

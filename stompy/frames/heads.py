@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.escaping import undefined_escape
 from stompy.frames.frame import Frame, Headers, headers_from_head
-from stompy.frames.grammar import BODY_COMMANDS, body_limit
+from stompy.frames.grammar import BODY_COMMANDS, Version, body_limit
 
 if TYPE_CHECKING:
     from stompy.frames.grammar import FrameLimits, Grammar
@@ -27,6 +27,7 @@ _HIDDEN = "(hidden: it may hold a credential)"
 _BAD_LINE = re.compile(r"\n(?![^:\n]+:|\Z)")
 _WHOLE_BAD_LINE = re.compile(_BAD_LINE.pattern + r"[^\n]*")
 _LINE_WITHOUT_COLON = re.compile(r"(?<=\n)[^:\n]{2,}(?=\n)")
+_OPEN_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\\n\Z")
 _SHORTEST_LINE = len("\nn:")
 _COMMAND = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _DIGITS = 18
@@ -170,6 +171,8 @@ class HeadChecker:
         if grammar.draft:
             block = _TRAILING.sub(b"", block)
         text = self.text(block, command)
+        if grammar.lines_as_artemis:
+            text = _lines_as_artemis(text, grammar)
         if grammar.names_alone:
             text = _LINE_WITHOUT_COLON.sub(r"\g<0>:", text)
         bad = _BAD_LINE.search(text)
@@ -200,6 +203,8 @@ class HeadChecker:
         if "\0" in text:
             raise _nul_in_head(block)
         if "\\" in text and not grammar.lenient_escapes and grammar.escaped(command):
+            if grammar.lines_as_artemis:
+                text = _OPEN_ESCAPE.sub(r"\1\n", text)
             self._check_escapes(text)
         return text
 
@@ -232,6 +237,18 @@ class HeadChecker:
         limit = self._limits.max_header_line
         if length > limit and (length > limit + 1 or not self._grammar.crlf or last != b"\r"):
             raise FrameTooLargeError("a header line is too long", limit_name="max_header_line", limit=limit)
+
+
+def _lines_as_artemis(text: str, grammar: Grammar) -> str:
+    """Return header lines as Artemis keeps them in its map; a first line without a colon is left as it is."""
+    kept: dict[str, str] = {}
+    name = ""
+    for line in text[1:-1].split("\n") if len(text) > 1 else ():
+        key, colon, value = line.partition(":")
+        name, value = (key, value) if colon else (name, line)
+        if name not in kept or grammar.version is not Version.V1_2 or grammar.handshake:
+            kept[name] = value.replace(":", "") if grammar.escapes and not grammar.handshake else value
+    return "\n" + "".join(f"{name}:{value}\n" if name else f"{value}\n" for name, value in kept.items())
 
 
 def _malformed_line(text: str, start: int, command: str) -> RemoteProtocolError:
@@ -375,6 +392,8 @@ class LearnedHeads:
                 groups[name] = group
                 value = rb"([0-9]{1,9})" if name == b"content-length" else rb"([^\n]*)"
             parts.append(re.escape(name) + b":" + value + line_end)
+        if self._grammar.lines_as_artemis and len(set(names)) < len(names):
+            return
         if b"" in names or (bodyless and b"content-length" in groups):
             return
         last = group + 1  # an empty group: its number identifies the head, and it stands for a missing header

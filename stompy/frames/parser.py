@@ -86,9 +86,11 @@ class Parser:
         self._head = HeadChecker(grammar, self._limits)
         self._learned = LearnedHeads(grammar, self._head, self._limits)
         lf, crlf = (_LF_NUL, _CRLF_NUL) if grammar.nul_between else (_LF, _CRLF)
-        self._ends = _DRAFT if grammar.draft else crlf if grammar.crlf else lf
+        self._crlf = grammar.crlf or grammar.padded_commands
+        self._ends = _DRAFT if grammar.draft else crlf if self._crlf else lf
         # In the draft an empty line may contain spaces, which the plain search does not find.
         self._window = 0 if grammar.draft else _WINDOW
+        self._drops = grammar.longer_bodies and grammar.version.has_heartbeats
 
     def switch(self, grammar: Grammar, *, single: bool = False) -> None:
         """Parse what follows by `grammar`; call `feed(b"")` for frames that have already arrived.
@@ -148,7 +150,7 @@ class Parser:
     def _parse(self, source: bytes, frames: list[Frame | Run]) -> int:
         """Append the frames in `source`, and return the number of bytes used."""
         find, between, window = source.find, self._ends.between, self._window
-        crlf, end, at = self._grammar.crlf, len(source), 0
+        crlf, end, at = self._crlf, len(source), 0
         while at < end:
             if self._learned.pattern is not None:
                 at = self._take_learned(source, at, frames)
@@ -281,7 +283,7 @@ class Parser:
             if stop >= len(source):
                 stop = -1
             elif source[stop]:
-                raise _not_terminated(command, length, source[stop])
+                return self._longer(command, headers, source, start, stop, frames)
         if stop < 0:
             data = bytearray(memoryview(source)[start:])
             self._body = _Body(command, headers, data, None if length is None else length + 1)
@@ -292,6 +294,19 @@ class Parser:
             return after + 1
         return after + 2 if source[start - 2 : start] == b"\r\n" == source[after : after + 2] else after
 
+    def _longer(
+        self, command: str, headers: Headers, source: bytes, start: int, stop: int, frames: list[Frame | Run]
+    ) -> int:
+        """Append a frame whose body `start:stop` is followed by more; return where that ends, if it may be dropped."""
+        if not self._drops:
+            raise _not_terminated(command, stop - start, source[stop])
+        end = source.find(b"\0", stop)
+        if end < 0:
+            self._body = _Body(command, headers, bytearray(source[start:stop]), stop - start + 1)
+            return len(source)
+        self._emit(command, headers, source[start:stop], frames)
+        return end + 1
+
     def _announced(self, text: str, headers: Headers) -> int | None:
         value: str | None = None
         if self._grammar.draft:  # the name may be in any case there
@@ -299,6 +314,8 @@ class Parser:
         elif (start := text.find("\ncontent-length:") + 16) > 15:
             # Without unescaping: no escape sequence stands for a digit.
             value = text[start : text.index("\n", start)]
+        if value == "-1" and self._grammar.longer_bodies:
+            return None
         return None if value is None else checked_length(value, self._grammar, self._limits)
 
     def _more_body(self, data: bytes, frames: list[Frame | Run]) -> bytes:
@@ -317,8 +334,12 @@ class Parser:
         if not complete:
             return b""
         last = body.data.pop()
-        if last:
+        if last and not self._drops:
             raise _not_terminated(body.command, len(body.data), last)
+        if last:
+            used = data.find(b"\0", used) + 1
+            if not used:
+                return b""  # the next byte is looked at as the last one
         self._body = None
         self._emit(body.command, body.headers, bytes(body.data), frames)
         return data[used:]

@@ -62,6 +62,7 @@ class ServerProtocol(ProtocolSide):
         require_host: bool = False,
         tolerates: Callable[[Frame, RemoteProtocolError], bool] = lambda frame, error: False,
         offered: Callable[[str | None], Sequence[Version]] = rules.parse_accept_version,
+        any_heartbeat: bool = False,
     ) -> None:
         super().__init__(versions, leniency, limits)
         self._preferred: Version | None = None
@@ -73,6 +74,7 @@ class ServerProtocol(ProtocolSide):
         self._require_host = require_host
         self._tolerates = tolerates
         self._offered = offered
+        self._any_heartbeat = any_heartbeat
         self.subscriptions = self._ids.subscriptions
         """The ack mode of each active subscription, by its key; see `state.subscription_key`."""
         self.transactions = self._ids.transactions
@@ -174,8 +176,13 @@ class ServerProtocol(ProtocolSide):
         if version.has_heartbeats or self._answer is not None:
             text = header("heart-beat")
             if self._answer is not None and text is not None:
-                text = _NEGATIVE.sub("0", text)  # which every known broker takes
-            asked = HeartbeatOffer.parse(text)
+                text = _NEGATIVE.sub("1" if self._any_heartbeat else "0", text)  # which every known broker takes
+            try:
+                asked = HeartbeatOffer.parse(text)
+            except RemoteProtocolError:
+                if not self._any_heartbeat:
+                    raise
+                asked = HeartbeatOffer()
             if self._answer is not None:
                 self._offer = self._answer(asked)
             if version.has_heartbeats:

@@ -162,7 +162,9 @@ def test_every_send_is_confirmed_by_its_first_receipt_header(
     client = serve(like=like).client(host="/")
     lines = "".join(f"\nreceipt:{each}" for each in receipts)
     client.raw(f"SEND\ndestination:/queue/a{lines}\ncontent-length:1\n\nx\0".encode() * MANY)
-    assert {client.expect("RECEIPT").headers["receipt-id"] for _ in range(MANY)} == {receipts[0]}
+    assert {client.expect("RECEIPT").headers["receipt-id"] for _ in range(MANY)} == {
+        receipts[0].replace(":", "") if like == "artemis" else receipts[0]
+    }
 
 
 def test_bodies_without_content_length_arrive(served: Served) -> None:

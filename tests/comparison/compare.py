@@ -19,14 +19,22 @@ from tests.comparison.steps import DROP, Sequence
 
 Level = Literal["meaning", "letter"]
 
-_GENERATED = {"session", "server", "timestamp", "scheduledJobId", "_AMQ_ORIG_MESSAGE_ID", "_AMQ_ACTUAL_EXPIRY"}
+_GENERATED = {
+    "session",
+    "server",
+    "timestamp",
+    "scheduledJobId",
+    "_AMQ_ORIG_MESSAGE_ID",
+    "_AMQ_ACTUAL_EXPIRY",
+    "__AMQ_CID",
+}
 _INFORMS = {"message", "content-length", "content-type", "server", "session", "timestamp", "version", "JMSXUserID"}
 _MASKS = (
     (re.compile(r"(ID(?::|\\c)|session-)[-\w.:\\/@+=]+"), r"\1*"),
     (re.compile(r"stomp-subscription-[-\w]+"), "stomp-subscription-*"),
     (re.compile(r"T_[^\s@]*@@\S+"), "T_*"),
     (re.compile(r"(amq\.gen-|/127\.0\.0\.1:|tcp://)[-\w.:]+"), r"\1*"),
-    (re.compile(r"(/remote-temp-\w+/|/reply-queue/|/temp-queue/tempQueue)[-\w.:\\/*]+"), r"\1*"),
+    (re.compile(r"(/remote-temp-\w+/|/reply-queue/|/temp-queue/tempQueue)[-\w.:\\/*{}]+"), r"\1*"),
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "*"),
     (re.compile(r"\b\d{10,}\b"), "*"),
     # Artemis quotes all that it has received so far, and messages with an address in memory.

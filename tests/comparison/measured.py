@@ -20,19 +20,18 @@ ROWS = Path(__file__).with_name("rows.json")
 REASONS: tuple[tuple[str, str], ...] = (
     (
         r"content-length|not a STOMP command line|undefined escape|Invalid STOMP frame|Undefined escape",
-        "frames are parsed"
-        " strictly: a length that is no number, a space or CR after a command or an unknown escape ends the connection",
+        "malformed frames: lengths, spaces, escapes, commands",
     ),
-    (r"noLocal", "a queue's subscription with `activemq.noLocal` gets messages of its own session too"),
+    (r"noLocal", "subscriptions that leave out their own session's messages"),
     (r"transformation: ", "a subscription's `transformation` is not written into messages"),
-    (r"scheduledJobId|AMQ_SCHEDULED", "`AMQ_SCHEDULED_DELAY:0` is no schedule"),
-    (r"heart-beat|input string", "a malformed or negative `heart-beat` is read in one way for all brokers"),
+    (r"scheduledJobId|AMQ_SCHEDULED", "messages with a schedule"),
+    (r"heart-beat|input string", "a malformed or negative `heart-beat`"),
     (
         r"precondition_failed|PRECONDITION_FAILED|resource_locked|RESOURCE_LOCKED|Duplicated subscription",
         "which of several things that are wrong about a queue RabbitMQ finds first, and what it finds at COMMIT only",
     ),
     (r"Illegal command|^CONNECT: \(closed\)", "an undefined escape before CONNECTED does not end the connection"),
-    (r"XPATH", "no XPATH in selectors"),
+    (r"XPATH", "selectors with XPATH"),
     (r"redelivered", "which of several returned messages say that they are delivered again"),
     (r"browse|Browser", "the refusals of browsers with other options"),
     (r"^messages", "the messages of a subscription: not one cause"),
@@ -43,7 +42,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     ),
     (r"ERROR ", "the text of an ERROR, or its headers"),
 )
-"""Patterns of signatures and their reasons; the first that fits counts."""
+"""Patterns of signatures, and the causes or the features that these have in common; the first that fits counts."""
 
 
 @dataclass(frozen=True, slots=True)

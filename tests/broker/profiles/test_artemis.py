@@ -37,11 +37,12 @@ def test_a_window_of_0_is_one_message_at_a_time(serve: Serve) -> None:
     assert client.bodies(1) == ["2"]
 
 
-def test_a_send_begins_the_transaction_that_it_names(serve: Serve) -> None:
+def test_a_send_adds_to_a_transaction_that_is_begun_after_it(serve: Serve) -> None:
     served = serve(like="artemis")
     client = served.client()
     client.send("/queue/a", "x", transaction="t")
     assert served.depth("/queue/a") == (0, 0)
+    client.sure("BEGIN", {"transaction": "t"})
     client.sure("COMMIT", {"transaction": "t"})
     assert served.depth("/queue/a") == (1, 0)
 
@@ -55,13 +56,28 @@ def test_a_send_that_is_refused_begins_none(serve: Serve, command: str) -> None:
     client.expect("ERROR")
 
 
-def test_such_a_transaction_may_be_committed_in_the_same_breath(serve: Serve) -> None:
+def test_such_a_transaction_cannot_be_committed_before_its_begin(serve: Serve) -> None:
     served = serve(like="artemis")
     client = served.client()
     send = client.encoded("SEND", {"destination": "/queue/a", "transaction": "t"}, b"x")
     client.raw(send + client.encoded("COMMIT", {"transaction": "t", "receipt": "r"}))
-    client.expect("RECEIPT")
-    assert served.depth("/queue/a") == (1, 0)
+    assert client.expect("ERROR").headers["message"] == "AMQ339013 Error committing t"
+    assert served.depth("/queue/a") == (0, 0)
+
+
+def test_the_last_header_of_a_name_counts_before_1_2(serve: Serve) -> None:
+    client = serve(like="artemis").client("1.1")
+    client.subscribe("/queue/b")
+    client.raw(b"SEND\ndestination:/queue/a\ndestination:/queue/b\nk:a:b\ncontent-length:1\n\nxy\0")
+    message = client.expect("MESSAGE")
+    assert (message.headers["k"], message.body) == ("ab", b"x")
+
+
+def test_a_topic_of_the_name_of_a_queue_is_that_queue(serve: Serve) -> None:
+    client = serve(like="artemis").client()
+    client.send("/queue/a", "x")
+    client.subscribe("/topic/a")
+    assert client.bodies(1) == ["x"]
 
 
 def test_a_temporary_queue_has_one_name_for_all(serve: Serve) -> None:

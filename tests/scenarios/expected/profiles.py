@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tests.scenarios.expected.model import ESCAPING, VERSIONS
+from tests.scenarios.expected.model import VERSIONS
 
 _BOTH = ("like-activemq", "like-activemq5")
-_FIVE, _ARTEMIS, _RABBITMQ = ("like-activemq5",), ("like-artemis",), ("like-rabbitmq",)
+_FIVE, _RABBITMQ = ("like-activemq5",), ("like-rabbitmq",)
 _NEWEST = VERSIONS[-1:]
 
-_READ = "rejected with ERROR, and the connection is closed: lengths are parsed strictly"
 
 _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
     ((*_BOTH, *_RABBITMQ), _NEWEST, "full", "ERROR, as the limits of queues are those of the embedded broker"),
@@ -16,10 +15,6 @@ _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
     (_BOTH, _NEWEST, "browse-raw", "the end marker has a unique `message-id`, not `0`"),
     (_BOTH, _NEWEST, "ack-unsubscribed", "ERROR, and it stays"),
     (_FIVE, ("1.0",), "ack-unsubscribed", "ERROR, and it stays"),
-    (_FIVE, VERSIONS, "error-length-negative", _READ),
-    (_ARTEMIS, VERSIONS, "error-length-negative", _READ),
-    (_ARTEMIS, VERSIONS, "error-length-text", _READ),
-    (_ARTEMIS, ESCAPING, "error-length-short", _READ),
     (_RABBITMQ, _NEWEST, "body-limit", "4 MiB; a longer body is rejected as soon as its head is read"),
     (_RABBITMQ, _NEWEST, "half-close", "RECEIPT, then closed"),
     (_RABBITMQ, _NEWEST, "restart-kept", "those with `persistent:true`, `redelivered:true`, as after a kill"),
