@@ -152,10 +152,10 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_PARSER, "if not all(map(learned.check, runs)):", "if False:", "values of learned heads are believed"),
     (_PARSER, "or source[stop] or stop - start > most:", "or stop - start > most:", "no NUL after a learned frame"),
     (_PARSER, "or source[stop] or stop - start > most:", "or source[stop]:", "a body of a learned frame is too long"),
-    (_PARSER, "start if shape.bodyless else find", "find", "a learned RECEIPT has a body"),
+    (_PARSER, "start if bodyless else find", "find", "a learned RECEIPT has a body"),
     (
         _PARSER,
-        "at += len(shape.line_end)",
+        "at += skip",
         "pass",
         "the line end after a learned frame counts",
     ),

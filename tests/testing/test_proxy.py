@@ -419,7 +419,8 @@ def test_a_client_finds_a_stall_by_heart_beats(before: FaultProxy, direction: Di
         before.stall(direction)
         # Downwards the client finds it; upwards the broker does, and says so.
         reason = listener.wait_for("disconnected", timeout=WITHIN).reason
-        assert isinstance(reason, stompy.HeartbeatTimeoutError if direction == "down" else stompy.BrokerError)
+        assert isinstance(reason, stompy.HeartbeatTimeoutError if direction == "down" else stompy.ConnectionLostError)
+        assert ("the broker gave up the connection" in str(reason)) == (direction == "up")
 
 
 def test_a_client_whose_bytes_nobody_takes_times_out(before: FaultProxy) -> None:
