@@ -23,9 +23,9 @@ from stompy.errors import ConnectionLostError, LimitExceededError, StompError
 from stompy.link import flow, receipts
 from stompy.link.settings import Limits
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
+from stompy.testing.world import Event, Thread, current_world
 from stompy.transport import sockets
 from stompy.worker import processes
-from tests.simulation.world import Event, Thread, current_world
 from tests.support.receipts import outcome_of
 
 LONG = 1000.0

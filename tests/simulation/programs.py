@@ -21,12 +21,12 @@ from stompy.broker import Broker, BrokerLimits, User
 from stompy.errors import StompError
 from stompy.frames.frame import Frame
 from stompy.testing.faults import FaultPlan
+from stompy.testing.network import Network
+from stompy.testing.schedules import Drawn, Few
+from stompy.testing.world import Event, Thread, World, current_world, installed
 from stompy.transport.tcp import TcpDialer, TcpListener
 from tests.simulation import outboxes, workers
-from tests.simulation.network import Network
 from tests.simulation.plans import Consumer, Op, Plan, Producer
-from tests.simulation.schedules import Drawn, Few
-from tests.simulation.world import Event, Thread, World, current_world, installed
 
 _BLOCKS = ("transaction", "abort", "refused")
 REFUSED = "/queue/refused"

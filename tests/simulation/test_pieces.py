@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias
 import pytest
 
 from stompy.errors import StompError
+from stompy.testing.schedules import Schedules
+from stompy.testing.world import World, installed
 from tests.simulation.pieces import ATOMS, PIECES, Piece, with_fault
-from tests.simulation.schedules import Schedules
-from tests.simulation.world import World, installed
 
 Depths: TypeAlias = tuple[tuple[int, Literal["line", "opcode"] | None], ...]
 

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from stompy import deadline, forks, locks
+from stompy.testing.schedules import Schedules
+from stompy.testing.world import DeadlockError, Thread, World, installed
 from tests.simulation.pieces import together
-from tests.simulation.schedules import Schedules
-from tests.simulation.world import DeadlockError, Thread, World, installed
 from tests.transport.conftest import Call
 
 

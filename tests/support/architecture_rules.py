@@ -122,6 +122,7 @@ WORLD = frozenset({
 
 OUTSIDE_OF_THE_WORLD = {
     "stompy.world": "it is the seam",
+    "stompy.testing.world": "it is what takes their place",
     "stompy.link.receipts": "users may wait for a receipt as for a future of the standard library",
 }
 """The modules that import them directly, and why."""

@@ -11,13 +11,13 @@ import math
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from random import Random
 from typing import Literal
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectError, ConnectionLostError, ConnectTimeoutError, SendTimeoutError, StompTimeoutError
 from stompy.testing.faults import RECEIVED, SENT, FaultInjector, FaultPlan, FramePiece, FrameSplitter
-from tests.simulation.world import World, current_world
+from stompy.testing.world import World, current_world
+from stompy.world import random
 
 Break = Literal["end", "reset", "silence"]
 
@@ -317,7 +317,7 @@ class Network:
         frames: what happens to single frames until then.
     """
 
-    def __init__(self, world: World, random: Random, weather: Weather, frames: FaultPlan) -> None:
+    def __init__(self, world: World, random: random.Random, weather: Weather, frames: FaultPlan) -> None:
         self.world, self.random, self.weather, self._frames = world, random, weather, frames
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.open: set[Stream] = set()

@@ -33,17 +33,11 @@ from itertools import count
 from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, Literal, TypeVar
 
-import tenacity  # noqa: F401 - its clock is replaced too
+import tenacity  # its clock is replaced too
 
-import stompy.broker
-import stompy.connection
-import stompy.forks
-import stompy.link
-import stompy.locks
-import stompy.outbox
-import stompy.transport
-import stompy.worker
-import stompy.world
+import stompy.locks as locks
+import stompy.world as seam
+from stompy.forks import be_process, forks, tracked
 
 T = TypeVar("T")
 Chooser = Callable[[Sequence["Thread"], "Thread"], int]
@@ -55,6 +49,8 @@ _GRACE = 2.0
 """Simulated seconds that whoever made a predicate true has to notify those that wait for it."""
 _TICK = 1e-6
 """Seconds that the clock passes a deadline by, so that none is missed by a rounding."""
+LINE = "its line"
+"""What a thread waits for that may lose its turn before a line."""
 PATIENT = 10**9
 """Steps that no run takes."""
 _SWALLOWED = 50
@@ -62,6 +58,7 @@ _SWALLOWED = 50
 
 
 def at_once() -> bool:
+    """Return that a thread can go on."""
     return True
 
 
@@ -95,6 +92,8 @@ class Thread:
         """What it waits for a notification of, in `wait_for`."""
         self.true_since: float | None = None
         self._ends_caught = 0
+        self.line = ""
+        """Of what is traced, where it was last."""
         self.daemon = daemon
         self.ident: int | None = None
         self.ready: Callable[[], object] = bool
@@ -214,9 +213,9 @@ class World:
             DeadlockError: the program waits forever.
         """
         _worlds.append(self)
-        before, locks_before = set(stompy.forks._objects), set(stompy.forks._locks)
-        forks = stompy.forks.forks()
-        _be_process(next(_processes))
+        forked, (objects, held) = forks(), tracked()
+        before, held_before = set(objects), set(held)
+        be_process(next(_processes))
         outcome: list[T] = []
         main = Thread(lambda: outcome.append(program()), "main")
         self.current = main
@@ -225,15 +224,15 @@ class World:
         main.done.acquire()
         self.abandon()
         self.release()
-        _be_process(forks)  # what is left does nothing more, as in a forked child
+        be_process(forked)  # what is left does nothing more, as in a forked child
         self.finished = True
-        left = stompy.forks._objects - before
+        left = objects - before
         for reference in left:
             if (thing := reference()) is not None:
                 thing.after_fork()
         # A real fork has nothing to do with them.
-        stompy.forks._objects.difference_update(left)
-        stompy.forks._locks.intersection_update(locks_before)
+        objects.difference_update(left)
+        held.intersection_update(held_before)
         self.kept.clear()
         _worlds.pop()
         if self.errors:
@@ -358,7 +357,8 @@ class World:
             return None
         frame.f_trace_opcodes = self._event == "opcode"
         if event == self._event and not self.over:
-            self.switch()
+            self.current.line = f"line {frame.f_lineno} of {os.path.basename(frame.f_code.co_filename)}"
+            self.switch(what=LINE)
         return self._trace
 
 
@@ -379,12 +379,12 @@ class _Waiter:
         self.notified = False
 
 
-class Lock:
+class SimulatedLock:
     """A reentrant lock, and a condition; the part of both that stompy uses."""
 
     reentrant = True
 
-    def __init__(self, lock: Lock | None = None, name: str = "lock") -> None:
+    def __init__(self, lock: SimulatedLock | None = None, name: str = "lock") -> None:
         assert lock is None, "a condition has a lock of its own"
         self._name = name
         self._owner: Thread | None = None
@@ -470,7 +470,7 @@ class Lock:
         self.notify_all()
 
 
-class PlainLock(Lock):
+class PlainLock(SimulatedLock):
     """A lock that its thread cannot acquire twice, and any thread may release."""
 
     reentrant = False
@@ -536,10 +536,6 @@ _processes = count(-1, -1)
 """Of each run, a number that no process has: what it made belongs to another process afterwards."""
 
 
-def _be_process(number: int) -> None:
-    stompy.forks._forks = number
-
-
 _inside: set[int] = set()
 """The threads that see the simulated world: those of a run, and the one that is in `installed`."""
 
@@ -601,15 +597,25 @@ class Database(sqlite3.Connection):
             current_world().switch()
         return super().execute(*arguments)
 
+    def commit(self) -> None:
+        """Commit."""
+        if not current_world().finished:
+            current_world().switch()
+        super().commit()
+
     def close(self) -> None:
         """Close it."""
         current_world().files.pop(self, None)
         super().close()
 
 
+_OF_DATABASES = {"check_same_thread": False, "timeout": 0.0}
+"""Any thread may close one; and who waits for another's lock would keep the baton."""
+
+
 def _connect(path: str, **options: Any) -> sqlite3.Connection:
     world = current_world()
-    database: Database = sqlite3.connect(path, factory=Database, **{**options, "check_same_thread": False})
+    database: Database = sqlite3.connect(path, factory=Database, **{**options, **_OF_DATABASES})
     world.files[database] = world.current.process
     return database
 
@@ -642,8 +648,8 @@ _REPLACED: dict[str, object] = {
             threading,
             Thread=Thread,
             Lock=PlainLock,
-            RLock=Lock,
-            Condition=Lock,
+            RLock=SimulatedLock,
+            Condition=SimulatedLock,
             Event=Event,
             current_thread=lambda: current_world().current,
             main_thread=lambda: current_world().threads[0],
@@ -665,11 +671,11 @@ _REPLACED: dict[str, object] = {
     "queue": _copy(queue, **_instead(queue, SimpleQueue=SimpleQueue)),
     "_monotonic": _inside_only(_clock, time.monotonic),
     **_instead(
-        stompy.locks,
-        Condition=Lock,
+        locks,
+        Condition=SimulatedLock,
         SafeEvent=Event,
-        make_lock=lambda rank, name: Lock(name=name),
-        make_condition=lambda name, rank=None: Lock(name=name),
+        make_lock=lambda rank, name: SimulatedLock(name=name),
+        make_condition=lambda name, rank=None: SimulatedLock(name=name),
     ),
 }
 """What stompy's modules see instead, by the names in stompy's modules."""
@@ -678,7 +684,8 @@ _REPLACED: dict[str, object] = {
 @functools.cache
 def _import_all() -> None:
     """Import what is imported late otherwise, and would keep what a world has put in its place."""
-    for package in (stompy.connection, stompy.broker, stompy.link, stompy.transport, stompy.worker, stompy.outbox):
+    for name in ("connection", "broker", "link", "transport", "worker", "outbox"):
+        package = importlib.import_module(f"stompy.{name}")
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(found.name)
 
@@ -705,7 +712,7 @@ def _places(
     modules: tuple[ModuleType, ...], more: tuple[tuple[str, object], ...]
 ) -> tuple[list[tuple[ModuleType, str, object]], list[tuple[ModuleType, str]]]:
     """Return where modules have what is replaced, and their counters."""
-    real = {name: getattr(stompy.locks, name, None) for name in _REPLACED}
+    real = {name: getattr(locks, name, None) for name in _REPLACED}
     real |= {name: sys.modules[name] for name in _OF_PYTHON}
     real |= {"_monotonic": time.monotonic, **dict(more)}
     places = [
@@ -720,16 +727,18 @@ def _places(
 
 
 @contextmanager
-def installed(**more: tuple[object, object]) -> Iterator[None]:
+def installed(also: Iterable[ModuleType] = (), **more: tuple[object, object]) -> Iterator[None]:
     """Let stompy's modules see the simulated world in the block.
 
     Args:
+        also: other modules that see it.
         more: by a name in stompy's modules, what stands there and what takes its place.
     """
     _import_all()
     for name in _OF_PYTHON:
-        getattr(stompy.world, name)  # so that it is there to be replaced
-    modules = tuple(module for name, module in sys.modules.items() if name.startswith("stompy.") or name == "tenacity")
+        getattr(seam, name)  # so that it is there to be replaced
+    own = {name: module for name, module in sys.modules.items() if name.startswith("stompy.") and name != __name__}
+    modules = (*own.values(), tenacity, *also)
     places, counters = _places(modules, tuple((name, before) for name, (before, _) in more.items()))
     replaced = _REPLACED | {name: after for name, (_, after) in more.items()}
     undo = [(module, name, before, replaced[name]) for module, name, before in places]
