@@ -160,15 +160,16 @@ class Quota:
         writer: of the spool.
         max_bytes: the size of the spool at which nothing is taken until some messages were processed.
         until: the sequence number up to which messages may be taken; `None` for no limit.
+        receivers: how many share it.
     """
 
-    def __init__(self, writer: SpoolWriter, max_bytes: int, until: int | None) -> None:
+    def __init__(self, writer: SpoolWriter, max_bytes: int, until: int | None, receivers: int) -> None:
         self._writer = writer
         self._max_bytes = max_bytes
         self._until = sys.maxsize if until is None else until
         self._written = sys.maxsize
-        self.in_hand: dict[int, tuple[int, int]] = {}
-        """By receiver: the number of messages that are not in the spool yet, and about their bytes."""
+        self._in_hand = [(0, 0)] * receivers
+        """By receiver, which alone sets it: the number of messages that are not in the spool yet, and their bytes."""
         self.lock = make_lock(Rank.WRITE, "spool quota")
         """Held while a receiver takes messages, until they are noted."""
 
@@ -180,12 +181,11 @@ class Quota:
 
     def note(self, receiver: int, messages: int, size: int) -> None:
         """Record the messages that a receiver has in hand."""
-        others = {number: taken for number, taken in self.in_hand.items() if number != receiver}
-        self.in_hand = {**others, receiver: (messages, size)} if messages else others
+        self._in_hand[receiver] = messages, size
 
     def left(self) -> tuple[int, int]:
         """Return how many messages, and about how many bytes, may be taken now."""
-        messages, size = map(sum, zip((0, 0), *self.in_hand.values(), strict=True))
+        messages, size = map(sum, zip(*self._in_hand, strict=True))
         room = min(self._written - self._writer.written, self._writer.room(self._max_bytes))
         return self._until - self._writer.next - messages, room - size
 
@@ -193,6 +193,11 @@ class Quota:
     def is_used_up(self) -> bool:
         """Whether nothing may be taken now."""
         return min(self.left()) <= 0
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether all messages that were taken are in the spool."""
+        return not any(messages for messages, _ in self._in_hand)
 
 
 class Receiver(DaemonThread):
@@ -431,7 +436,7 @@ class ReceiverPool:
             fail_on_loss=options.fail_on_data_loss,
         )
         """Shared by all receivers."""
-        self.quota = Quota(self.writer, options.max_spool_bytes, until)
+        self.quota = Quota(self.writer, options.max_spool_bytes, until, options.receivers)
         """How much they may take."""
         self.healths = [Health(f"receiver {number} of {options.origin}") for number in range(options.receivers)]
         """The state of each receiver, by its number."""

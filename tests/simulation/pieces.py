@@ -6,13 +6,14 @@ stands still in the world unless all threads wait, so the clock at the end shows
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from stompy import forks
 from stompy.broker import write_queue
@@ -25,7 +26,8 @@ from stompy.link.settings import Limits
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from stompy.transport import sockets
 from stompy.worker import processes
-from tests.simulation.world import Event, Thread, current_world
+from tests.simulation.schedules import Schedules
+from tests.simulation.world import Event, Thread, World, current_world, installed
 from tests.support.receipts import outcome_of
 
 LONG = 1000.0
@@ -198,6 +200,29 @@ class Piece:
     faults: dict[str, tuple[str, str]]
 
 
+Depths: TypeAlias = tuple[tuple[int, Literal["line", "opcode"] | None], ...]
+
+DEPTHS: Depths = ((2, None), (1, "line"))
+"""Preemptions of a schedule; before what a thread may lose its turn, if not only where it waits."""
+EACH_STEP: Depths = ((1, "opcode"),)
+BEGAN = 1000.0
+"""The time at which each world begins; it only passes where all threads wait."""
+
+
+def explore(piece: Piece, module: ModuleType, depths: Depths = DEPTHS) -> int:
+    """Run every schedule; return how many there were."""
+    count = 0
+    for preemptions, event in depths:
+        schedules = Schedules(preemptions)
+        with installed():
+            for choose in schedules:
+                world = World(choose, traced=[str(module.__file__)] if event else [], event=event or "line")
+                world.run(lambda: piece.program(module))
+                assert world.now == BEGAN, "a wait ended by its limit"
+        count += schedules.count
+    return count
+
+
 PIECES = [
     Piece(
         confirmed_while_waited_for,
@@ -363,6 +388,35 @@ def closed_while_it_is_used(module: ModuleType) -> None:
     assert released == [[]]
 
 
+def closed_while_it_writes(module: ModuleType) -> None:
+    """A socket is closed once, and not while a thread writes to it."""
+    sent: list[bytes] = []
+    closed: list[bool] = []
+    busy: list[bytes] = []
+
+    def send(data: bytes, flags: int) -> int:
+        assert not closed, "written after it was closed"
+        busy.append(data)
+        current_world().switch()
+        sent.append(busy.pop())
+        return len(data)
+
+    def write() -> None:
+        with contextlib.suppress(ConnectionLostError):
+            transport.sendall(b"x", None)
+
+    sock = SimpleNamespace(
+        fileno=lambda: 0,
+        setblocking=lambda on: None,
+        shutdown=lambda how: None,
+        send=send,
+        close=lambda: closed.append(not busy),
+    )
+    transport = module.SocketTransport(sock, peer="peer")
+    together(write, transport.close)
+    assert closed == [True]
+
+
 def left_to_the_thread_that_writes(module: ModuleType) -> None:
     """An ACK that is left to another thread is written once."""
     written: list[bytes] = []
@@ -444,6 +498,19 @@ ATOMS = [
         closed_while_it_is_used,
         sockets,
         {"the users are read and then replaced": ("self.users.add(user)", "self.users = self.users | {user}")},
+    ),
+    Piece(
+        closed_while_it_writes,
+        sockets,
+        {
+            "looked whether it is closed, and then noted as a user": (
+                "            use.writing = True\n            if use.closed:\n                raise ConnectionLostError("
+                'f"connection to {self.peer} is closed", outcome="not-sent")\n            if self._shut:\n',
+                "            if use.closed:\n                raise ConnectionLostError("
+                'f"connection to {self.peer} is closed", outcome="not-sent")\n            shut = self._shut\n'
+                "            use.writing = True\n            if shut:\n",
+            )
+        },
     ),
     Piece(
         left_to_the_thread_that_writes,

@@ -2,37 +2,10 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Literal, TypeAlias
-
 import pytest
 
 from stompy.errors import StompError
-from tests.simulation.pieces import ATOMS, PIECES, Piece, with_fault
-from tests.simulation.schedules import Schedules
-from tests.simulation.world import World, installed
-
-Depths: TypeAlias = tuple[tuple[int, Literal["line", "opcode"] | None], ...]
-
-DEPTHS: Depths = ((2, None), (1, "line"))
-"""Preemptions of a schedule; before what a thread may lose its turn, if not only where it waits."""
-EACH_STEP: Depths = ((1, "opcode"),)
-BEGAN = 1000.0
-"""The time at which each world begins; it only passes where all threads wait."""
-
-
-def explore(piece: Piece, module: ModuleType, depths: Depths = DEPTHS) -> int:
-    """Run every schedule; return how many there were."""
-    count = 0
-    for preemptions, event in depths:
-        schedules = Schedules(preemptions)
-        with installed():
-            for choose in schedules:
-                world = World(choose, traced=[str(module.__file__)] if event else [], event=event or "line")
-                world.run(lambda: piece.program(module))
-                assert world.now == BEGAN, "a wait ended by its limit"
-        count += schedules.count
-    return count
+from tests.simulation.pieces import ATOMS, EACH_STEP, PIECES, Piece, explore, with_fault
 
 
 @pytest.mark.timeout(300)

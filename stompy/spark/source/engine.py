@@ -306,11 +306,11 @@ class StreamEngine:
             return True
         key, first = next(iter(opened.items()))
         start, writer, quota = begin[key].next, receivers.writer, receivers.quota
-        rows = None if unlimited else options.max_offsets_per_trigger
-        size = options.max_bytes_per_trigger or (AVAILABLE_BYTES if rows is None else None)
-        if unlimited:
-            size = None
-        elif size is not None:
+        rows = size = None
+        if not unlimited:
+            rows = options.max_offsets_per_trigger
+            size = options.max_bytes_per_trigger or (AVAILABLE_BYTES if rows is None else None)
+        if size is not None:
             size -= sum(piece.size for piece in first.view.index.pieces(start, writer.next, fail=False))
         quota.allow(None if rows is None else start + rows, size)
         begun = time.monotonic()
@@ -322,7 +322,7 @@ class StreamEngine:
             quiet = options.idle_timeout - min(receivers.quiet_for(), time.monotonic() - begun)
             rest = options.available_now_timeout - receivers.subscribed_for()
             ended = quiet <= 0 or (rest <= 0 and any(one.messages for one in writer.counts()))
-            if ended or (writer.next > start and quota.is_used_up and not quota.in_hand and not unlimited):
+            if ended or (writer.next > start and quota.is_used_up and quota.is_stored and not unlimited):
                 return 0.0
             return min(quiet, _POLL_INTERVAL)
 

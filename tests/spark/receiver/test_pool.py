@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from stompy.broker import Broker, BrokerLimits
 from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolFencedError, SpoolFullError
+from stompy.spark import receivers
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.claims import ClaimTimeouts, last_heartbeat
 from stompy.spark.spool.view import SpoolView
+from tests.simulation.pieces import EACH_STEP, Piece, explore, together
 from tests.spark.receiver.helpers import QUEUE, bodies, column, eventually, fill, receiving, spool_in
 from tests.spark.spool.builders import known_ids, spool_writer
 
@@ -100,6 +104,20 @@ def test_who_watches_is_woken_when_the_spool_is_taken_over_though_nothing_comes(
         successor.close()
 
 
+def stored_side_by_side(module: ModuleType) -> None:
+    """Nothing is left in the quota when all messages that were taken are stored."""
+    quota = module.Quota(SimpleNamespace(next=0), 1, 10, receivers=2)
+    for number in range(2):
+        quota.note(number, 1, 1)
+    assert not quota.is_stored
+    together(*(partial(quota.note, number, 0, 0) for number in range(2)))
+    assert quota.is_stored
+
+
+def test_receivers_that_store_at_once_leave_nothing_behind_in_their_quota() -> None:
+    assert explore(Piece(stored_side_by_side, receivers, {}), receivers, EACH_STEP) > 1
+
+
 def test_a_quota_is_kept_by_all_receivers_together_and_may_be_raised(tmp_path: Path) -> None:
     given = {"destination": QUEUE, "spooldir": str(tmp_path / "spool"), "receivers": "4", "prefetch": "50"}
     with Broker() as broker:
@@ -108,7 +126,7 @@ def test_a_quota_is_kept_by_all_receivers_together_and_may_be_raised(tmp_path: P
         try:
             for until in (10, 11, 500):
                 pool.quota.allow(until, None)
-                eventually(lambda until=until: pool.writer.next == until)  # type: ignore[misc]
+                eventually(partial(lambda until: pool.writer.next == until, until))
                 assert pool.quota.is_used_up
             pool.close_receivers()
             eventually(lambda: broker.depth(QUEUE) == 500)
