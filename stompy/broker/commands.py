@@ -545,6 +545,7 @@ class Commands:
                 "too many subscriptions in one session", limit_name="max_session_subscriptions", limit=most
             )
         targets, key = self._targets(session, "SUBSCRIBE", header), subscription_key(header)
+        # A missing id that the profile takes was all that the protocol found.
         if key in session.consumers and ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS) not in self._profile.refusals.takes:
             raise FaultyFrame(Fault.SUBSCRIPTION_EXISTS, f"there is a subscription {shown(key)} already")
         self._check_taken(session, "SUBSCRIBE", header)

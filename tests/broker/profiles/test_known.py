@@ -9,6 +9,7 @@ from stompy.broker import Broker
 from stompy.broker.broker import Like, profile_named
 from stompy.broker.profile import OWN
 from stompy.errors import ConfigurationError
+from tests.broker.conftest import Serve
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,15 @@ def test_an_unknown_name_is_refused() -> None:
     assert profile_named(None) is OWN
     with pytest.raises(ConfigurationError, match="activemq5"):
         profile_named("kafka")
+
+
+@pytest.mark.parametrize("like", ["artemis", "rabbitmq"])
+def test_a_second_subscription_without_an_id_takes_no_part_in_the_queue(serve: Serve, like: Like) -> None:
+    """Neither broker wants an id, and the destination stands for it; so the second one has an id that is taken."""
+    served = serve(like=like)
+    client = served.client("1.1", host="/")
+    client.sure("SUBSCRIBE", {"destination": "/queue/a"})
+    client.say("SUBSCRIBE", {"destination": "/queue/a"})
+    assert "subscription" in client.expect("ERROR").headers["message"]
+    queue = served.broker.stats().queues.get("/queue/a")
+    assert queue is None or queue.consumers == (like == "artemis")  # RabbitMQ ends the session
