@@ -218,7 +218,7 @@ class Message:
         self._delivery = delivery
         self._headers = headers
         self._body = body
-        self.size = len(body) + (len(headers) if type(headers) is bytes else headers.size)  # type: ignore[union-attr]
+        self.size = len(body) + (len(headers) if isinstance(headers, bytes) else headers.size)
         self._settled: str | None = None
         self._claimant: object = None
         """May undo the claim."""

@@ -77,7 +77,7 @@ class Dialect:
         durable_delay: whether a delayed message does.
         keeps_message_id: whether a redelivered message has the message-id of before.
         marks_redelivered: whether every redelivered message says `redelivered:true`.
-        invalid_destination: how the `message` of an ERROR begins if no message can ever be sent to the
+        invalid_destination: how the `message` of an ERROR begins if no message can ever be sent to its
             destination, existing or not.
         missed_heartbeats: how the `message` of an ERROR begins if the client missed its heartbeats.
     """
