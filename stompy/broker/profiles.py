@@ -392,7 +392,7 @@ _ESCAPE = re.compile(r"undefined escape sequence '\\(\\.)")
 
 def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR after which the connection stays open, or in 1.2 is of no use."""
-    message, fault = str(error), fault_of(error)
+    message, fault, sized = str(error), fault_of(error), version is not Version.V1_0
     if version is None and fault is not Fault.NO_COMMON_VERSION:
         return Refusal(message, closes=False, ignored=True)
     if frame is not None and version is None:
@@ -404,27 +404,17 @@ def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | No
     if frame is None and (escape := _ESCAPE.search(message)) is not None:
         return Refusal(f"AMQ339040 Undefined escape sequence {escape[1]}", "", named=False, length=False, bare=True)
     if frame is None and message.startswith("a body of"):
-        return Refusal(
-            "AMQ339023 Invalid STOMP frame 0,", "AMQ339024: Invalid STOMP frame: 0,", named=False, length=False
-        )
+        return _artemis_invalid("0,", length=False)
     unreadable = _ARTEMIS_UNREADABLE.match(message) if frame is None else None
     if unreadable is not None:
         read = ",".join([*unreadable[1], *(str(ord(each)) for each in "\r\n")]) + ","
-        return Refusal(
-            f"AMQ339023 Invalid STOMP frame {read}",
-            f"AMQ339024: Invalid STOMP frame: {read}",
-            named=False,
-            length=version is not Version.V1_0,
-        )
+        return _artemis_invalid(read, length=sized)
     if frame is None or version is None:
         return Refusal(message, named=False, length=False)
     command, header = frame.command, frame.headers.get
     if command not in {*_ARTEMIS_NAMED, "SUBSCRIBE"} or (command == "NACK" and version is Version.V1_0):
-        detail = f"AMQ339024: Invalid STOMP frame: {command}"
-        return Refusal(
-            f"AMQ339023 Invalid STOMP frame {command}", detail, named=False, length=version is not Version.V1_0
-        )
-    last, sized = version is Version.V1_2, version is not Version.V1_0
+        return _artemis_invalid(command, length=sized)
+    last = version is Version.V1_2
     stays = functools.partial(Refusal, named=command in _ARTEMIS_NAMED, closes=False, last=last, length=sized)
     if fault is Fault.INVALID_SELECTOR:
         return stays(f'Invalid selector "{header("selector")}"', header("selector"))
@@ -444,6 +434,12 @@ def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | No
     return stays(text.replace(":", "") if text.startswith("AMQ") else text, "", bare=True)
 
 
+def _artemis_invalid(what: str, *, length: bool) -> Refusal:
+    """Return the refusal of a frame that Artemis cannot read."""
+    message, detail = f"AMQ339023 Invalid STOMP frame {what}", f"AMQ339024: Invalid STOMP frame: {what}"
+    return Refusal(message, detail, named=False, length=length)
+
+
 def _artemis_subscription(destination: str) -> str:
     """Return the id of a subscription that has none."""
     return "subscription/" + destination.removeprefix("/queue/").removeprefix("/topic/")
@@ -460,11 +456,7 @@ def _artemis_translate(command: str, header: Lookup) -> Lookup:
     def lookup(name: str) -> str | None:
         if name in ("browser", "activemq.exclusive"):
             return None
-        if (
-            name == "AMQ_SCHEDULED_TIME"
-            and len(header("priority") or "") > 1
-            and (header("priority") or "").isdecimal()
-        ):
+        if name == "AMQ_SCHEDULED_TIME" and re.fullmatch(r"\d{2,}", header("priority") or ""):
             return "9" * 15  # a message of a priority above 9 is never delivered
         if name == "persistent":
             return str((header(name) or "").lower() == "true").lower()
