@@ -16,7 +16,6 @@ _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
     (_BOTH, _NEWEST, "ack-unsubscribed", "ERROR, and it stays"),
     (_FIVE, ("1.0",), "ack-unsubscribed", "ERROR, and it stays"),
     (_RABBITMQ, _NEWEST, "body-limit", "4 MiB; a longer body is rejected as soon as its head is read"),
-    (_RABBITMQ, _NEWEST, "half-close", "RECEIPT, then closed"),
     (_RABBITMQ, _NEWEST, "restart-kept", "those with `persistent:true`, `redelivered:true`, as after a kill"),
 )
 
