@@ -29,7 +29,7 @@ _COMMANDS = {
     "ping": ("stompy.cli.ping:add_ping", "connect, and show the broker and the session"),
     "top": ("stompy.cli.top:add_top", "show what a broker with a console does"),
     "worker": ("stompy.cli.worker:add_worker", "run the tasks of a stompy.Worker"),
-    "spool": ("stompy.cli.spark:add_spool", "fill a spool for Spark, also on a machine without Spark"),
+    "spool": ("stompy.cli.spark:add_spool", "fill a spool for Spark, also on a machine without Spark, or show one"),
     "spark": (
         "stompy.cli.spark:add_spark",
         "archive a destination to Parquet files, or replay them (needs stompy-client[spark])",

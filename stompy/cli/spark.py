@@ -1,4 +1,4 @@
-"""`stompy spool` and `stompy spark`: the commands of the data pipeline.
+"""`stompy spool fill` and `stompy spark`: the commands of the data pipeline.
 
 A spool is filled on a machine of its own or beside Spark. The archive has a session of Spark of its own, the replay
 needs none.
@@ -38,16 +38,29 @@ _POSITIONAL = frozenset({"destination", "spoolDir"})
 
 
 def add_spool(parser: CommandParser) -> None:
-    """Add the options of the command: the options of Spark's source, from the same table."""
-    parser.description = (
-        "Receive messages into a spool: write to disk, then acknowledge. Spark reads it with the options "
-        "spoolDir and receivers=0."
+    """Add the commands to the parser."""
+    parser.description = "Fill a spool, which Spark reads with the options spoolDir and receivers=0, or show one."
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_fill(commands)
+    status = commands.add_parser(
+        "status",
+        help="show what a spool contains",
+        description="Show what a spool contains, what fills it and how fast, and how many of its messages no query has "
+        "planned yet. Changes nothing.",
     )
-    parser.add_argument(
-        "destination",
-        metavar="DESTINATION",
-        help="such as /queue/orders, several with commas between; `status` shows what a spool contains, and ends",
+    status.add_argument("spool_dir", metavar="FOLDER", help="of the spool")
+    add_verbose(status)
+    status.set_defaults(run=print_status)
+
+
+def _add_fill(commands: Any) -> None:
+    """Add the options of Spark's source, from the same table."""
+    parser = commands.add_parser(
+        "fill",
+        help="receive messages into a spool",
+        description="Receive messages into a spool: write to disk, then acknowledge.",
     )
+    parser.add_argument("destination", metavar="DESTINATION", help="such as /queue/orders, several with commas between")
     parser.add_argument(
         "spool_dir",
         metavar="FOLDER",
@@ -61,14 +74,13 @@ def add_spool(parser: CommandParser) -> None:
     receivers.add_argument(
         "--idle-timeout", type=seconds, metavar="S", help="end with code 0 when nothing arrived for S seconds"
     )
-    parser.set_defaults(run=run_spool)
+    add_verbose(parser)
+    parser.set_defaults(run=run_fill)
 
 
-def run_spool(arguments: argparse.Namespace) -> Exit:
+def run_fill(arguments: argparse.Namespace) -> Exit:
     """Receive until a signal ends it, nothing came for long enough, or no messages can come any more."""
     check_pyarrow("a spool")
-    if arguments.destination == "status":
-        return _print_status(arguments.spool_dir)
     from stompy.spark.receivers import ReceiverPool
     from stompy.spark.spool.files import Files
     from stompy.spark.spool.spool import make_spool
@@ -102,14 +114,15 @@ def check_pyarrow(purpose: str) -> None:
         raise Failure(f"{purpose} needs pyarrow: pip install 'stompy-client[spool]'", Exit.USAGE)
 
 
-def _print_status(folder: str) -> Exit:
+def print_status(arguments: argparse.Namespace) -> Exit:
     """Print the contents of a spool and its rate; the spool is not changed."""
+    check_pyarrow("a spool")
     from stompy.spark.spool.claims import last_heartbeat, owner_of
     from stompy.spark.spool.files import Files, read_counts
     from stompy.spark.spool.spool import get_spool
     from stompy.spark.spool.view import SpoolView
 
-    spool = get_spool(Files(folder))
+    spool = get_spool(Files(arguments.spool_dir))
     view = SpoolView(spool, fail_on_loss=False)
     before, since = view.next, time.monotonic()
     time.sleep(_REPORT_INTERVAL)

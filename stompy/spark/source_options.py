@@ -1,4 +1,4 @@
-"""The options of the source: `spark.readStream`, `spark.read` and `stompy spool`."""
+"""The options of the source: `spark.readStream`, `spark.read` and `stompy spool fill`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SpoolOptions(SparkBrokerOptions):
     prefetch: int = option(kinds.count, "1000", "how many unacknowledged messages the broker may send ahead, and "
         "so how many may be delivered twice")
     receivers: int = option(kinds.number, "1", "how many connections fill the spool, each with a thread; 0 when "
-        "another process does (`stompy spool`)")
+        "another process does (`stompy spool fill`)")
     max_spool_bytes: int = option(kinds.size, "8g", "the size of the spool at which the receivers pause until some "
         "messages are processed")
     broker_timeout: float = option(kinds.seconds, "60", "how long the broker may be unreachable before the query "

@@ -27,13 +27,13 @@ def fill(broker: Broker, numbers: Iterable[int]) -> None:
 
 def test_it_says_what_it_needs(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    result = run("spool", QUEUE, str(tmp_path))
+    result = run("spool", "fill", QUEUE, str(tmp_path))
     assert result.code == 2
     assert result.error == "a spool needs pyarrow: pip install 'stompy-client[spool]'"
 
 
 def test_every_option_of_the_source_is_one_here(run: Run) -> None:
-    printed = run("spool", "--help").out.decode()
+    printed = run("spool", "fill", "--help").out.decode()
     for option in table_of(SpoolOptions):
         if option.name not in ("destination", "spoolDir"):
             assert f"{spark._flag(option)} " in printed
@@ -42,7 +42,8 @@ def test_every_option_of_the_source_is_one_here(run: Run) -> None:
 @pytest.mark.needs("pyarrow")
 def test_it_receives_until_nothing_comes(run: Run, broker: Broker, tmp_path: Path) -> None:
     fill(broker, range(300))
-    result = run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--idle-timeout", "1", "--receivers", "2")
+    arguments = ("--url", broker.url, "--idle-timeout", "1", "--receivers", "2")
+    result = run("spool", "fill", QUEUE, str(tmp_path / "s"), *arguments)
     assert result.code == 0
     assert result.err.endswith(f"stompy: 300 messages in {tmp_path}/s so far\n")
     assert broker.depth(QUEUE) == 0
@@ -53,7 +54,7 @@ def test_it_receives_until_nothing_comes(run: Run, broker: Broker, tmp_path: Pat
 
 @pytest.mark.needs("pyarrow")
 def test_a_signal_ends_it_and_what_was_received_is_acknowledged(start: Start, broker: Broker, tmp_path: Path) -> None:
-    process = start("spool", QUEUE, str(tmp_path / "s"), env={"STOMPY_URL": broker.url})
+    process = start("spool", "fill", QUEUE, str(tmp_path / "s"), env={"STOMPY_URL": broker.url})
     fill(broker, range(100))
     deadline = Deadline(20)
     while broker.stats().queues[QUEUE].total and not deadline.expired:
@@ -69,10 +70,10 @@ def test_a_signal_ends_it_and_what_was_received_is_acknowledged(start: Start, br
 def test_the_passcode_comes_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("STOMPY_PASSCODE", "sesame")
     with Broker(users={"me": "sesame"}) as broker:
-        done = run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--login", "me", "--idle-timeout", "0.2")
+        done = run("spool", "fill", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--login", "me", "--idle-timeout", "0.2")
         assert done.code == 0
         monkeypatch.setenv("STOMPY_PASSCODE", "barley")
-        done = run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--login", "me", "--idle-timeout", "0.2")
+        done = run("spool", "fill", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--login", "me", "--idle-timeout", "0.2")
         assert done.code == 4
         assert "barley" not in done.err
 
@@ -87,7 +88,7 @@ def test_the_passcode_comes_from_the_environment(run: Run, monkeypatch: pytest.M
 )
 @pytest.mark.needs("pyarrow")
 def test_a_wrong_option_is_reported(run: Run, tmp_path: Path, arguments: tuple[str, str], message: str) -> None:
-    result = run("spool", QUEUE, str(tmp_path / "s"), *arguments)
+    result = run("spool", "fill", QUEUE, str(tmp_path / "s"), *arguments)
     assert result.code == 2
     assert message in result.error
     assert "sesame" not in result.error
@@ -96,15 +97,21 @@ def test_a_wrong_option_is_reported(run: Run, tmp_path: Path, arguments: tuple[s
 @pytest.mark.needs("pyarrow")
 def test_a_folder_with_other_things_in_it_is_left_alone(run: Run, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    result = run("spool", QUEUE, str(tmp_path))
+    result = run("spool", "fill", QUEUE, str(tmp_path))
     assert result.code == 5
     assert "neither empty nor a spool" in result.error
+
+
+def test_the_status_has_a_help_of_its_own(run: Run) -> None:
+    printed = run("spool", "status", "--help").out.decode()
+    assert "usage: stompy spool status [-h] [--verbose] FOLDER" in printed
+    assert "--receivers" not in printed
 
 
 @pytest.mark.needs("pyarrow")
 def test_the_status_of_a_spool_is_reported_and_nothing_is_changed(run: Run, broker: Broker, tmp_path: Path) -> None:
     fill(broker, range(30))
-    run("spool", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--idle-timeout", "1")
+    run("spool", "fill", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--idle-timeout", "1")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")}
     printed = run("spool", "status", str(tmp_path / "s"))
     assert printed.code == 0

@@ -37,7 +37,7 @@ def page() -> str:
     parts = [
         HEAD,
         section("The broker: source and sink", SparkBrokerOptions),
-        section("Receivers: `spark.readStream`, `spark.read` and `stompy spool`", SpoolOptions),
+        section("Receivers: `spark.readStream`, `spark.read` and `stompy spool fill`", SpoolOptions),
         f"`spark.read` has none of {others}, as each of its spools is read completely and once.\n",
         section("Streams and tables: `spark.readStream` and `spark.read`", ReadOptions),
         section("Streams: `spark.readStream`", StreamOptions),

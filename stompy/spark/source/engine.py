@@ -280,7 +280,7 @@ class StreamEngine:
         elif min(each.view.silent_for() for each in self._open().values()) > patience:
             raise ConnectTimeoutError(
                 f"no process has filled the spool for more than {patience:g} s (option brokerTimeout). With "
-                "receivers=0, `stompy spool` must fill it while the query runs, except with Trigger.AvailableNow"
+                "receivers=0, `stompy spool fill` must fill it while the query runs, except with Trigger.AvailableNow"
             )
 
     def _refresh(self, opened: Mapping[str, Offsets]) -> None:
