@@ -94,6 +94,8 @@ class Seen:
     breaches: list[str] = field(default_factory=list)
     opened: int = 0
     """Connections that programs have opened."""
+    over: bool = False
+    """Whether programs close their connections, whatever their other threads do with them."""
     trace: list[str] = field(default_factory=list)
 
     def note(self, what: str) -> None:
@@ -110,7 +112,8 @@ class Seen:
             yield
         except StompError as error:
             self.note(f"{what}: {type(error).__name__}: {error} {getattr(error, 'outcome', '')}")
-            if self.plan.calm and not isinstance(error, stompy.ReceiveTimeoutError):
+            usual = (stompy.ReceiveTimeoutError, stompy.NotConnectedError) if self.over else stompy.ReceiveTimeoutError
+            if self.plan.calm and not isinstance(error, usual):
                 self.breaches.append(f"{what} failed, although nothing broke: {error}")
             raise
         finally:
@@ -439,6 +442,7 @@ class Programs:
             threads[f"o{number}"].join(outboxes.FLUSH + 40.0)
             seen.left.update(stored.dead)
         self._wait_until_handled(broker)
+        seen.over = True
         self._over.set()
         for name, thread in [*threads.items(), *((closer.name, closer) for closer in self._closers)]:
             thread.join(100.0)
