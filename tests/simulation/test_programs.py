@@ -22,6 +22,12 @@ def test_a_drawn_world_keeps_the_promises(piece: int) -> None:
         assert result.breaches == [], f"python -m tests.simulation.run --seed {seed} ({SEED_SETTING})"
 
 
+# A program that closes while it subscribes; copies of a message, of which the one that was tried later failed first.
+@pytest.mark.parametrize("seed", [18975, 29487])
+def test_what_a_program_does_itself_is_no_breach(seed: int) -> None:
+    assert run(Plan.drawn(seed)).breaches == []
+
+
 def test_a_seed_has_one_trace() -> None:
     for seed in range(10):
         first, second = run(Plan.drawn(seed)), run(Plan.drawn(seed))

@@ -6,6 +6,7 @@ note each attempt; `breaches` compares the attempts with what `docs/how-to/worke
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -309,7 +310,7 @@ def _attempts(
 ) -> Iterator[str]:
     """Yield what is wrong with the numbers of attempts and the time between them."""
     failed: dict[int, float] = {}
-    """When an attempt with a number had failed first."""
+    """When an attempt with a number had failed first, of whichever copy."""
     highest = 0
     for tried in all_tried:
         number = tried.attempt
@@ -328,7 +329,7 @@ def _attempts(
             yield f"attempt {number} at {body} began twice, although nothing broke"
         highest = max(highest, number)
         if tried.failed_at is not None:
-            failed.setdefault(number, tried.failed_at)
+            failed[number] = min(tried.failed_at, failed.get(number, math.inf))
 
 
 def _dead_letters(
