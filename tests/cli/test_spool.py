@@ -68,12 +68,13 @@ def test_a_signal_ends_it_and_what_was_received_is_acknowledged(start: Start, br
 
 @pytest.mark.needs("pyarrow")
 def test_the_passcode_comes_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    command = ("spool", "fill", QUEUE, str(tmp_path / "s"), "--login", "me", "--idle-timeout", "0.2")
     monkeypatch.setenv("STOMPY_PASSCODE", "sesame")
     with Broker(users={"me": "sesame"}) as broker:
-        done = run("spool", "fill", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--login", "me", "--idle-timeout", "0.2")
+        done = run(*command, "--url", broker.url)
         assert done.code == 0
         monkeypatch.setenv("STOMPY_PASSCODE", "barley")
-        done = run("spool", "fill", QUEUE, str(tmp_path / "s"), "--url", broker.url, "--login", "me", "--idle-timeout", "0.2")
+        done = run(*command, "--url", broker.url)
         assert done.code == 4
         assert "barley" not in done.err
 

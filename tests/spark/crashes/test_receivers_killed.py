@@ -1,8 +1,8 @@
 """Kill -9 of what fills a spool, of everything at once, and of the broker: every message is in the spool once.
 
 By one, two and four receivers, of one destination and of two: as threads of the source's process, and by two
-`stompy spool fill` side by side, of which the second waits for the end of the first. No Spark is needed: what Spark does
-with a spool that is as it should be is tested elsewhere.
+`stompy spool fill` side by side, of which the second waits for the end of the first. No Spark is needed: what Spark
+does with a spool that is as it should be is tested elsewhere.
 """
 
 from __future__ import annotations
