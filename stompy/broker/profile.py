@@ -420,11 +420,15 @@ class QueueRules:
 
     Attributes:
         prioritized: messages are ordered by priority.
+        persistent_first: of messages that wait, persistent ones are delivered before the others.
+        delayed_first: a message whose delay has ended is delivered before those of its priority that wait.
         keeps_by_default: a message that does not say outlives a restart.
         restored_as_redelivered: after a restart messages say that they are delivered again.
     """
 
     prioritized: bool = True
+    persistent_first: bool = False
+    delayed_first: bool = False
     keeps_by_default: bool = True
     restored_as_redelivered: bool = False
 

@@ -173,6 +173,9 @@ _ACTIVEMQ_HIDDEN = {
 """Headers that ActiveMQ passes over."""
 
 
+_MILLISECONDS, _LIFE = re.compile("[1-9][0-9]{0,15}"), ("expires", "AMQ_SCHEDULED_DELAY")
+
+
 def _activemq_translate(command: str, header: Lookup) -> Lookup:
     """Return a lookup without the headers that ActiveMQ ignores, and with the options after a question mark."""
     options = dict(parse_qsl((header("destination") or "").partition("?")[2]))
@@ -184,6 +187,8 @@ def _activemq_translate(command: str, header: Lookup) -> Lookup:
             return str(header(name) == "true").lower()
         if name == "AMQ_SCHEDULED_DELAY" and header(name) == "0":
             return "1"  # it goes through the schedule too
+        if name == "expires" and all(_MILLISECONDS.fullmatch(header(one) or "") for one in _LIFE):
+            return str(sum(int(header(one) or "") for one in _LIFE))  # counted from the end of the delay
         return header(name) or options.get(name.replace("activemq.", "consumer."))
 
     return lookup
@@ -318,7 +323,7 @@ ACTIVEMQ = profile.Profile(
     transactions=profile.TransactionRules(
         refuses={"NACK": "Poison ack cannot be transacted: {id}"}, rollback_only=True
     ),
-    queues=profile.QueueRules(prioritized=False, keeps_by_default=False),
+    queues=profile.QueueRules(prioritized=False, persistent_first=True, keeps_by_default=False),
     deliveries=profile.DeliveryRules(
         counts=False,
         added=_activemq_added,
@@ -581,7 +586,7 @@ ARTEMIS = profile.Profile(
     ),
     settling=profile.SettlingRules(nack="discarded", returns_as_new=True, first_as_redelivered=True, max_deliveries=10),
     transactions=profile.TransactionRules(waits=frozenset(), implied_begin=True),
-    queues=profile.QueueRules(keeps_by_default=False),
+    queues=profile.QueueRules(delayed_first=True, keeps_by_default=False),
     deliveries=profile.DeliveryRules(
         first=b"redelivered:false\n",
         counts=False,

@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stompy.broker.profile import UNDECLARED
+from stompy.broker.profile import UNDECLARED, QueueRules
 from stompy.broker.settings import QueueDepth, excess
 from stompy.broker.work import TOGETHER
 from stompy.errors import LocalProtocolError
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from stompy.broker.message import StoredMessage
     from stompy.broker.selector import Selector
     from stompy.broker.session_state import Consumer
+
+IN_ORDER = QueueRules(prioritized=False)
 
 _VALUES = operator.methodcaller("values")
 
@@ -280,7 +282,7 @@ class Queue:
         max_bytes: the same, in bytes of headers and bodies.
         owner: the session that it ends with.
         kept: it is there without messages and consumers too, as for a durable subscription.
-        prioritized: higher priorities go first.
+        rules: in which order messages go.
     """
 
     def __init__(
@@ -291,7 +293,7 @@ class Queue:
         max_bytes: int,
         owner: str | None = None,
         kept: bool = False,
-        prioritized: bool = True,
+        rules: QueueRules = IN_ORDER,
     ) -> None:
         self.name = name
         self.owner = owner
@@ -312,7 +314,8 @@ class Queue:
         """Messages that were delivered and are not settled yet."""
         self.kept = excess(sys.getsizeof(name))
         """Bytes of state that it counts for where the broker keeps it by its name."""
-        self._prioritized = prioritized
+        self._rules = rules
+        self._prioritized = rules.prioritized
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self.ready = 0
@@ -388,10 +391,14 @@ class Queue:
         item.queue = self
         self._waiting = None
         if not self._prioritized:
-            item.priority = 0 if self.declared.max_priority is None else self._priority(item)
+            item.priority = self._rank(item)
         self.ready += 1
         self.counts.enqueued += 1
         self._bytes += item.message.size
+        if self._rules.delayed_first and item.message.options.due is not None:
+            item.order = -item.order
+            self._show([item])
+            return
         self._all.ready.append(item)
         if self._selecting:
             for view in self._selecting.values():
@@ -411,15 +418,19 @@ class Queue:
         for item in items:
             item.queue = self
             if not self._prioritized:
-                item.priority = 0
+                item.priority = self._rank(item)
         self.ready += len(items)
         self.counts.enqueued += len(items)
         self._bytes += sum([item.message.size for item in items])
         self._all.ready.extend(items)
 
-    def _priority(self, item: Item) -> int:
+    def _rank(self, item: Item) -> int:
+        if self._rules.persistent_first:
+            return int(item.message.options.persistent is True)
+        if self.declared.max_priority is None:
+            return 0
         asked = item.message.shared.lookup("priority")
-        return min(int(asked), self.declared.max_priority or 0) if isinstance(asked, str) and asked.isdecimal() else 0
+        return min(int(asked), self.declared.max_priority) if isinstance(asked, str) and asked.isdecimal() else 0
 
     def put_back(self, items: Iterable[Item]) -> None:
         """Return messages to the places they had; messages that were never taken come after them."""
@@ -638,7 +649,7 @@ class Snapshot(Queue):
         copied: Callable[[StoredMessage], Item],
         end: StoredMessage,
     ) -> None:
-        super().__init__(name, max_messages=sys.maxsize, max_bytes=sys.maxsize, prioritized=False)
+        super().__init__(name, max_messages=sys.maxsize, max_bytes=sys.maxsize)
         self._source = source
         self._browsed = View(selector)
         self._browsed.waiting = waiting

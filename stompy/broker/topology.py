@@ -228,7 +228,7 @@ class Topology:
             max_bytes=settings.max_queue_bytes,
             owner=owner,
             kept=kept,
-            prioritized=settings.profile.queues.prioritized,
+            rules=settings.profile.queues,
         )
 
     def declare(self, name: str, declares: Declaration, session: SessionState) -> Queue:
@@ -439,7 +439,6 @@ class Topology:
             name,
             max_messages=settings.max_backlog_messages,
             max_bytes=settings.max_backlog_bytes,
-            prioritized=False,
         )
 
     def add(self, feed: Feed) -> None:

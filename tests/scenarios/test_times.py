@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import stompy
-from tests.scenarios.acts import REFUSED, SOON, left, seen, send_all
+from tests.scenarios.acts import REFUSED, SOON, left, seen, send_all, texts
 from tests.scenarios.conftest import Connect, Expect
 from tests.support.candidates import Candidate
 
@@ -50,6 +50,33 @@ def test_where_an_expired_message_ends(candidate: Candidate, connect: Connect, q
     expect("expiry-letter", " ".join(found) or "nowhere", *found.values())
 
 
+@pytest.mark.once
+@pytest.mark.scenario("expiry")
+def test_a_message_whose_delay_is_longer_than_its_life(connect: Connect, queue: str, expect: Expect) -> None:
+    connection = connect()
+    try:
+        connection.send(queue, "delayed", expires=LIFE, delay=2 * LIFE, confirm=True)
+    except stompy.ConfigurationError:
+        expect("expiry-delayed", REFUSED)
+        return
+    subscription = connection.subscribe(queue)
+    # Where it has to come it is waited for; where it must not, another one that is due later shows that it did not.
+    connection.send(queue, "later", delay=4 * LIFE, confirm=True)
+    messages = [subscription.receive(timeout=SOON)]
+    while messages[-1].text != "later":
+        messages.append(subscription.receive(timeout=SOON))
+    expect("expiry-delayed", seen(messages[:-1]))
+
+
+@pytest.mark.once
+@pytest.mark.scenario("priority")
+def test_the_order_of_persistent_messages_among_others(connect: Connect, queue: str, expect: Expect) -> None:
+    connection = connect()
+    for number in range(1, 5):
+        connection.send(queue, str(number), persistent=number % 2 == 0 or None, confirm=True)
+    expect("persistent-order", " ".join(texts(connection.subscribe(queue), 4)))
+
+
 @pytest.mark.scenario("priority")
 def test_the_order_of_priorities(connect: Connect, queue: str, expect: Expect) -> None:
     connection = connect()
@@ -75,3 +102,17 @@ def test_a_delayed_message_comes_later(connect: Connect, queue: str, expect: Exp
     send_all(connection, queue, ["at once"])
     first, second = (subscription.receive(timeout=SOON) for _ in range(2))
     expect("delay", f"{first.text}, {second.text}", second.frame)
+
+
+@pytest.mark.once
+@pytest.mark.scenario("scheduled delivery")
+def test_the_place_of_a_delayed_message_among_those_that_wait(connect: Connect, queue: str, expect: Expect) -> None:
+    connection = connect()
+    try:
+        connection.send(queue, "delayed", delay=LIFE, confirm=True)
+    except stompy.ConfigurationError:
+        expect("delay-order", REFUSED)
+        return
+    send_all(connection, queue, ["at once"])
+    threading.Event().wait(4 * LIFE)
+    expect("delay-order", ", ".join(texts(connection.subscribe(queue), 2)))

@@ -232,6 +232,14 @@ SUBSCRIBING: tuple[Fact, ...] = (
         on(RABBITMQ, "nowhere", "nowhere, without a dead-letter exchange"),
     ),
     fact(
+        "expiry-delayed",
+        _EXPIRY,
+        "Is a message of `send(expires=0.3, delay=0.6)` delivered?",
+        on(RABBITMQ, REFUSED, "no: stompy raises", grade="no"),
+        on(CLASSIC, "delayed", "yes: its life counts from its delivery", grade="own"),
+        on((*EMBEDDED, *ARTEMIS), "nothing", "no: it has expired by then"),
+    ),
+    fact(
         "priority",
         _PRIORITY,
         "In which order are messages of `send(priority=...)` 1, 9 and 5 delivered?",
@@ -246,12 +254,27 @@ SUBSCRIBING: tuple[Fact, ...] = (
         ),
     ),
     fact(
+        "persistent-order",
+        _PRIORITY,
+        "In which order do messages that waited arrive, 1 and 3 without, 2 and 4 with `persistent=True`?",
+        on(CLASSIC, "2 4 1 3", "persistent ones first, each kind in the order sent", grade="own"),
+        on(KINDS, "1 2 3 4", "in the order sent"),
+    ),
+    fact(
         "delay",
         _DELAY,
         "Is a message of `send(delay=...)` delivered later?",
         on(RABBITMQ, REFUSED, "no: stompy raises", grade="no"),
         on(CLASSIC, "at once, delayed", "yes: `AMQ_SCHEDULED_DELAY`", "MESSAGE\nscheduledJobId:ID:*"),
         on((*EMBEDDED, *ARTEMIS), "at once, delayed", "yes: `AMQ_SCHEDULED_DELAY`"),
+    ),
+    fact(
+        "delay-order",
+        _DELAY,
+        "And where it waits with one that was sent later, without a delay?",
+        on(RABBITMQ, REFUSED, "as above", grade="no"),
+        on(ARTEMIS, "delayed, at once", "it comes first", grade="own"),
+        on((*EMBEDDED, *CLASSIC), "at once, delayed", "it comes last"),
     ),
     fact(
         "portable",
