@@ -124,6 +124,8 @@ class MessageHead:
             return self.route.options.priority
         if name == "JMSDeliveryMode":
             return "PERSISTENT" if self.route.options.persistent else "NON_PERSISTENT"
+        if name == "JMSMessageID":
+            return "ID:"  # what follows is known at its delivery
         if name in ("JMSTimestamp", "JMSExpiration"):
             value = header("timestamp" if name == "JMSTimestamp" else "expires")
             return int(value) if value is not None and value.isdigit() and len(value) < 20 else None

@@ -328,7 +328,7 @@ class RequestRules:
     Attributes:
         translate: given the command, returns a lookup of the headers in the words of the embedded broker.
         declares: given the headers of a SUBSCRIBE, returns the queue that it makes, where the broker has such.
-        supported: headers that are refused without a profile, and not with it.
+        lacks: the headers of `UNSUPPORTED` that ask this broker for something; it ignores the others. `None` for all.
         read: headers of a SEND that it looks at, beside `SEND_HEADERS`.
         refuses: given the command, the headers and the session, returns how a CONNECT, SEND or SUBSCRIBE is refused
             that the embedded broker takes.
@@ -337,7 +337,7 @@ class RequestRules:
 
     translate: Callable[[str, Lookup], Lookup] = lambda command, header: header
     declares: Callable[[Lookup], Declaration | None] = lambda header: None
-    supported: frozenset[str] = frozenset()
+    lacks: frozenset[str] | None = None
     read: frozenset[str] = frozenset()
     refuses: Callable[[str, Lookup, FrameOrigin], Refusal | None] = lambda command, header, session: None
     selectors: Evaluation = JMS
@@ -548,11 +548,10 @@ UNSUPPORTED = {
         "x-stream-offset": "no streams",
         "x-dead-letter-exchange": "no exchanges",
         "x-dead-letter-routing-key": "no exchanges",
-        "x-max-priority": "no arguments of queues",
-        "x-max-length": "no arguments of queues",
-        "x-max-length-bytes": "no arguments of queues",
-        "x-message-ttl": "no arguments of queues",
-        "x-expires": "no arguments of queues",
+        **dict.fromkeys(
+            ("x-max-priority", "x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires"),
+            "no arguments of queues",
+        ),
         "x-single-active-consumer": "no arguments of queues: it has activemq.exclusive",
         "durable": "no durable queues: it has activemq.subscriptionName",
         "auto-delete": "no queues that delete themselves",
@@ -616,6 +615,7 @@ class SubscribeRequest:
         no_local: leave out messages of the same session.
         declares: the queue that it makes.
         transformation: the header of that name, of messages of text.
+        priority: while consumers of a higher one have room, it gets nothing.
     """
 
     mode: str = "auto"
@@ -627,6 +627,7 @@ class SubscribeRequest:
     no_local: bool = False
     declares: Declaration | None = None
     transformation: str | None = None
+    priority: int = 0
 
 
 ROUTING = {"SEND": "destination-type", "SUBSCRIBE": "subscription-type"}
@@ -657,8 +658,9 @@ def check_supported(command: str, header: Lookup, profile: Profile = OWN) -> Non
     Raises:
         RemoteProtocolError: there is one.
     """
+    lacks = profile.requests.lacks
     for name, reason in UNSUPPORTED[command].items():
-        if header(name) is not None and name not in profile.requests.supported:
+        if header(name) is not None and (lacks is None or name in lacks):
             raise RemoteProtocolError(f"this broker has {reason} (header {name})")
 
 
@@ -719,6 +721,7 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
         no_local=any(_boolean(header, name) for name in NO_LOCAL),
         declares=profile.requests.declares(header),
         transformation=header("transformation"),
+        priority=int(value) if _NUMBER.fullmatch(value := header("activemq.priority") or "") else 0,
     )
 
 
@@ -759,7 +762,9 @@ def _prefetch(header: Lookup, default: int) -> int:
         if value is None:
             continue
         if not _NUMBER.fullmatch(value):
-            raise RemoteProtocolError(f"{name} must be a number of at most nine digits, not {value[:40]!r}")
+            raise FaultyFrame(
+                Fault.INVALID_VALUE, f"{name} must be a number of at most nine digits, not {shown(value)}"
+            )
         return sys.maxsize if int(value) == 0 and name == PREFETCH[0] else int(value)
     return default
 

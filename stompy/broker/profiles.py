@@ -14,7 +14,7 @@ from stompy.broker.selector import Evaluation
 from stompy.errors import LimitExceededError
 from stompy.frames.grammar import NEGOTIABLE, SERVER_COMMANDS, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import Fault, fault_of
+from stompy.protocol.rules import ACK_MODES, Fault, fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,6 +176,10 @@ _ACTIVEMQ_HIDDEN = {
 _MILLISECONDS, _LIFE = re.compile("[1-9][0-9]{0,15}"), ("expires", "AMQ_SCHEDULED_DELAY")
 
 
+def _java_boolean(value: str | None) -> str:
+    return str((value or "").lower() == "true").lower()
+
+
 def _activemq_translate(command: str, header: Lookup) -> Lookup:
     """Return a lookup without the headers that ActiveMQ ignores, and with the options after a question mark."""
     options = dict(parse_qsl((header("destination") or "").partition("?")[2]))
@@ -189,7 +193,9 @@ def _activemq_translate(command: str, header: Lookup) -> Lookup:
             return "1"  # it goes through the schedule too
         if name == "expires" and all(_MILLISECONDS.fullmatch(header(one) or "") for one in _LIFE):
             return str(sum(int(header(one) or "") for one in _LIFE))  # counted from the end of the delay
-        return header(name) or options.get(name.replace("activemq.", "consumer."))
+        if name in ("browser", "activemq.exclusive", "activemq.noLocal"):
+            return _java_boolean(header(name))
+        return header(name) or (options.get("consumer.prefetchSize") if name == "activemq.prefetchSize" else None)
 
     return lookup
 
@@ -253,9 +259,6 @@ def _activemq_letter(pairs: Pairs, options: profile.SendRequest, queue: str) -> 
     return (origin, ("originalExpiration", expired), ("expires", "0"), *((cause,) if reason == "expired" else ()))
 
 
-_ACTIVEMQ_SUPPORTED = frozenset(
-    {"AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "activemq.priority", "activemq.retroactive", "transformation"}
-) | {"activemq.maximumPendingMessageLimit"}
 _ACTIVEMQ_CONSUMED = frozenset({"persistent", "priority", "expires", "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID"})
 """Headers that ActiveMQ writes itself, or keeps to itself."""
 
@@ -306,7 +309,7 @@ ACTIVEMQ = profile.Profile(
     ),
     requests=profile.RequestRules(
         translate=_activemq_translate,
-        supported=_ACTIVEMQ_SUPPORTED,
+        lacks=frozenset({"AMQ_SCHEDULED_CRON"}),
         read=frozenset({"amq-msg-type", "timestamp", "scheduledJobId"}),
         refuses=_activemq_refuses,
         selectors=Evaluation(activemq=True),
@@ -455,18 +458,29 @@ def _artemis_value(text: str, version: Version) -> str:
     return text if version is not Version.V1_0 else text.encode("utf-8", "replace").decode("ascii", "replace")
 
 
+_ARTEMIS_HIDDEN = frozenset(
+    {"expiration", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "browser", "activemq.exclusive", "transformation"}
+    | {"activemq.priority"}
+)
+"""Headers that Artemis passes over."""
+
+
 def _artemis_translate(command: str, header: Lookup) -> Lookup:
     """Return a lookup that ignores the headers that Artemis ignores, and knows its window."""
 
     def lookup(name: str) -> str | None:
-        if name in ("browser", "activemq.exclusive"):
+        if name in profile.NO_LOCAL:
+            return _java_boolean(header(name))
+        if name == "ack":  # any other mode is like this one
+            return "client" if header(name) not in (None, *ACK_MODES) else header(name)
+        if name == "prefetch-count":
+            return "1" if header("consumer-window-size") == "0" else None
+        if name in _ARTEMIS_HIDDEN:
             return None
         if name == "AMQ_SCHEDULED_TIME" and re.fullmatch(r"\d{2,}", header("priority") or ""):
             return "9" * 15  # a message of a priority above 9 is never delivered
         if name == "persistent":
             return str((header(name) or "").lower() == "true").lower()
-        if name == "prefetch-count" and command == "SUBSCRIBE" and header("consumer-window-size") == "0":
-            return "1"
         return header(name)
 
     return lookup
@@ -577,9 +591,13 @@ ARTEMIS = profile.Profile(
     requests=profile.RequestRules(
         translate=_artemis_translate,
         refuses=_artemis_refuses,
-        supported=frozenset({"destination-type", "subscription-type", "consumer-window-size"}),
+        lacks=frozenset(),
         read=frozenset({"_AMQ_GROUP_ID"}),
-        selectors=Evaluation(convert=False, activemq=True),
+        selectors=Evaluation(
+            convert=False,
+            activemq=True,
+            unknown=frozenset({"JMSPriority", "JMSDeliveryMode", "JMSTimestamp", "JMSExpiration", "JMSMessageID"}),
+        ),
     ),
     letters=profile.LetterRules(
         expired="/queue/ExpiryQueue", headers=_artemis_letter, without=frozenset({"destination-type"})

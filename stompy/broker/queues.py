@@ -261,6 +261,14 @@ def order_of(item: Item) -> int:
     return item.order
 
 
+def queue_up(turns: deque[Consumer], consumer: Consumer) -> None:
+    """Add a consumer behind those of its priority, or of a higher one."""
+    place = len(turns)
+    while place and turns[place - 1].options.priority < consumer.options.priority:
+        place -= 1
+    turns.insert(place, consumer)
+
+
 _COPIED = 50
 """Messages that are copied at once for a browser."""
 
@@ -475,7 +483,7 @@ class Queue:
         if self._exclusive:
             self._restart_turns()
         else:
-            self.consumers[consumer].turns.append(consumer)
+            queue_up(self.consumers[consumer].turns, consumer)
 
     def _view(self, selector: Selector | None, no_local: str | None) -> View:
         if selector is None and no_local is None:
@@ -508,7 +516,7 @@ class Queue:
             view.turns.clear()
         taking = next(([consumer] for consumer in self._exclusive), list(self.consumers))
         for consumer in taking:
-            self.consumers[consumer].turns.append(consumer)
+            queue_up(self.consumers[consumer].turns, consumer)
 
     def resume(self, consumer: Consumer) -> None:
         """Ask a consumer again whether it has room."""
@@ -516,7 +524,7 @@ class Queue:
         if view is None or consumer in view.turns:
             return
         if not self._exclusive or next(iter(self._exclusive)) is consumer:
-            view.turns.append(consumer)
+            queue_up(view.turns, consumer)
 
     # Handing out
 
@@ -575,7 +583,8 @@ class Queue:
                     self._hand_assigned(owner, refuse, now, left)
                     continue
             if len(turns) > 1:
-                turns.rotate(-1)
+                turns.popleft()
+                queue_up(turns, consumer)
             self._hide(item)
             self._hand(item, consumer, view, refuse, now)
         return most - left

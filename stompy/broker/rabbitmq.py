@@ -87,14 +87,16 @@ _REASONS = {"expired": "expired", profile.TOO_LONG: "maxlen"}
 """RabbitMQ's words for why a message is a dead letter."""
 
 _HIDDEN = {
-    "SEND": frozenset({"JMSXGroupID", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "expires"}),
+    "SEND": frozenset({"JMSXGroupID", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "expires"})
+    | {"AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"},
     "SUBSCRIBE": frozenset(
         {"selector", "browser", profile.EXCLUSIVE, "activemq.prefetchSize", *profile.NO_LOCAL, *profile.DURABLE}
+        | {"transformation", "activemq.priority"}
     ),
 }
 """Headers that RabbitMQ passes over."""
 
-_SUPPORTED = frozenset(profile.QUEUE_ARGUMENTS) - {"x-max-length-bytes"} | {
+_ARGUMENTS = frozenset(profile.QUEUE_ARGUMENTS) - {"x-max-length-bytes"} | {
     *("durable", "auto-delete", "exclusive", "x-queue-name", "x-overflow", "x-single-active-consumer")
 }
 
@@ -192,6 +194,11 @@ def _undeclarable(header: Lookup, place: str, *, bound: bool) -> Iterator[str]:
     """Yield what is wrong with the queue that a frame makes."""
     if header("x-dead-letter-routing-key") is not None and header("x-dead-letter-exchange") is None:
         yield f"invalid arg 'x-dead-letter-routing-key' {place}: routing_key_but_no_dlx_defined"
+    if header("x-stream-offset") is not None:
+        yield f"invalid arg 'x-stream-offset' {place} of queue type rabbit_{header('x-queue-type') or 'classic'}_queue"
+    for name in ("x-max-length", "x-message-ttl", "x-expires"):
+        if re.fullmatch("-[1-9][0-9]{0,9}", value := header(name) or ""):
+            yield f"invalid arg '{name}' {place}: {{value_negative,{value}}}"
     if header("x-queue-type") == "quorum":
         if header("x-max-priority") is not None:
             yield f"invalid arg 'x-max-priority' {place} of queue type rabbit_quorum_queue"
@@ -268,6 +275,8 @@ def declares(header: Lookup) -> profile.Declaration | None:
     durable = asked == "true"
     exchange, key = header("x-dead-letter-exchange"), header("x-dead-letter-routing-key") or ""
     lifetime, unused = _number(header, "x-message-ttl"), _number(header, "x-expires", least=1)
+    if (kind := header("x-queue-type") or "classic") not in ("classic", "quorum", "stream"):
+        raise FaultyFrame(Fault.INVALID_VALUE, f"there is no type of queues {shown(kind)}")
     arguments = profile.Declaration(
         letters=None if exchange is None else _of_exchange(exchange, key)[0] if exchange else f"/queue/{key}",
         max_length=_number(header, "x-max-length"),
@@ -319,7 +328,8 @@ def _letter(pairs: Pairs, options: profile.SendRequest, queue: str) -> Pairs:
     """Return the headers of a dead letter."""
     reason = _REASONS.get(dict(pairs)["dead-letter-reason"], "rejected")
     queue = queue.removeprefix("/queue/")
-    return (("x-first-death-exchange", ""), ("x-first-death-queue", queue), ("x-first-death-reason", reason))
+    values = (("exchange", ""), ("queue", queue), ("reason", reason))
+    return tuple((f"x-{which}-death-{name}", value) for which in ("first", "last") for name, value in values)
 
 
 def _translate(command: str, header: Lookup) -> Lookup:
@@ -387,8 +397,8 @@ RABBITMQ = profile.Profile(
     requests=profile.RequestRules(
         translate=_translate,
         declares=declares,
-        supported=_SUPPORTED,
-        read=_SUPPORTED | {"x-max-length-bytes", "message-id", "user-id"},
+        lacks=frozenset({"x-max-length-bytes"}),
+        read=_ARGUMENTS | {"x-max-length-bytes", "message-id", "user-id"},
         refuses=_refuses,
     ),
     letters=profile.LetterRules(headers=_letter, keeps=lambda options: False),
@@ -416,5 +426,6 @@ RABBITMQ_3 = replace(
     server="RabbitMQ/3.10.8",
     handshake=replace(RABBITMQ.handshake, limits=DEFAULT_LIMITS),
     refusals=replace(RABBITMQ.refusals, login=lambda login, version: _refused_login(login, "\n")),
+    letters=replace(RABBITMQ.letters, headers=lambda pairs, options, queue: _letter(pairs, options, queue)[2::-1]),
     deliveries=replace(RABBITMQ.deliveries, arrange=in_order(_ORDER, lambda names: range(len(names))[::-1])),
 )

@@ -39,10 +39,12 @@ class Evaluation:
         activemq: as ActiveMQ and Artemis do, and JMS does not: a text is a whole number only beside one, of as many
             bits, and never one in arithmetic; missing headers are equal to each other and not to present ones;
             whole numbers are not cut by a division; NOT comes before a comparison.
+        unknown: identifiers of JMS that have no value.
     """
 
     convert: bool = True
     activemq: bool = False
+    unknown: frozenset[str] = frozenset()
 
 
 JMS = Evaluation()
@@ -458,6 +460,8 @@ class _Parser:
         if text == "XPATH" and self._ways.activemq and self._next[0] == "text":
             self._at += 1
             return lambda lookup: False  # of a body that is no XML
+        if text in self._ways.unknown:
+            return lambda lookup: None
         if kind == "word":
             return lambda lookup: lookup(text)
         value = _literal(kind, text)

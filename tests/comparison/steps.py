@@ -307,8 +307,9 @@ class _Writer:
         return [("receipt", f"r{next(self.numbers)}")] if self.chance(share) else []
 
     def extra(self, table: dict[str, dict[str, tuple[str, ...]]], most: int) -> list[tuple[str, str]]:
-        """Return some headers of the broker's documentation."""
-        known = {**table[""], **table[self.family]}
+        """Return some headers of the broker's documentation; of all brokers' one time in ten."""
+        families = table if self.chance(0.1) else ("", self.family)
+        known = {name: values for family in families for name, values in table[family].items()}
         names = self.random.sample(sorted(known), min(len(known), self.random.choice([0, 0, 0, 1, 1, most])))
         return [(name, self.pick(known[name])) for name in names]
 

@@ -53,11 +53,7 @@ def test_selectors_choose_the_same_messages_everywhere(candidate: Candidate, raw
     times = () if candidate.kind == "embedded" else (("timestamp", "1700000000000"), ("expires", "0"))
     kind = LIKE.get(candidate.kind, candidate.kind)
     ways = profile_named(None if kind == "embedded" else kind).requests.selectors
-    expected = {
-        str(number): selected_here(selector, times, ways)
-        for number, selector in enumerate(SELECTORS)
-        if not (kind == "artemis" and "JMS" in selector)  # it has other names for these
-    }
+    expected = {str(number): selected_here(selector, times, ways) for number, selector in enumerate(SELECTORS)}
     chosen: dict[str, set[int]] = {str(number): set() for number in range(len(SELECTORS))}
     ended: set[str] = set()
     with contextlib.suppress(StompTimeoutError):

@@ -11,7 +11,8 @@ import stompy
 from stompy.frames.frame import Frame
 from tests.scenarios.acts import REFUSED, SOON, acked, left, seen, send_all, texts, until_end
 from tests.scenarios.conftest import Connect, Expect, Raw
-from tests.scenarios.expected.model import CLASSIC
+from tests.scenarios.expected.model import CLASSIC, LIKE
+from tests.support.candidates import Candidate
 from tests.support.peer import until
 
 pytestmark = pytest.mark.broker
@@ -310,3 +311,55 @@ def test_a_late_reply_is_dropped(connect: Connect, queue: str) -> None:
     headers = {"correlation-id": request.headers["correlation-id"]}
     responder.send(request.headers["reply-to"], "late", headers=headers, confirm=True)
     until(lambda: asker.stats().late_replies == 1)
+
+
+FOREIGN = {
+    "activemq": {
+        "transformation": "jms-json",
+        "activemq.retroactive": "true",
+        "activemq.maximumPendingMessageLimit": "5",
+    },
+    "artemis": {"consumer-window-size": "-1", "subscription-type": "MULTICAST", "durable-subscription-name": "d"},
+    "rabbitmq": {
+        "durable": "True",
+        "auto-delete": "false",
+        "exclusive": "maybe",
+        "x-queue-name": "q",
+        "x-max-length": "-1",
+    },
+}
+"""Headers of SUBSCRIBE that others than the broker of that name ignore."""
+SCHEDULED = {
+    "x-delay": "5",
+    "AMQ_SCHEDULED_CRON": "* * * * *",
+    "AMQ_SCHEDULED_PERIOD": "1",
+    "AMQ_SCHEDULED_REPEAT": "2",
+}
+
+
+@pytest.mark.once
+@pytest.mark.scenario("queues and topics")
+def test_headers_that_another_broker_knows(candidate: Candidate, raw: Raw, queue: str, expect: Expect) -> None:
+    family = LIKE.get(candidate.kind, candidate.kind).rstrip("0123456789")
+    client, headers = raw(), {"destination": queue, "id": "1"}
+    for other in FOREIGN.keys() - {family}:
+        headers |= FOREIGN[other]
+    client.say("SUBSCRIBE", headers)
+    scheduled = {} if family == "activemq" else SCHEDULED
+    client.say("SEND", {"destination": queue, "x-delay": "5", **scheduled}, b"x")
+    expect("foreign-headers", client.frame().command)
+
+
+@pytest.mark.once
+@pytest.mark.scenario("queues and topics")
+def test_a_consumer_of_a_higher_priority(connect: Connect, queue: str, expect: Expect) -> None:
+    low, high = connect(), connect()
+    try:
+        subscriptions = [low.subscribe(queue, headers={"activemq.priority": "1"})]
+    except stompy.BrokerError:
+        expect("consumer-priority", "ERROR")
+        return
+    subscriptions.append(high.subscribe(queue, headers={"activemq.priority": "9"}))
+    send_all(low, queue, "1234")
+    until(lambda: sum(one.queued for one in subscriptions) == 4)
+    expect("consumer-priority", " ".join(str(one.queued) for one in subscriptions))

@@ -187,11 +187,20 @@ def test_an_argument_of_a_queue_that_is_no_number_is_refused(serve: Serve, argum
     assert client.expect("ERROR").headers["message"] == "Processing error"
 
 
-@pytest.mark.parametrize("argument", ["x-max-length-bytes", "x-stream-offset"])
-def test_an_argument_of_a_queue_that_has_no_effect_is_refused(serve: Serve, argument: str) -> None:
+@pytest.mark.parametrize(
+    ("argument", "value", "text"),
+    [
+        ("x-max-length-bytes", "1", "x-max-length-bytes"),
+        ("x-stream-offset", "first", "'x-stream-offset' for queue 'a' in vhost '/' of queue type rabbit_classic_queue"),
+        ("x-max-length", "-1", "invalid arg 'x-max-length' for queue 'a' in vhost '/': {value_negative,-1}"),
+        ("x-queue-type", "nonsense", "Processing error"),
+        ("prefetch-count", "many", "Processing error"),
+    ],
+)
+def test_an_argument_that_a_queue_cannot_have_is_refused(serve: Serve, argument: str, value: str, text: str) -> None:
     client = serve(like="rabbitmq").client(host="/")
-    client.say("SUBSCRIBE", {"destination": "/queue/a", "id": "1", argument: "1"})
-    assert argument in client.expect("ERROR").body.decode()
+    client.say("SUBSCRIBE", {"destination": "/queue/a", "id": "1", argument: value})
+    assert text in client.expect("ERROR").body.decode()
 
 
 def test_repeated_messages_give_way_to_later_ones(serve: Serve) -> None:

@@ -125,6 +125,21 @@ MESSAGES: tuple[Fact, ...] = (
         ),
     ),
     fact(
+        "foreign-headers",
+        _WHERE,
+        "What does a SUBSCRIBE or SEND get whose headers ask for features of other brokers?",
+        on(EMBEDDED, "ERROR", "ERROR, which names the header", grade="own"),
+        on(KINDS, "MESSAGE", "they are ignored"),
+    ),
+    fact(
+        "consumer-priority",
+        _WHERE,
+        "How many of four messages do consumers with `activemq.priority` 1 and 9 get?",
+        on(EMBEDDED, "ERROR", "ERROR", grade="no"),
+        on(CLASSIC, "0 4", "all go to the second, while it has room"),
+        on((*ARTEMIS, *RABBITMQ), "2 2", "two each: they ignore it", grade="no"),
+    ),
+    fact(
         "destination-bare",
         _WHERE,
         "Which destination has a MESSAGE for `NAME`, and for `/NAME/bar`?",

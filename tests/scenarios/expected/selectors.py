@@ -55,6 +55,7 @@ SELECTORS: tuple[str, ...] = (
     *(f"{name} IS {state}" for name in ("size", "colour", "missing", "flag") for state in ("NULL", "NOT NULL")),
     "colour is null",
     "NOT (colour IS NULL)",
+    "JMSMessageID LIKE 'ID:%'",
     "flag = TRUE",
     "flag = FALSE",
     "flag <> TRUE",
