@@ -24,7 +24,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from stompy.transport.websocket.frames import BINARY, Decoder, encode
+from stompy.transport.websocket.frames import BINARY, TEXT, Decoder, encode
 from stompy.transport.websocket.handshake import accept_head, parse_request
 
 READ = 1 << 18
@@ -159,7 +159,7 @@ class WebSocket:
         """Return what was received, `b""` at the end."""
         while not self._decoder.closed and (data := self._transport.recv(size)):
             self.full = len(data) == size
-            if parts := [payload for opcode, payload, _ in self._decoder.receive(data) if opcode == BINARY]:
+            if parts := [payload for opcode, payload, _ in self._decoder.receive(data) if opcode in (TEXT, BINARY)]:
                 return b"".join(parts)
         return b""
 
