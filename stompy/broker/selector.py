@@ -39,10 +39,12 @@ class Evaluation:
         activemq: as ActiveMQ and Artemis do, and JMS does not: a text is a whole number only beside one, of as many
             bits, and never one in arithmetic; missing headers are equal to each other and not to present ones;
             whole numbers are not cut by a division; NOT comes before a comparison.
+        message_id: what stands for the `JMSMessageID` of every message.
     """
 
     convert: bool = True
     activemq: bool = False
+    message_id: str | None = None
 
 
 JMS = Evaluation()
@@ -458,6 +460,8 @@ class _Parser:
         if text == "XPATH" and self._ways.activemq and self._next[0] == "text":
             self._at += 1
             return lambda lookup: False  # of a body that is no XML
+        if text == "JMSMessageID" and self._ways.message_id is not None:
+            kind, text = "text", f"'{self._ways.message_id}'"
         if kind == "word":
             return lambda lookup: lookup(text)
         value = _literal(kind, text)
