@@ -479,7 +479,8 @@ class Commands:
             session.transactions[name].implied = True
         transaction = self._open(session, name, adding=message.size)
         try:
-            publisher.check_owner(message.target)
+            if options.due is None:
+                publisher.check_owner(message.target)
         except RemoteProtocolError:
             if rules.rollback_only and not confirmed:
                 transaction.spoiled = "COMMIT FAILED: Transaction marked rollback only xaErrorCode:100"
@@ -545,6 +546,8 @@ class Commands:
                 "too many subscriptions in one session", limit_name="max_session_subscriptions", limit=most
             )
         targets, key = self._targets(session, "SUBSCRIBE", header), subscription_key(header)
+        if self._profile.names.first_kind:
+            targets = tuple(target for target in targets if target.kind == targets[0].kind)
         # A missing id that the profile takes was all that the protocol found.
         if key in session.consumers and ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS) not in self._profile.refusals.takes:
             raise FaultyFrame(Fault.SUBSCRIPTION_EXISTS, f"there is a subscription {shown(key)} already")
@@ -586,13 +589,13 @@ class Commands:
         if consumer is None and header("id") is None:  # one with an id, where the profile takes that
             alike = [one for one in session.consumers.values() if one.destination == header("destination")]
             consumer = alike[0] if alike else None
-        if consumer is not None:
+        if consumer is not None and not (name and self._profile.names.durable_alone):
             lasts = {header("durable"), header("persistent")}
             self._router.unsubscribe(consumer, delete=not lasts.isdisjoint({"true", "True"}))
         elif name is None:
             raise FaultyFrame(Fault.UNKNOWN_SUBSCRIPTION, "there is no such subscription (UNSUBSCRIBE)")
         if name is not None:
-            named = self._profile.names.durable_names_client and session.protocol.version is Version.V1_0
+            named = self._profile.names.durable_alone and session.protocol.version is Version.V1_0
             taken = ("UNSUBSCRIBE", Fault.UNKNOWN_DURABLE) in self._profile.refusals.takes
             try:
                 self._router.topology.delete_durable(name if named else session.client_id, name)

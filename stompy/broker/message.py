@@ -124,8 +124,6 @@ class MessageHead:
             return self.route.options.priority
         if name == "JMSDeliveryMode":
             return "PERSISTENT" if self.route.options.persistent else "NON_PERSISTENT"
-        if name == "JMSMessageID":
-            return "ID:"  # what follows is known at its delivery
         if name in ("JMSTimestamp", "JMSExpiration"):
             value = header("timestamp" if name == "JMSTimestamp" else "expires")
             return int(value) if value is not None and value.isdigit() and len(value) < 20 else None
@@ -156,7 +154,7 @@ class StoredMessage:
         budget: has counted it, and the excess of its head as state; it counts no more when it is gone.
     """
 
-    __slots__ = ("_budget", "body", "shared", "size")
+    __slots__ = ("_budget", "body", "shared", "size", "transformation")
 
     def __init__(self, shared: MessageHead, body: bytes, budget: MemoryBudget | None = None) -> None:
         self.shared = shared
@@ -164,6 +162,8 @@ class StoredMessage:
         self.size = shared.size + len(body)
         """Bytes that count towards the limits."""
         self._budget = budget
+        self.transformation: str | None = None
+        """The header that the last subscription which asked for one has written into it."""
 
     def __del__(self) -> None:
         # The last reference goes wherever a message ends: acknowledged, refused, aborted, dropped with its session.

@@ -30,14 +30,13 @@ if TYPE_CHECKING:
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
-
 TOPIC = "/topic/"
 TEMPORARY = ("/temp-queue/", "/temp-topic/")
 """How a client names a destination of its own, which ends with its session."""
 REMOTE = ("/remote-temp-queue/", "/remote-temp-topic/")
 """How others name it; its owner's session stands between."""
 
-_KINDS = ("/queue/", TOPIC, *TEMPORARY, *REMOTE)
+KINDS = ("/queue/", TOPIC, *TEMPORARY, *REMOTE)
 
 MAX_PARTS = 100
 """Destinations in one composite destination, and words in one name that has wildcards."""
@@ -73,9 +72,9 @@ class Names:
         read: given a name, returns that by which the broker keeps the destination, which is a topic where it begins so,
             and that by which MESSAGE frames name it.
         composite: a name may be several, with commas before slashes.
+        first_kind: a subscription to several is one to those that are of the kind of the first.
         nameless: there is a queue without a name.
-        temporary: the kind of temporary destinations: one's own, which `reply-to` tells others in another way; the same
-            for all clients; or one's own in `reply-to` alone, where it is the id of a subscription too.
+        temporary: one's own; the same for all; or one's own in `reply-to` alone, where it is a subscription's id too.
         refuses_late_replies: a message to a temporary queue whose owner is gone is refused.
         implied_id: given the destination of a subscription without an id, returns the id that its messages name.
         must_exist: whether a destination is no queue that a SUBSCRIBE or SEND makes.
@@ -84,14 +83,15 @@ class Names:
         sends_to_patterns: a SEND to a pattern is one to a destination of that name.
         part: given one of several names in a header, but for the first, returns it as `original-destination` shows it.
         virtual: given the name of a queue, returns the topic whose messages it gets too, where it is such a queue.
-        addressed: a queue and a topic of one name share an address, which is no topic any more once there is the queue.
-        durable_names_client: in 1.0 an UNSUBSCRIBE of a durable subscription is one of the client of its name.
+        addressed: a queue and a topic of one name share an address, which is no topic once there is the queue.
+        durable_alone: an UNSUBSCRIBE that names a durable one ends no other; in 1.0 that of the client of its name.
     """
 
     rest: tuple[str, ...] = ("#", ">")
     pattern_queues: bool = True
     read: Callable[[str], tuple[str, str]] = lambda name: (name, name)
     composite: bool = True
+    first_kind: bool = False
     nameless: bool = False
     temporary: Literal["own", "shared", "in reply-to"] = "own"
     refuses_late_replies: bool = False
@@ -103,22 +103,22 @@ class Names:
     part: Callable[[str], str] = lambda name: name
     virtual: Callable[[str], str | None] = lambda name: None
     addressed: bool = False
-    durable_names_client: bool = False
+    durable_alone: bool = False
 
 
 OWN_NAMES = Names()
 
 
 def below_queue(name: str) -> tuple[str, str]:
-    """Return a name below `/queue/` unless it has another prefix, without the options after a question mark.
+    """Return a name below `/queue/` unless it has another prefix, without spaces around it and options after a `?`.
 
     Raises:
         FaultyFrame: there is nothing after the prefix.
     """
-    name = name.partition("?")[0]
-    if name in _KINDS:
+    name = name.strip().partition("?")[0]
+    if name in ("", *KINDS):
         raise FaultyFrame(Fault.EMPTY_DESTINATION, f"{shown(name)} is not a valid destination")
-    kept = name if name.startswith(_KINDS) else "/queue/" + name
+    kept = name if name.startswith(KINDS) else "/queue/" + name
     return kept, kept
 
 
@@ -269,7 +269,7 @@ class HandshakeRules:
 
     Attributes:
         session: the header of that name in CONNECTED; `%s` stands for the id.
-        leniency: deviations that the broker tolerates beyond the settings.
+        leniency: deviations that it tolerates beyond the settings.
         limits: of a client's frame, unless the settings say otherwise.
         offered: returns the versions in an `accept-version` header.
         heartbeat: given the client's offer, returns the broker's; `None` for the settings' own.
@@ -281,7 +281,7 @@ class HandshakeRules:
         hosts: the `host` headers that are taken; `None` for all.
         echoes: the headers of CONNECTED that have the `receipt` of CONNECT.
         session_is_client: CONNECTED has the `client-id` as its session.
-        wrong_beats: an unreadable `heart-beat` gets an ERROR in place of CONNECTED, whose message begins so.
+        wrong_beats: an unreadable `heart-beat` gets an ERROR for CONNECTED, whose message begins so.
     """
 
     session: str = "%s"
@@ -327,17 +327,18 @@ class RequestRules:
 
     Attributes:
         translate: given the command, returns a lookup of the headers in the words of the embedded broker.
-        declares: given the headers of a SUBSCRIBE, returns the queue that it makes, where the broker has such.
+        declares: given the headers of a SUBSCRIBE, returns the queue that it makes.
         lacks: the headers of `UNSUPPORTED` that ask this broker for something; it ignores the others. `None` for all.
+        tick: seconds of which a schedule begins at the next multiple; 0 for now.
         read: headers of a SEND that it looks at, beside `SEND_HEADERS`.
-        refuses: given the command, the headers and the session, returns how a CONNECT, SEND or SUBSCRIBE is refused
-            that the embedded broker takes.
+        refuses: given command, headers and session, returns how a frame is refused that the embedded broker takes.
         selectors: how selectors are evaluated.
     """
 
     translate: Callable[[str, Lookup], Lookup] = lambda command, header: header
     declares: Callable[[Lookup], Declaration | None] = lambda header: None
     lacks: frozenset[str] | None = None
+    tick: float = 0.0
     read: frozenset[str] = frozenset()
     refuses: Callable[[str, Lookup, FrameOrigin], Refusal | None] = lambda command, header, session: None
     selectors: Evaluation = JMS
@@ -350,8 +351,7 @@ class LetterRules:
     Attributes:
         dead: the queue of dead letters; `None` for that of the settings.
         expired: the same for expired messages.
-        headers: given the headers of a dead letter (where it was, how often it was delivered, why it is one), the
-            options of its SEND and the name of its queue, returns the headers that this broker writes.
+        headers: given those of a dead letter, its SEND's options and the name of its queue, returns this broker's.
         without: headers of a SEND that its dead letter does not have.
         keeps: whether a refused or expired message is kept at all, by its options.
     """
@@ -368,15 +368,13 @@ class SettlingRules:
     """The effects of ACK, NACK, UNSUBSCRIBE and the end of a session on deliveries.
 
     Attributes:
-        nack: the fate of a refused message: delivered again a few times, or at once and without a limit; a dead
-            letter at once; discarded.
+        nack: a refused message is delivered again a few times, or at once without a limit; a dead letter; discarded.
         nack_alone: a NACK is about its one message in the mode `client` too.
         ack_reaches_connection: an ACK in the mode `client` reaches the earlier messages of all subscriptions.
         ack_by_message: an ACK needs no `subscription`, and that of another one is ignored.
         unsubscribe_returns: an UNSUBSCRIBE gives back unacknowledged messages.
         returns_as_new: such a message does not say that it is delivered again.
-        first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
-            that it is delivered again.
+        first_as_redelivered: of what a lost session gives back, the first of each subscription alone says so.
         unreadable: whether the id in an ACK is none; then the session ends, if it has the subscription.
         max_deliveries: how often a message is delivered before it is a dead letter, over all connections.
     """
@@ -400,8 +398,7 @@ class TransactionRules:
         waits: the acknowledgements that wait for COMMIT.
         refuses: the acknowledgements that are refused in a transaction, with the message of that.
         implied_begin: a SEND adds to the transaction that it names, which is not open before its BEGIN.
-        found_at_commit: faults of a SEND in a transaction that are only found at COMMIT, which takes effect up to
-            there and is confirmed; then the session is ended.
+        found_at_commit: faults of a SEND that only COMMIT finds, which takes effect up to there; then the session ends.
         rollback_only: a SEND in a transaction that is refused without a receipt makes COMMIT be refused.
         late_receipts: the receipt of a SEND in a transaction comes after that of COMMIT, and never after ABORT.
     """
@@ -424,6 +421,7 @@ class QueueRules:
         delayed_first: a message whose delay has ended is delivered before those of its priority that wait.
         keeps_by_default: a message that does not say outlives a restart.
         restored_as_redelivered: after a restart messages say that they are delivered again.
+        browses_unacked: browsers see messages that were delivered too, and which are delivered again.
     """
 
     prioritized: bool = True
@@ -431,6 +429,7 @@ class QueueRules:
     delayed_first: bool = False
     keeps_by_default: bool = True
     restored_as_redelivered: bool = False
+    browses_unacked: bool = False
 
 
 NOT_PASSED_ON = frozenset(
@@ -450,8 +449,8 @@ class DeliveryRules:
         dropped: headers of a SEND that its MESSAGE does not have, or has as the broker writes them.
         doubled: headers that the broker adds though the sender's own are passed on too.
         repeated: which of the headers of one name are passed on.
-        own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it; else always.
-        value: given the value of a header and the version of its sender, returns it as it is passed on.
+        own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it.
+        value: given a header's value and its sender's version, returns it as it is passed on.
         text: a body without `content-length` is text: invalid UTF-8 in it is replaced.
         arrange: the order of the headers, in CONNECTED and ERROR too; see `Arrange`.
         one_id: what an ACK names is the `message-id` in 1.2 too.
@@ -576,8 +575,8 @@ class SendRequest:
         due: the moment before which it is not delivered.
         repeats: how often it is delivered after that.
         period: seconds between two of these deliveries.
-        group: messages of one group go to one consumer.
-        group_ends: the group may have another consumer after it.
+        group: messages of one go to one consumer; with `group_ends` it may have another one after this message.
+        group_ends: see `group`.
         dedupe_id: it is dropped where the same id was seen.
     """
 
@@ -615,7 +614,7 @@ class SubscribeRequest:
         no_local: leave out messages of the same session.
         declares: the queue that it makes.
         transformation: the header of that name, of messages of text.
-        priority: while consumers of a higher one have room, it gets nothing.
+        priority: consumers with a higher one get messages first.
     """
 
     mode: str = "auto"
@@ -684,13 +683,15 @@ def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendRequ
         raise FaultyFrame(
             Fault.INVALID_VALUE, f"AMQ_SCHEDULED_REPEAT must be up to {_MOST_REPEATS}, not {shown(again)}"
         )
-    due = now + (delay or period) if delay or period else moment
+    tick = profile.requests.tick
+    begin = (now // tick + 1) * tick if tick else now
+    due = begin + (delay or period) if delay or period else moment
     return SendRequest(
         priority=_priority(header("priority")),
         persistent=_boolean(header, "persistent"),
         expires=now + lifetime if lifetime is not None else expires or None,
         due=due if due is not None and due > now else None,
-        repeats=int(again) if period else 0,
+        repeats=int(again) if period or (tick and delay) else 0,
         period=period,
         group=header("JMSXGroupID") or None,
         group_ends=(header("JMSXGroupSeq") or "").startswith("-"),
@@ -721,7 +722,7 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
         no_local=any(_boolean(header, name) for name in NO_LOCAL),
         declares=profile.requests.declares(header),
         transformation=header("transformation"),
-        priority=int(value) if _NUMBER.fullmatch(value := header("activemq.priority") or "") else 0,
+        priority=int(header("activemq.priority") or 0),
     )
 
 

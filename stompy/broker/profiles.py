@@ -6,13 +6,12 @@ import functools
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl
 
 from stompy.broker import profile
 from stompy.broker.refusals import HEART_BEAT, TOKEN, VERSIONS, FrameOrigin, Refusal, filled, in_hash_map, in_order
 from stompy.broker.selector import Evaluation
 from stompy.errors import LimitExceededError
-from stompy.frames.grammar import NEGOTIABLE, SERVER_COMMANDS, FrameLimits, Leniency, Version
+from stompy.frames.grammar import CLIENT_COMMANDS, NEGOTIABLE, SERVER_COMMANDS, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import ACK_MODES, Fault, fault_of
 
@@ -67,10 +66,16 @@ _ACTIVEMQ_MESSAGES: dict[tuple[str, Fault | None], str] = {
     ("", Fault.UNKNOWN_MESSAGE): "Unexpected {command} received for message-id [{message-id}]",
     ("", Fault.NO_OTHER_HEADER): "{command} received without {needed}",
     ("ACK", Fault.NO_ID): "{command} received without {needed}",
-    ("NACK", Fault.NO_ID): "{command} received without {needed}",
+    ("NACK", Fault.NO_ID): "NACK received without an ack header to acknowledge!",
 }
 """What ActiveMQ says, by fault, and by command where it says something else for others."""
 
+
+_NO_CONNECTION = "Temporary queue must have a connectionId"
+_NO_CONNECTION_5 = (
+    'Cannot invoke "String.equals(Object)" because the return value of '
+    '"org.apache.activemq.command.ActiveMQTempDestination.getConnectionId()" is null'
+)
 
 _ACTIVEMQ_UNREADABLE = {
     "a body of content-length": "content-length bytes were read and there was no trailing null byte",
@@ -78,6 +83,10 @@ _ACTIVEMQ_UNREADABLE = {
     "content-length must be decimal digits": "Specified content-length is not a valid integer",
 }
 """What it says of a frame that cannot be read, by the start of what the parser says."""
+
+
+_POISON = "Poison ack cannot be transacted: "
+_MESSAGE_TYPES = (None, "text", "bytes")
 
 
 def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
@@ -90,19 +99,25 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
     if fault is Fault.NO_COMMON_VERSION:
         message = f"Invalid Protocol version[{header('accept-version')}], supported versions are: [1.2, 1.1, 1.0]"
         return _activemq_refusal(message, raw=True)
+    if command in SERVER_COMMANDS:
+        message = f"{_SERVER} a frame that is only expected when configured for 'client' mode: {command}"
+        return _activemq_refusal(message, named=False, raw=version is None)
     if version is None and command in ("CONNECT", "STOMP"):
         return _activemq_refusal(f"Invalid heart-beat header:{header('heart-beat')}", raw=True)
     if version is None:
         message = f"{_SERVER} an unexpected frame before CONNECT or STOMP frame: {command}"
         return _activemq_refusal(message, named=False, raw=True)
+    if command == "SEND" and fault is Fault.UNKNOWN_TRANSACTION:  # which it looks for after it has read the others
+        kind = header("amq-msg-type")
+        if kind not in _MESSAGE_TYPES:
+            return _activemq_refusal(f"Unsupported message type '{kind}'", closes=False)
+        if (header("destination") or "").strip() in ("", *profile.KINDS):
+            return Refusal(message, silent=True)
     empty = fault is Fault.EMPTY_DESTINATION and (command == "SEND" or bool(header("destination")))
     if empty or fault in (Fault.UNREADABLE_ID, Fault.INVALID_VALUE):
         return Refusal(message, silent=True)
     if fault is Fault.COMMAND_NOT_ALLOWED:
         return _activemq_refusal(f"{_SERVER} a duplicate CONNECT or STOMP frame", named=False)
-    if command in SERVER_COMMANDS:
-        message = f"{_SERVER} a frame that is only expected when configured for 'client' mode: {command}"
-        return _activemq_refusal(message, named=False)
     if fault is Fault.UNKNOWN_COMMAND and command != "NACK":
         return _activemq_refusal(f"Unknown STOMP action: {command}")
     if fault is Fault.NO_OWNER:
@@ -111,15 +126,23 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
     if fault is Fault.INVALID_SELECTOR:
         return _activemq_refusal(header("selector") or "", "jakarta.jms.InvalidSelectorException: ", closes=False)
     if fault is Fault.LOCKED:
-        return _activemq_refusal(
-            "Temporary queue must have a connectionId", "java.lang.IllegalArgumentException: ", closes=False
-        )
+        return _activemq_refusal(_NO_CONNECTION, "java.lang.IllegalArgumentException: ", closes=False)
     if fault is Fault.UNKNOWN_DURABLE:
         return _activemq_refusal(message, "jakarta.jms.InvalidDestinationException: ", closes=False)
+    if command == "NACK" and message.startswith(_POISON):
+        return _activemq_refusal(message, "jakarta.jms.JMSException: ", closes=False)
+    if (
+        command == "SUBSCRIBE"
+        and fault is Fault.NO_DESTINATION
+        and header("id") is None
+        and version is not Version.V1_0
+    ):
+        fault = Fault.NO_ID
     message = _ACTIVEMQ_MESSAGES.get((command, fault)) or _ACTIVEMQ_MESSAGES.get(("", fault), message)
     if fault is Fault.NO_ID and version is Version.V1_0 and command == "UNSUBSCRIBE":
         message = "Must specify the subscriptionId or the destination you are unsubscribing from"
-    needed = "a subscription id for acknowledge!" if header("message-id") else "a message-id to acknowledge!"
+    missing = header("message-id") if command == "ACK" else header("subscription") is None
+    needed = "a subscription id for acknowledge!" if missing else "a message-id to acknowledge!"
     needed = "a ack id for acknowledge!" if version is Version.V1_2 else needed
     return _activemq_refusal(filled(message, frame, "null", needed=needed), closes=False)
 
@@ -153,13 +176,22 @@ _CAST = (
 def _activemq_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
     """Return how ActiveMQ refuses a frame that the embedded broker takes."""
     kind, beats = header("amq-msg-type"), header("heart-beat")
-    if command == "SEND" and kind not in (None, "text", "bytes"):
+    if command == "SEND" and kind not in _MESSAGE_TYPES:
         return _activemq_refusal(f"Unsupported message type '{kind}'", closes=False)
-    if command == "SUBSCRIBE" and header("browser") == "true":
-        if session.protocol.version is Version.V1_0:
-            return _activemq_refusal("Queue Browser feature only valid for Stomp v1.1+ clients!", closes=False)
-        if (header("destination") or "").startswith("/topic/"):
-            kind = "" if header("activemq.subscriptionName") is None else "Durable"
+    if command == "SEND" and not _INTEGER.fullmatch(header("JMSXGroupSeq") or "0"):
+        return Refusal("JMSXGroupSeq is no number", silent=True)
+    browses, durable = header("browser") == "true", header(profile.DURABLE[0])
+    topic = next((name for name in profile.KINDS if (header("destination") or "").strip().startswith(name)), "")
+    if command == "SUBSCRIBE" and browses and session.protocol.version is Version.V1_0:
+        return _activemq_refusal("Queue Browser feature only valid for Stomp v1.1+ clients!", closes=False)
+    if command == "SUBSCRIBE" and durable is not None and "topic" not in topic:
+        return _activemq_refusal(_ACTIVEMQ_MESSAGES[command, Fault.DURABLE_QUEUE], closes=False)
+    if command == "SUBSCRIBE" and "topic" in topic:
+        if durable is not None and topic != profile.TOPIC:
+            message = "A durable subscription cannot be created for a temporary topic."
+            return _activemq_refusal(message, "jakarta.jms.JMSException: ", closes=False)
+        if browses:
+            kind = "" if durable is None else "Durable"
             return _activemq_refusal(_CAST.format(kind), "java.lang.ClassCastException: ", closes=False)
     if command == "CONNECT" and beats is not None and not HEART_BEAT.fullmatch(beats):
         return _activemq_refusal(f"Invalid heart-beat header:{beats}", raw=True)
@@ -174,6 +206,7 @@ _ACTIVEMQ_HIDDEN = {
 
 
 _MILLISECONDS, _LIFE = re.compile("[1-9][0-9]{0,15}"), ("expires", "AMQ_SCHEDULED_DELAY")
+_BOOLEANS = frozenset({profile.EXCLUSIVE, profile.NO_LOCAL[0]})
 
 
 def _java_boolean(value: str | None) -> str:
@@ -181,21 +214,20 @@ def _java_boolean(value: str | None) -> str:
 
 
 def _activemq_translate(command: str, header: Lookup) -> Lookup:
-    """Return a lookup without the headers that ActiveMQ ignores, and with the options after a question mark."""
-    options = dict(parse_qsl((header("destination") or "").partition("?")[2]))
+    """Return a lookup without the headers that ActiveMQ ignores."""
 
     def lookup(name: str) -> str | None:
         if name in _ACTIVEMQ_HIDDEN[command]:
             return None
-        if name == "persistent":
+        if name in ("persistent", "browser"):
             return str(header(name) == "true").lower()
-        if name == "AMQ_SCHEDULED_DELAY" and header(name) == "0":
+        if name in ("activemq.prefetchSize", "activemq.priority") and not _INTEGER.fullmatch(header(name) or ""):
+            return None
+        if name == "AMQ_SCHEDULED_DELAY" and header(name) == "0" and header("AMQ_SCHEDULED_PERIOD") is None:
             return "1"  # it goes through the schedule too
         if name == "expires" and all(_MILLISECONDS.fullmatch(header(one) or "") for one in _LIFE):
             return str(sum(int(header(one) or "") for one in _LIFE))  # counted from the end of the delay
-        if name in ("browser", "activemq.exclusive", "activemq.noLocal"):
-            return _java_boolean(header(name))
-        return header(name) or (options.get("consumer.prefetchSize") if name == "activemq.prefetchSize" else None)
+        return _java_boolean(header(name)) if name in _BOOLEANS else header(name)
 
     return lookup
 
@@ -206,6 +238,7 @@ def _activemq_part(name: str) -> str:
     return f"{kind}://{rest}"
 
 
+_INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 _JMS_ID = re.compile(r":[0-9]+$|^[0-9a-f]+-[0-9]+-[0-9]+$")
 """An id of a message, ActiveMQ's or the embedded broker's."""
 
@@ -226,6 +259,10 @@ def _as_5(refusal: Refusal) -> Refusal:
 def _activemq_refuse_as_5(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Do the same as version 5.17 does."""
     refusal, fault = _as_5(_activemq_refuse(error, frame, version)), fault_of(error)
+    if fault is Fault.LOCKED:
+        return _activemq_refusal(_NO_CONNECTION_5, "java.lang.NullPointerException: ", closes=False)
+    if frame is not None and (frame.command in SERVER_COMMANDS or frame.command not in CLIENT_COMMANDS):
+        return _activemq_refusal(f"Unknown STOMP action: {frame.command}", raw=version is None)
     if frame is None and version is None:  # it looks for the end of a frame first
         return replace(refusal, closes=False, ignored=True)
     if frame is not None and version is None and frame.command not in ("CONNECT", "STOMP"):
@@ -236,8 +273,6 @@ def _activemq_refuse_as_5(error: Exception, frame: Frame | None, version: Versio
         return _activemq_refusal("Couldn't create TopicSubscription", "javax.jms.JMSException: ", closes=False)
     if fault is Fault.COMMAND_NOT_ALLOWED:
         return _activemq_refusal("Already connected.", closes=False)
-    if frame is not None and frame.command in SERVER_COMMANDS:
-        return _activemq_refusal(f"Unknown STOMP action: {frame.command}")
     return replace(refusal, named=frame is not None and version is not None)
 
 
@@ -277,8 +312,9 @@ ACTIVEMQ = profile.Profile(
         refuses_late_replies=True,
         sends_to_patterns=True,
         part=_activemq_part,
+        first_kind=True,
         virtual=_activemq_virtual,
-        durable_names_client=True,
+        durable_alone=True,
     ),
     handshake=profile.HandshakeRules(
         session="ID:stompy-%s",
@@ -310,9 +346,10 @@ ACTIVEMQ = profile.Profile(
     requests=profile.RequestRules(
         translate=_activemq_translate,
         lacks=frozenset({"AMQ_SCHEDULED_CRON"}),
+        tick=0.5,
         read=frozenset({"amq-msg-type", "timestamp", "scheduledJobId"}),
         refuses=_activemq_refuses,
-        selectors=Evaluation(activemq=True),
+        selectors=Evaluation(activemq=True, message_id="ID:stompy:1"),
     ),
     letters=profile.LetterRules(
         dead="/queue/ActiveMQ.DLQ",
@@ -324,9 +361,9 @@ ACTIVEMQ = profile.Profile(
         nack="dead letter", nack_alone=True, unreadable=lambda token: _JMS_ID.search(token) is None
     ),
     transactions=profile.TransactionRules(
-        refuses={"NACK": "Poison ack cannot be transacted: {id}"}, rollback_only=True
+        refuses={"NACK": _POISON + "MessageAck {{lastMessageId = {id}}}"}, rollback_only=True
     ),
-    queues=profile.QueueRules(prioritized=False, persistent_first=True, keeps_by_default=False),
+    queues=profile.QueueRules(prioritized=False, persistent_first=True, keeps_by_default=False, browses_unacked=True),
     deliveries=profile.DeliveryRules(
         counts=False,
         added=_activemq_added,

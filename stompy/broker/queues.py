@@ -31,6 +31,8 @@ IN_ORDER = QueueRules(prioritized=False)
 
 _VALUES = operator.methodcaller("values")
 
+_TURNS = itertools.count(1)
+
 
 class Item:
     """A message in one queue or backlog.
@@ -234,6 +236,13 @@ class View:
         self.looked_at = 0
         self.unseen: deque[Item] = deque()
 
+    def enter(self, consumer: Consumer) -> None:
+        """Give a consumer its turn after all others of its priority."""
+        consumer.waits_since, at = next(_TURNS), len(self.turns)
+        while at and self.turns[at - 1].options.priority < consumer.options.priority:
+            at -= 1
+        self.turns.insert(at, consumer)
+
     @property
     def looks(self) -> bool:
         """Whether it was not asked about all messages yet."""
@@ -256,17 +265,14 @@ class View:
         return self.selector is None or self.selector.matches(item.message.shared.lookup)
 
 
+def _turn(view: View) -> tuple[int, int]:
+    """Return the place of a view among those of its queue: that of its next consumer."""
+    return (-view.turns[0].options.priority, view.turns[0].waits_since) if view.turns else (sys.maxsize, 0)
+
+
 def order_of(item: Item) -> int:
     """Return the place of a message in the order."""
     return item.order
-
-
-def queue_up(turns: deque[Consumer], consumer: Consumer) -> None:
-    """Add a consumer behind those of its priority, or of a higher one."""
-    place = len(turns)
-    while place and turns[place - 1].options.priority < consumer.options.priority:
-        place -= 1
-    turns.insert(place, consumer)
 
 
 _COPIED = 50
@@ -483,7 +489,7 @@ class Queue:
         if self._exclusive:
             self._restart_turns()
         else:
-            queue_up(self.consumers[consumer].turns, consumer)
+            self.consumers[consumer].enter(consumer)
 
     def _view(self, selector: Selector | None, no_local: str | None) -> View:
         if selector is None and no_local is None:
@@ -516,7 +522,7 @@ class Queue:
             view.turns.clear()
         taking = next(([consumer] for consumer in self._exclusive), list(self.consumers))
         for consumer in taking:
-            queue_up(self.consumers[consumer].turns, consumer)
+            self.consumers[consumer].enter(consumer)
 
     def resume(self, consumer: Consumer) -> None:
         """Ask a consumer again whether it has room."""
@@ -524,7 +530,7 @@ class Queue:
         if view is None or consumer in view.turns:
             return
         if not self._exclusive or next(iter(self._exclusive)) is consumer:
-            queue_up(view.turns, consumer)
+            view.enter(consumer)
 
     # Handing out
 
@@ -543,13 +549,13 @@ class Queue:
         if self._assigned:
             for consumer in list(self._assigned):
                 left -= self._hand_assigned(consumer, refuse, now, left)
-        left -= self._dispatch(self._all, refuse, now, left)
-        if self._selecting:
-            for view in list(self._selecting.values()):
-                if left <= 0:
-                    break
-                left -= 1 + self._look_at(view, left)
-                left -= self._dispatch(view, refuse, now, left)
+        if not self._selecting:
+            return most - left + self._dispatch(self._all, refuse, now, left)
+        for view in sorted([self._all, *self._selecting.values()], key=_turn):
+            if left <= 0:
+                break
+            left -= 1 + self._look_at(view, left)
+            left -= self._dispatch(view, refuse, now, left)
         return most - left
 
     def _look_at(self, view: View, most: int) -> int:
@@ -568,6 +574,7 @@ class Queue:
             consumer = turns[0]
             if len(turns) == 1 and (count := self._hand_many(consumer, view, 1 + TOGETHER * left // cost)):
                 left -= 1 + count * cost // TOGETHER
+                consumer.waits_since = next(_TURNS)
                 continue
             left -= cost
             if not consumer.has_room():
@@ -583,8 +590,7 @@ class Queue:
                     self._hand_assigned(owner, refuse, now, left)
                     continue
             if len(turns) > 1:
-                turns.popleft()
-                queue_up(turns, consumer)
+                view.enter(turns.popleft())
             self._hide(item)
             self._hand(item, consumer, view, refuse, now)
         return most - left
@@ -644,6 +650,9 @@ class Snapshot(Queue):
         waiting: its messages; messages that wait no more at their turn are left out.
         name: of the queue.
         selector: which of its messages the browser gets.
+        no_local: the session whose messages it does not get.
+        unacked: messages of the queue that were delivered, which it gets too; `None` for a broker that hides these, and
+            how often others were delivered.
         copied: returns a place for a message.
         end: the last message.
     """
@@ -655,12 +664,15 @@ class Snapshot(Queue):
         *,
         name: str,
         selector: Selector | None,
+        no_local: str | None = None,
+        unacked: frozenset[Item] | None = None,
         copied: Callable[[StoredMessage], Item],
         end: StoredMessage,
     ) -> None:
         super().__init__(name, max_messages=sys.maxsize, max_bytes=sys.maxsize)
         self._source = source
-        self._browsed = View(selector)
+        self._unacked = unacked
+        self._browsed = View(selector, no_local)
         self._browsed.waiting = waiting
         self._copied = copied
         self._end: StoredMessage | None = end
@@ -675,10 +687,13 @@ class Snapshot(Queue):
         return most - left
 
     def _copy(self, most: int) -> int:
-        looked, source = self._browsed.look(most), self._source
+        looked, source, unacked = self._browsed.look(most), self._source, self._unacked or ()
         for item in looked:
-            if source is not None and source.holds(item) and self._browsed.sees(item):
-                self.append(self._copied(item.message))
+            if source is not None and (source.holds(item) or item in unacked) and self._browsed.sees(item):
+                copy = self._copied(item.message)
+                if self._unacked is not None:
+                    copy.deliveries = item.deliveries - (item in unacked)
+                self.append(copy)
         if not self._browsed.looks and self._end is not None:
             self.append(self._copied(self._end))
             self._end = self._source = None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stompy.protocol.server import ServerProtocol
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL_BUT_CR = re.compile(r"[\x00-\x0c\x0e-\x1f\x7f]")
 _HOLE = re.compile(r"\{([a-z-]+)\}")
 
 VERSIONS = (("version", "1.0,1.1,1.2"),)
@@ -157,14 +158,14 @@ def refusal_frames(
 ) -> tuple[bytes, ...]:
     """Return the ERROR frame that refuses a frame, and the RECEIPT that it gets all the same."""
     receipt = None if offender is None else offender.headers.get("receipt")
-    pairs = [("message", _CONTROL.sub(" ", refusal.message))]
+    written = grammar_of(Version.V1_0) if refusal.raw else grammar
+    pairs = [("message", (_CONTROL if written.crlf else _CONTROL_BUT_CR).sub(" ", refusal.message))]
     if not refusal.bare:
         pairs.append(("content-type", "text/plain"))
     pairs += refusal.headers
     if receipt is not None and refusal.named:
         pairs.append(("receipt-id", receipt))
     body = (refusal.message if refusal.detail is None else refusal.detail).encode("utf-8", "replace")
-    written = grammar_of(Version.V1_0) if refusal.raw else grammar
     error = encode("ERROR", arranged(pairs, arrange), body, grammar=written, content_length=refusal.length)
     if receipt is None or not refusal.confirmed:
         return (error,)

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.message import MessageHead, StoredMessage, route_to
 from stompy.broker.profile import SubscribeRequest
 from stompy.broker.publisher import REFUSED, BrokerPublisher
-from stompy.broker.queues import Snapshot
+from stompy.broker.queues import Snapshot, order_of
 from stompy.broker.refusals import Refusal, RefusedError, refusal_frames
 from stompy.broker.session_state import Consumer, Feed
 from stompy.broker.settings import BrokerStats, Counters, MemoryBudget, Settings
@@ -48,6 +48,7 @@ from stompy.printable import printable
 
 if TYPE_CHECKING:
     from stompy.broker.profile import Declaration, Target
+    from stompy.broker.queues import Item, Queue
     from stompy.broker.session_state import OutgoingMessage, SessionState, SessionTransaction
     from stompy.frames.frame import Frame
     from stompy.protocol.ack import Entry
@@ -351,6 +352,9 @@ class BrokerRouter:
             rules=self._settings.profile.deliveries,
         )
         session.budget.take(consumer.kept)
+        if (before := session.consumers.get(key)) is not None:  # where the profile takes that, it goes on
+            before.name = before.key
+            session.consumers[before.name] = before
         session.consumers[key] = consumer
         if durable is not None:
             topology.join(consumer, durable.queue)
@@ -388,16 +392,25 @@ class BrokerRouter:
         queue = self.topology.queues.get(target.name)
         shown = target.shown
         end = MessageHead(route_to(shown, consumer.grammar, first=[("browser", "end")]), b"", 0)
+        waiting: list[Item] = [] if queue is None else self.topology.collect(consumer, queue)
+        unacked = self._unacked(queue) if self._settings.profile.queues.browses_unacked else None
         consumer.backlog = Snapshot(
             queue,
-            () if queue is None else self.topology.collect(consumer, queue),
+            sorted([*waiting, *unacked], key=order_of) if unacked else waiting,
             name=target.name,
             selector=consumer.selector,
+            no_local=consumer.session.name if consumer.options.no_local else None,
+            unacked=unacked,
             copied=self.publisher.new_item,
             end=StoredMessage(end, b""),
         )
         consumer.selector = None
         self.topology.join(consumer, consumer.backlog)
+
+    def _unacked(self, queue: Queue | None) -> frozenset[Item]:
+        """Return the messages of a queue that wait for their ACK."""
+        deliveries = (entry.item for session in self._sessions for entry in session.ledger)
+        return frozenset(delivery.item for delivery in deliveries if delivery.item.queue is queue)
 
     def own(self, session: SessionState, target: Target) -> None:
         """Make a temporary queue of a session, where it is one and not there."""

@@ -40,11 +40,13 @@ class Evaluation:
             bits, and never one in arithmetic; missing headers are equal to each other and not to present ones;
             whole numbers are not cut by a division; NOT comes before a comparison.
         unknown: identifiers of JMS that have no value.
+        message_id: what stands for the `JMSMessageID` of every message.
     """
 
     convert: bool = True
     activemq: bool = False
     unknown: frozenset[str] = frozenset()
+    message_id: str | None = None
 
 
 JMS = Evaluation()
@@ -462,6 +464,8 @@ class _Parser:
             return lambda lookup: False  # of a body that is no XML
         if text in self._ways.unknown:
             return lambda lookup: None
+        if text == "JMSMessageID" and self._ways.message_id is not None:
+            kind, text = "text", f"'{self._ways.message_id}'"
         if kind == "word":
             return lambda lookup: lookup(text)
         value = _literal(kind, text)

@@ -11,11 +11,11 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from stompy.broker.profile import REMOTE, TEMPORARY, is_topic
-from stompy.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
+from stompy.errors import LocalProtocolError, ProtocolError
 from stompy.frames.encoder import encode_lines
 from stompy.frames.grammar import Version
 from stompy.protocol.ack import Entry, Ledger
-from stompy.protocol.rules import shown
+from stompy.protocol.rules import Fault, FaultyFrame, shown
 from stompy.world import time
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ class Consumer:
     """Where its deliveries wait for their ACK; `None` in auto mode."""
     grammar: Grammar = field(init=False)
     """How its frames are written."""
+    waits_since: int = field(default=0, init=False)
+    """Who has waited longer at a queue gets the next message of it."""
     kept: int = field(init=False)
     """Bytes that it counts for in its session."""
     _count: int = field(default=0, init=False)
@@ -237,8 +239,11 @@ class Consumer:
         command, *lines = head[:-2].split(b"\n")
         if self._two_ids and b"browser:end\n" in message.shared.route.start:
             lines = [line for line in lines if not line.startswith(b"ack:")]
-        if self.options.transformation is not None and not message.shared.route.length:
-            lines.append(b"transformation:" + self.options.transformation.encode())
+        if not message.shared.route.length:
+            message.transformation = self.options.transformation or message.transformation
+            if message.transformation is not None:
+                lines = [line for line in lines if not line.startswith(b"transformation:")]
+                lines.append(b"transformation:" + message.transformation.encode())
         names = [line.partition(b":")[0].decode("utf-8", "replace") for line in lines]
         places = self.rules.arrange(names, message.shared.route.length)
         return b"\n".join([command, *(lines[place] for place in places), b"", b""])
@@ -375,8 +380,9 @@ class SessionState:
         """
         named = self.ledger.find(token)
         consumer = named.item.consumer
-        if subscription is not None and subscription != consumer.identity:
-            raise RemoteProtocolError(f"message {shown(token)} was not sent to the subscription named with it (ACK)")
+        if subscription is not None and (subscription != consumer.identity or not consumer.name.startswith("#")):
+            message = f"message {shown(token)} was not sent to the subscription named with it (ACK)"
+            raise FaultyFrame(Fault.UNKNOWN_MESSAGE, message)
         cumulative = consumer.options.mode == "client" and not alone
         if not cumulative or not whole:
             return self.ledger.take(token, cumulative=cumulative)

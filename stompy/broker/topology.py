@@ -295,11 +295,6 @@ class Topology:
             self.bind(queue, Target("topic", topic, topic))
         if self._is_wild(queue.name):
             self._wild.add(queue.name, queue)
-            fitting: Patterns[bool] = Patterns()
-            fitting.add(queue.name, True)
-            alike = [other for other in self.queues.values() if any(fitting.matching(other.name))]
-            for consumer in {consumer: None for other in alike for consumer in other.consumers}:
-                self.join(consumer, queue)
         if self._queue_patterns:
             for consumer in self._queue_patterns.matching(queue.name):
                 self._work.left -= 1
@@ -425,7 +420,8 @@ class Topology:
         found = self._remembered.get(name)
         if found is None:
             self._work.left -= len(self._feeds.get(name, ())) // 16
-            found = Followers((*self._feeds.get(name, ()), *self._topic_patterns.matching(name)), self._topics)
+            feeds = dict.fromkeys((*self._feeds.get(name, ()), *self._topic_patterns.matching(name)))
+            found = Followers(feeds, self._topics)
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
             if len(name) <= _LONGEST_REMEMBERED:

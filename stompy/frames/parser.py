@@ -314,6 +314,7 @@ class Parser:
         elif (start := text.find("\ncontent-length:") + 16) > 15:
             # Without unescaping: no escape sequence stands for a digit.
             value = text[start : text.index("\n", start)]
+            value = value.strip() if self._grammar.padded_commands else value
         if value == "-1" and self._grammar.longer_bodies:
             return None
         return None if value is None else checked_length(value, self._grammar, self._limits)

@@ -6,7 +6,7 @@ Source: STOMP 1.2, 1.1 and 1.0, ACK, NACK, SUBSCRIBE ack Header.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Generic, TypeVar
@@ -80,6 +80,9 @@ class Ledger(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._by_token)
+
+    def __iter__(self) -> Iterator[Entry[T]]:
+        return iter(self._by_token.values())
 
     def add(self, token: str, subscription: str, item: T) -> None:
         """Add a delivery."""

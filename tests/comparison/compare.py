@@ -40,6 +40,8 @@ _MASKS = (
     # Artemis quotes all that it has received so far, and messages with an address in memory.
     (re.compile(r"(Invalid STOMP frame:? ).*", re.DOTALL), r"\1*"),
     (re.compile(r"CoreMessage\[.*", re.DOTALL), "CoreMessage[*"),
+    # ActiveMQ shows an ACK with the counts and ids of its connection.
+    (re.compile(r"MessageAck \{.*", re.DOTALL), "MessageAck {*"),
 )
 
 
@@ -67,6 +69,7 @@ class _View:
         for _, reply in (each for replies in played.replies.values() for each in replies):
             if reply.command == "MESSAGE" and (identity := reply.get("message-id")):
                 self.known.setdefault(identity, f"<id of {reply.body[:12]}>")
+                self.known.setdefault(identity.replace("\\c", ":"), f"<id of {reply.body[:12]}>")
         self.answers: dict[int, dict[int, list[Reply]]] = {}
         self.deliveries: dict[tuple[int, str], list[Reply]] = {}
         for client, replies in played.replies.items():

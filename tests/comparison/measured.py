@@ -16,6 +16,8 @@ from typing import Any
 
 FILE = Path(__file__).with_name("measured.json")
 ROWS = Path(__file__).with_name("rows.json")
+FOUND = Path(__file__).with_name("found.json")
+"""Shortest sequences that once showed a difference, with the frames of the real brokers; numbered, without a seed."""
 
 REASONS: tuple[tuple[str, str], ...] = (
     (

@@ -87,7 +87,7 @@ def _weight(found: list[Difference]) -> tuple[int, int]:
 @contextmanager
 def pair(kind: str) -> Iterator[Pair]:
     """Run a real broker and its stand-in."""
-    with start(kind, persistent=False) as real, start(LIKE.get(kind, f"like-{kind}")) as like:
+    with start(kind) as real, start(LIKE.get(kind, f"like-{kind}")) as like:
         yield Pair(address_of(real), address_of(like), real.product)
 
 
