@@ -98,7 +98,7 @@ class Names:
     reply_name: Callable[[str], str] = lambda name: name
     reply_to: Callable[[str], str] = lambda name: name
     sends_to_patterns: bool = False
-    implied_id: Callable[[str], str] | None = None
+    implied_id: Callable[[str], str | None] = lambda destination: None
     must_exist: Callable[[str], bool] = lambda destination: False
     part: Callable[[str], str] = lambda name: name
     virtual: Callable[[str], str | None] = lambda name: None
@@ -375,8 +375,8 @@ class SettlingRules:
         ack_by_message: an ACK needs no `subscription`, and that of another one is ignored.
         unsubscribe_returns: an UNSUBSCRIBE gives back unacknowledged messages.
         returns_as_new: such a message does not say that it is delivered again.
-        first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
-            that it is delivered again.
+        first_as_redelivered: of the messages that a session gives back that ended by DISCONNECT or ERROR, the first of
+            each subscription alone says that it is delivered again.
         unreadable: whether the id in an ACK is none; then the session ends, if it has the subscription.
         max_deliveries: how often a message is delivered before it is a dead letter, over all connections.
     """

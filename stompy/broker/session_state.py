@@ -343,8 +343,12 @@ class SessionState:
     """The names of the temporary queues that end with it."""
     refused: bool = False
     """Whether the next frame ends the session, after an ERROR that left the connection open."""
+    makes: bool = False
+    """Whether the current frame makes an address, where the profile has such."""
     ended: bool = False
     """Whether the session is over: nothing that the client says counts any more."""
+    lost: bool = False
+    """Whether it ended without a DISCONNECT and without an ERROR."""
     follows_topics: bool = False
     """Whether it has, or had, a subscription that others can overrun."""
     consumers: dict[str, Consumer] = field(default_factory=dict)
