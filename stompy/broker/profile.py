@@ -444,7 +444,8 @@ class DeliveryRules:
         counts: whether a redelivery says how often it was one before.
         added: given the options of a SEND, the kind of its destination and the moment, returns further headers.
         dropped: headers of a SEND that its MESSAGE does not have, or has as the broker writes them.
-        doubled: headers that the broker adds though the sender's own are passed on too.
+        doubled: headers that the broker adds though the sender's own are passed on too; where there are any, in 1.0 a
+            value of the sender takes the place of the broker's own.
         repeated: which of the headers of one name are passed on.
         own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it; else always.
         value: given the value of a header and the version of its sender, returns it as it is passed on.

@@ -515,7 +515,7 @@ def _artemis_others(names: Sequence[str]) -> list[int]:
     return in_hash_map(names, copied, "b", 16, sent + 3)
 
 
-_ARTEMIS_CONSUMED = {"persistent", "expires", "priority", "destination-type", "JMSXGroupID"}
+_ARTEMIS_CONSUMED = {"persistent", "expires", "priority", "JMSXGroupID"}
 """Headers that Artemis writes itself, or keeps to itself."""
 
 
@@ -582,7 +582,10 @@ ARTEMIS = profile.Profile(
         deaf=lambda seconds: Refusal(
             f"AMQ229014: Did not receive data from client within the {seconds * 1000:.0f}ms connection TTL. "
             "The connection will now be closed.",
+            "",
             named=False,
+            length=False,
+            bare=True,
         ),
     ),
     requests=profile.RequestRules(
@@ -603,7 +606,7 @@ ARTEMIS = profile.Profile(
         counts=False,
         added=_artemis_added,
         dropped=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction", "message-id"} | _ARTEMIS_CONSUMED,
-        doubled=frozenset({"timestamp"}),
+        doubled=frozenset({"timestamp", "destination-type"}),
         repeated="last before 1.2",
         own_length=frozenset({Version.V1_0}),
         value=_artemis_value,

@@ -241,7 +241,10 @@ class Consumer:
             lines.append(b"transformation:" + self.options.transformation.encode())
         names = [line.partition(b":")[0].decode("utf-8", "replace") for line in lines]
         places = self.rules.arrange(names, message.shared.route.length)
-        return b"\n".join([command, *(lines[place] for place in places), b"", b""])
+        lines = [lines[place] for place in places]
+        if self.rules.doubled and self.session.protocol.version is Version.V1_0:
+            lines = list({line.partition(b":")[0]: line for line in lines}.values())
+        return b"\n".join([command, *lines, b"", b""])
 
 
 @dataclass(eq=False, slots=True)

@@ -192,3 +192,16 @@ def test_a_heart_beat_that_is_no_number_is_refused(serve: Serve, beats: str, mes
     client = serve(like="artemis").dial()
     client.raw(f"CONNECT\naccept-version:1.1\nhost:h\nheart-beat:{beats}\n\n\0".encode())
     assert client.expect("ERROR").headers["message"] == message
+
+
+@pytest.mark.parametrize(("version", "lines"), [("1.0", 1), ("1.1", 2)])
+def test_a_header_of_the_sender_takes_the_place_of_the_brokers_own_in_1_0(
+    serve: Serve, version: str, lines: int
+) -> None:
+    client = serve(like="artemis").client(version)
+    client.subscribe("/queue/a")
+    client.say("SEND", {"destination": "/queue/a", "timestamp": "5", "destination-type": "ANYCAST", "message-id": "x"})
+    pairs = client.expect("MESSAGE").headers.pairs
+    for name in ("timestamp", "destination-type", "message-id"):
+        assert len([value for key, value in pairs if key == name]) == lines
+    assert (("message-id", "x") in pairs[:3]) is (version == "1.0")
