@@ -7,6 +7,7 @@ as they came. Every SEND takes this way.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import re
@@ -170,7 +171,7 @@ class Commands:
         names, self._asks = self._profile.names, SEND_HEADERS | self._profile.requests.read
         self._read = functools.lru_cache(1024)(lambda destination, session: targets_of(destination, session, names))
         self._addresses: set[str] = set()
-        """Those of the latest queues, where a profile has such."""
+        """Those of the latest queues and topics, where a profile has such."""
         self._shows_receipts = "receipt" not in self._profile.deliveries.dropped
         self._meant = lines_named(self._asks | {"destination", "transaction", "content-length"})
         """The header lines that the plan of a SEND depends on; the others are only passed on."""
@@ -504,19 +505,25 @@ class Commands:
         found = (self._read if len(destination) <= _LONGEST else self._read.__wrapped__)(destination, session.name)
         return (self._addressed(found[0], command, header),) if self._profile.names.addressed else found
 
+    def makes(self, session: SessionState, frame: Frame) -> bool:
+        """Whether a frame makes an address, where the profile has such; then it is known from now on."""
+        known = len(self._addresses)
+        if self._profile.names.addressed and frame.command in ROUTING:
+            with contextlib.suppress(FaultyFrame):
+                self._targets(session, frame.command, frame.headers.get)
+        return len(self._addresses) != known
+
     def _addressed(self, target: Target, command: str, header: Lookup) -> Target:
         """Return the queue or the topic of an address, as its routing type says; no topic where there is a queue."""
         kind, rest = KINDS_ROUTED.get(header(ROUTING[command]) or "", target.kind), target.name[len(TOPIC) :]
         if not rest and (kind == "queue" or command == "SUBSCRIBE"):
             fault = Fault.EMPTY_DESTINATION if kind == "queue" else Fault.INVALID_DESTINATION
             raise FaultyFrame(fault, f"a {command} frame needs a destination that is not empty")
-        if kind == "queue" or (command == "SEND" and rest in self._addresses and _is_plain(target.shown)):
-            kind = "queue"
-            if len(self._addresses) >= _REMEMBERED:
-                self._addresses.clear()
-            self._addresses.add(rest)
-        elif command == "SUBSCRIBE" and rest in self._addresses:
-            kind = "queue"
+        is_queue = f"/queue/{rest}" in self._addresses and (command == "SUBSCRIBE" or _is_plain(target.shown))
+        if len(self._addresses) >= _REMEMBERED:
+            self._addresses.clear()
+        self._addresses.add(f"/{kind}/{rest}")
+        kind = "queue" if is_queue else kind
         return target if kind == target.kind else target._replace(kind=kind, name=f"/{kind}/{rest}")
 
     def _check_rights(self, session: SessionState, right: Right, targets: tuple[Target, ...]) -> None:
@@ -563,6 +570,9 @@ class Commands:
         if self._profile.names.must_exist(destination) and targets[0].name not in self._router.topology.queues:
             missing = f"NOT_FOUND - no queue '{targets[0].name.removeprefix('/queue/')}' in vhost '/'"
             raise FaultyFrame(Fault.UNKNOWN_EXCHANGE, missing)
+        identity = header("id") if "id" in frame.headers else self._profile.names.implied_id(destination)
+        if self._profile.names.addressed and any(one.identity == identity for one in session.consumers.values()):
+            raise FaultyFrame(Fault.SUBSCRIPTION_EXISTS, f"there is a subscription {shown(key)} already")
         for target in targets:
             if target.owner not in (None, session.name):
                 raise FaultyFrame(Fault.LOCKED, "a temporary destination belongs to another session")
@@ -570,9 +580,6 @@ class Commands:
         if options.prefetch <= 0:
             text = f"a subscription to {shown(destination)} gets nothing, as its prefetch is 0 or less"
             self._router.work.note(logging.WARNING, text)
-        identity, implied = header("id"), self._profile.names.implied_id
-        if identity is None and implied is not None:
-            identity = implied(destination)
         self._router.subscribe(
             session,
             key,
@@ -587,7 +594,9 @@ class Commands:
         consumer = session.consumers.get(subscription_key(header))
         name = durable_name(self._profile.requests.translate("SUBSCRIBE", header))
         if consumer is None and header("id") is None:  # one with an id, where the profile takes that
-            alike = [one for one in session.consumers.values() if one.destination == header("destination")]
+            implied = self._profile.names.implied_id(header("destination") or "")
+            asked, consumers = implied or header("destination"), session.consumers.values()
+            alike = [one for one in consumers if (one.identity if implied else one.destination) == asked]
             consumer = alike[0] if alike else None
         if consumer is not None and not (name and self._profile.names.durable_alone):
             lasts = {header("durable"), header("persistent")}

@@ -98,7 +98,7 @@ class Names:
     reply_name: Callable[[str], str] = lambda name: name
     reply_to: Callable[[str], str] = lambda name: name
     sends_to_patterns: bool = False
-    implied_id: Callable[[str], str] | None = None
+    implied_id: Callable[[str], str | None] = lambda destination: None
     must_exist: Callable[[str], bool] = lambda destination: False
     part: Callable[[str], str] = lambda name: name
     virtual: Callable[[str], str | None] = lambda name: None
@@ -374,7 +374,8 @@ class SettlingRules:
         ack_by_message: an ACK needs no `subscription`, and that of another one is ignored.
         unsubscribe_returns: an UNSUBSCRIBE gives back unacknowledged messages.
         returns_as_new: such a message does not say that it is delivered again.
-        first_as_redelivered: of what a lost session gives back, the first of each subscription alone says so.
+        first_as_redelivered: of what a session that ended by DISCONNECT or ERROR gives back, the first of each
+            subscription alone says so.
         unreadable: whether the id in an ACK is none; then the session ends, if it has the subscription.
         max_deliveries: how often a message is delivered before it is a dead letter, over all connections.
     """
@@ -447,7 +448,8 @@ class DeliveryRules:
         counts: whether a redelivery says how often it was one before.
         added: given the options of a SEND, the kind of its destination and the moment, returns further headers.
         dropped: headers of a SEND that its MESSAGE does not have, or has as the broker writes them.
-        doubled: headers that the broker adds though the sender's own are passed on too.
+        doubled: headers that the broker adds though the sender's own are passed on too; where there are any, in 1.0 a
+            value of the sender takes the place of the broker's own.
         repeated: which of the headers of one name are passed on.
         own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it.
         value: given a header's value and its sender's version, returns it as it is passed on.

@@ -402,7 +402,9 @@ _ARTEMIS_MESSAGES: dict[tuple[str, Fault | None], str] = {
     ("UNSUBSCRIBE", None): "Cannot unsubscribe as no subscription exists for id: {subscription}",
     ("SEND", None): "AMQ339031 Error handling send",
     ("SEND", Fault.INVALID_DESTINATION): "AMQ339011 Error sending message CoreMessage[address={destination}]",
+    ("UNSUBSCRIBE", Fault.NO_ID): "AMQ339037 Must specify the subscription's id",
     ("ACK", Fault.NO_OTHER_HEADER): "AMQ339037 Must specify the subscription's id",
+    ("ACK", Fault.NO_ID): "AMQ339039 No id header in ACK/NACK frame.",
     ("ACK", None): "AMQ339018 Error acknowledging message {token}",
     ("BEGIN", Fault.TRANSACTION_EXISTS): "Transaction already started: {transaction}",
     ("BEGIN", Fault.NO_TRANSACTION): "AMQ339032 Need a transaction id to begin",
@@ -421,6 +423,7 @@ _ARTEMIS_TAKEN = frozenset(
 ) | {
     ("BEGIN", Fault.TRANSACTION_EXISTS),
     ("UNSUBSCRIBE", Fault.UNKNOWN_DURABLE),
+    ("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION),
     ("CONNECT", Fault.COMMAND_NOT_ALLOWED),
     ("STOMP", Fault.COMMAND_NOT_ALLOWED),
 }
@@ -462,13 +465,15 @@ def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | No
     last = version is Version.V1_2
     stays = functools.partial(Refusal, named=command in _ARTEMIS_NAMED, closes=False, last=last, length=sized)
     if fault is Fault.INVALID_SELECTOR:
-        return stays(f'Invalid selector "{header("selector")}"', header("selector"))
+        return stays(f'Invalid selector "{header("selector")}"', header("selector"), early=True)
     if fault is Fault.EMPTY_DESTINATION:
         return stays("AMQ229216 Invalid queue name ", "AMQ229216: Invalid queue name: ")
     if fault is Fault.NO_DESTINATION and command == "SUBSCRIBE":
         return stays(_ARTEMIS_NO_ADDRESS)
     token = header("id" if version is Version.V1_2 else "message-id", "null")
     key = "ACK" if command == "NACK" else command
+    if fault is Fault.NO_OTHER_HEADER and (version is Version.V1_0 or header("subscription") is not None):
+        fault = None
     text = _ARTEMIS_MESSAGES.get((key, fault)) or _ARTEMIS_MESSAGES.get((key, None), message)
     if isinstance(error, LimitExceededError) and command == "SEND":
         text = f"AMQ339011 Error sending message {message}"
@@ -476,7 +481,8 @@ def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | No
         text = "AMQ339025 failed to ack because no message with id {token}"
     identity = header("id", _artemis_subscription(header("destination", "")))
     text = filled(text, frame, "null", token=token, subscription=identity)
-    return stays(text.replace(":", "") if text.startswith("AMQ") else text, "", bare=True)
+    nameless = last and text.startswith("AMQ339016") and fault is not Fault.INVALID_DESTINATION
+    return stays(text.replace(":", "") if text.startswith("AMQ") else text, "", bare=True, closes=nameless)
 
 
 def _artemis_invalid(what: str, *, length: bool) -> Refusal:
@@ -559,11 +565,13 @@ _ARTEMIS_HELD = ("correlation-id", "reply-to", "type", "content-type", "content-
 
 def _artemis_others(names: Sequence[str]) -> list[int]:
     """Return the places of the headers in the order of the map that holds those of the sender."""
-    held = 3 + sum(name in _ARTEMIS_HELD or name not in _ARTEMIS_ORDER.split() for name in names)
-    return in_hash_map(names, range(len(names)), "b", 16, held)
+    sent = 1 + sum(name in _ARTEMIS_HELD or name not in _ARTEMIS_ORDER.split() for name in names)
+    # The headers of a SEND are in a map, which is copied; most then go to another one, and its keys are copied.
+    copied = in_hash_map(names, in_hash_map(names, range(len(names)), "H", 16, sent), "H", 2, sent + 1)
+    return in_hash_map(names, copied, "b", 16, sent + 3)
 
 
-_ARTEMIS_CONSUMED = {"persistent", "expires", "priority", "destination-type", "JMSXGroupID"}
+_ARTEMIS_CONSUMED = {"persistent", "expires", "priority", "JMSXGroupID"}
 """Headers that Artemis writes itself, or keeps to itself."""
 
 
@@ -579,13 +587,22 @@ def _artemis_letter(pairs: Pairs, options: profile.SendRequest, queue: str) -> P
 
 def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
     """Return how Artemis refuses a frame that the embedded broker takes."""
-    last, beats = session.protocol.version is Version.V1_2, header("heart-beat")
-    if command == "CONNECT" and last and beats and not HEART_BEAT.fullmatch(beats):
-        return Refusal(f"Incorrect heartbeat header {beats}", "", length=False, bare=True)
-    if command == "SEND" and header("destination-type") not in (None, "ANYCAST", "MULTICAST"):
-        return Refusal("AMQ339031 Error handling send", "", closes=False, last=last, bare=True)
+    version, kind = session.protocol.version, header(profile.ROUTING.get(command, ""))
+    beats, strange = header("heart-beat"), kind not in (None, *profile.KINDS_ROUTED)
+    stays = functools.partial(Refusal, closes=False, last=version is Version.V1_2, early=True)
+    if command == "CONNECT" and beats and version is not Version.V1_0 and not HEART_BEAT.fullmatch(beats):
+        wrong = [each for each in beats.split(",") if not HEART_BEAT.fullmatch(f"{each},0")]
+        if beats.count(",") == 1:
+            return Refusal(f'For input string: "{wrong[0]}"', "", length=False, bare=True)
+        if version is Version.V1_2:
+            return Refusal(f"Incorrect heartbeat header {beats}", "", length=False, bare=True)
+    if command == "SEND" and strange:
+        return stays("AMQ339031 Error handling send", "", bare=True)
+    if command == "SUBSCRIBE" and strange:
+        text = f"No enum constant org.apache.activemq.artemis.api.core.RoutingType.{kind}"
+        return stays(text.replace(":", ""), text, named=False, length=version is not Version.V1_0)
     if command == "SUBSCRIBE" and not (header("selector") or "x").strip():
-        return Refusal(f'Invalid selector "{header("selector")}"', header("selector"), closes=False, last=last)
+        return stays(f'Invalid selector "{header("selector")}"', header("selector"))
     return None
 
 
@@ -602,8 +619,7 @@ ARTEMIS = profile.Profile(
         addressed=True,
     ),
     handshake=profile.HandshakeRules(
-        leniency=Leniency.CR_ESCAPE_IN_1_1
-        | Leniency.UNEXPECTED_BODY
+        leniency=Leniency.UNEXPECTED_BODY
         | Leniency.LINES_WITHOUT_COLON
         | Leniency.LINES_AS_ARTEMIS
         | Leniency.LONGER_BODIES,
@@ -622,7 +638,10 @@ ARTEMIS = profile.Profile(
         deaf=lambda seconds: Refusal(
             f"AMQ229014: Did not receive data from client within the {seconds * 1000:.0f}ms connection TTL. "
             "The connection will now be closed.",
+            "",
             named=False,
+            length=False,
+            bare=True,
         ),
     ),
     requests=profile.RequestRules(
@@ -647,7 +666,7 @@ ARTEMIS = profile.Profile(
         counts=False,
         added=_artemis_added,
         dropped=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction", "message-id"} | _ARTEMIS_CONSUMED,
-        doubled=frozenset({"timestamp"}),
+        doubled=frozenset({"timestamp", "destination-type"}),
         repeated="last before 1.2",
         own_length=frozenset({Version.V1_0}),
         value=_artemis_value,

@@ -251,7 +251,7 @@ class BrokerRouter:
             return
         arrange = self._settings.profile.deliveries.arrange
         frames = refusal_frames(refusal, offender, session.protocol.grammar, arrange)
-        if refusal.closes:
+        if refusal.closes or (refusal.last and session.makes and not refusal.early):
             self._end_by(session, refusal.message, frames)
         else:
             session.refused = refusal.last
@@ -267,7 +267,8 @@ class BrokerRouter:
         session.write_queue.finish()
 
     def hang_up(self, session: SessionState) -> None:
-        """End a session without an ERROR: the client finds the end of the stream."""
+        """End a session without an ERROR: the client finds the end of the stream, or has left without a word."""
+        session.lost = session.lost or not session.ended
         self.detach(session)
         session.write_queue.finish()
 
@@ -290,10 +291,11 @@ class BrokerRouter:
         for consumer in list(session.consumers.values()):
             yield from self.end_subscription(consumer)
         returning: set[Consumer] = set()
+        first_alone = self._settings.profile.settling.first_as_redelivered and not session.lost
         for entry in entries:
             delivery = entry.item
             delivery.item.queue.unacked -= 1
-            if self._settings.profile.settling.first_as_redelivered and delivery.consumer in returning:
+            if first_alone and delivery.consumer in returning:
                 delivery.item.deliveries -= 1
             returning.add(delivery.consumer)
             lost.append(delivery)

@@ -315,6 +315,7 @@ class ClientSession:
     def _process_frame(self, frame: Frame, *, admitted: bool) -> None:
         """Process a frame; `admitted` says that it is allowed unless it names a transaction."""
         state, self._objection = self._state, None
+        state.makes = self._commands.makes(state, frame)
         known = admitted and frame.headers.get("transaction") is None
         if not known and not self._protocol.admits(frame):
             return

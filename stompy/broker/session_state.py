@@ -246,7 +246,10 @@ class Consumer:
                 lines.append(b"transformation:" + message.transformation.encode())
         names = [line.partition(b":")[0].decode("utf-8", "replace") for line in lines]
         places = self.rules.arrange(names, message.shared.route.length)
-        return b"\n".join([command, *(lines[place] for place in places), b"", b""])
+        lines = [lines[place] for place in places]
+        if self.rules.doubled and self.session.protocol.version is Version.V1_0:
+            lines = list({line.partition(b":")[0]: line for line in lines}.values())
+        return b"\n".join([command, *lines, b"", b""])
 
 
 @dataclass(eq=False, slots=True)
@@ -348,8 +351,12 @@ class SessionState:
     """The names of the temporary queues that end with it."""
     refused: bool = False
     """Whether the next frame ends the session, after an ERROR that left the connection open."""
+    makes: bool = False
+    """Whether the current frame makes an address, where the profile has such."""
     ended: bool = False
     """Whether the session is over: nothing that the client says counts any more."""
+    lost: bool = False
+    """Whether it ended without a DISCONNECT and without an ERROR."""
     follows_topics: bool = False
     """Whether it has, or had, a subscription that others can overrun."""
     consumers: dict[str, Consumer] = field(default_factory=dict)

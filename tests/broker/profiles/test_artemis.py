@@ -124,3 +124,84 @@ def test_of_what_a_lost_session_gives_back_the_first_alone_says_so(serve: Serve)
     client.subscribe("/queue/a")
     again = [(message.body, message.headers["redelivered"]) for message in client.messages(3)]
     assert again == [(b"0", "true"), (b"1", "false"), (b"3", "false")]
+
+
+def test_of_what_a_lost_connection_gives_back_all_says_so(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client = served.client()
+    client.subscribe("/queue/a", "client")
+    client.send("/queue/a", *"01")
+    client.messages(2)
+    client.close()
+    client = served.client()
+    client.subscribe("/queue/a")
+    assert [message.headers["redelivered"] for message in client.messages(2)] == ["true", "true"]
+
+
+@pytest.mark.parametrize(("sent", "errors"), [((), 1), (("x",), 2)], ids=["new", "known"])
+def test_an_error_of_a_frame_that_makes_an_address_is_the_last(serve: Serve, sent: tuple[str], errors: int) -> None:
+    client = serve(like="artemis").client()
+    client.send("/queue/a", *sent)
+    wrong = client.encoded("SEND", {"destination": "/queue/a", "expires": "x"})
+    client.raw(wrong + client.encoded("SEND", {"destination": "/queue/a"}))
+    assert [client.expect("ERROR").headers["message"] for _ in range(errors)][1:] == [
+        "AMQ339010 Connection is not valid."
+    ] * (errors - 1)
+    assert client.recv(10) == b""
+
+
+def test_subscriptions_without_an_id_have_that_of_their_address(serve: Serve) -> None:
+    client = serve(like="artemis").client("1.0")
+    client.say("SUBSCRIBE", {"destination": "/queue/a"})
+    client.say("SUBSCRIBE", {"destination": "/topic/a"})
+    assert "already is a subscription for: subscription/a." in client.expect("ERROR").headers["message"]
+    client.sure("UNSUBSCRIBE", {"destination": "/topic/a"})
+    client.say("UNSUBSCRIBE", {"destination": "/queue/a"})
+    assert "no subscription exists for id: subscription/a" in client.expect("ERROR").headers["message"]
+
+
+@pytest.mark.parametrize(
+    ("version", "command", "headers", "message"),
+    [
+        ("1.0", "ACK", {}, "AMQ339018 Error acknowledging message null"),
+        ("1.1", "ACK", {"subscription": "1"}, "AMQ339018 Error acknowledging message null"),
+        ("1.1", "NACK", {"message-id": "1"}, "AMQ339037 Must specify the subscription's id"),
+        ("1.2", "ACK", {}, "AMQ339039 No id header in ACK/NACK frame."),
+        ("1.1", "UNSUBSCRIBE", {"destination": "/queue/a"}, "AMQ339037 Must specify the subscription's id"),
+        ("1.1", "SEND", {"destination": "/queue/a", "x": "a\\rb"}, r"AMQ339040 Undefined escape sequence \r"),
+        (
+            "1.1",
+            "SUBSCRIBE",
+            {"id": "1", "destination": "/queue/a", "subscription-type": "x"},
+            "No enum constant org.apache.activemq.artemis.api.core.RoutingType.x",
+        ),
+    ],
+)
+def test_each_error_has_its_words(
+    serve: Serve, version: str, command: str, headers: dict[str, str], message: str
+) -> None:
+    client = serve(like="artemis").client(version)
+    client.raw("".join([f"{command}\n", *(f"{name}:{value}\n" for name, value in headers.items()), "\n\0"]).encode())
+    assert client.expect("ERROR").headers["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("beats", "message"), [("0, 0", 'For input string: " 0"'), ("x", "Incorrect heartbeat header x")]
+)
+def test_a_heart_beat_that_is_no_number_is_refused(serve: Serve, beats: str, message: str) -> None:
+    client = serve(like="artemis").dial()
+    client.raw(f"CONNECT\naccept-version:1.1\nhost:h\nheart-beat:{beats}\n\n\0".encode())
+    assert client.expect("ERROR").headers["message"] == message
+
+
+@pytest.mark.parametrize(("version", "lines"), [("1.0", 1), ("1.1", 2)])
+def test_a_header_of_the_sender_takes_the_place_of_the_brokers_own_in_1_0(
+    serve: Serve, version: str, lines: int
+) -> None:
+    client = serve(like="artemis").client(version)
+    client.subscribe("/queue/a")
+    client.say("SEND", {"destination": "/queue/a", "timestamp": "5", "destination-type": "ANYCAST", "message-id": "x"})
+    pairs = client.expect("MESSAGE").headers.pairs
+    for name in ("timestamp", "destination-type", "message-id"):
+        assert len([value for key, value in pairs if key == name]) == lines
+    assert (("message-id", "x") in pairs[:3]) is (version == "1.0")
