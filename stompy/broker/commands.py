@@ -603,7 +603,7 @@ class Commands:
     def _ack(self, session: SessionState, frame: Frame) -> None:
         header, settling, rules = frame.headers.get, self._profile.settling, self._profile.transactions
         version = session.protocol.version
-        token = header("id" if version is Version.V1_2 else "message-id") or ""
+        token = settling.token(header("id" if version is Version.V1_2 else "message-id") or "")
         refused, named = frame.command == "NACK", header("subscription")
         concerned = session.consumers if named is None else f"#{named}" in session.consumers
         if header("id") is None and version is not Version.V1_2 and concerned and settling.unreadable(token):

@@ -377,6 +377,7 @@ class SettlingRules:
         returns_as_new: such a message does not say that it is delivered again.
         first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
             that it is delivered again.
+        token: given the id in an ACK, returns by what its delivery is known.
         unreadable: whether the id in an ACK is none; then the session ends, if it has the subscription.
         max_deliveries: how often a message is delivered before it is a dead letter, over all connections.
     """
@@ -388,6 +389,7 @@ class SettlingRules:
     unsubscribe_returns: bool = True
     returns_as_new: bool = False
     first_as_redelivered: bool = False
+    token: Callable[[str], str] = str
     unreadable: Callable[[str], bool] = lambda token: False
     max_deliveries: int | None = None
 
@@ -451,6 +453,7 @@ class DeliveryRules:
         text: a body without `content-length` is text: invalid UTF-8 in it is replaced.
         arrange: the order of the headers, in CONNECTED and ERROR too; see `Arrange`.
         one_id: what an ACK names is the `message-id` in 1.2 too.
+        message_id: given a subscription's id, destination and session, returns what precedes a delivery's number.
     """
 
     first: bytes = b""
@@ -464,6 +467,7 @@ class DeliveryRules:
     text: bool = False
     arrange: Arrange | None = None
     one_id: bool = False
+    message_id: Callable[[str | None, str, str], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
