@@ -533,7 +533,9 @@ class Commands:
                 asked.append(("admin", name))
             for wanted, name in asked:
                 if session.user is not None and not is_allowed(session.user, wanted, name):
-                    raise RemoteProtocolError(f"access refused: no right to {wanted} {shown(name)}")
+                    denied, text = self._profile.refusals.denied, f"access refused: no right to {wanted} {shown(name)}"
+                    text = denied(wanted, name, session.login) if denied else text
+                    raise FaultyFrame(Fault.ACCESS_REFUSED, text)
 
     # The other commands
 

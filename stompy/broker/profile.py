@@ -311,6 +311,7 @@ class RefusalRules:
         client: given the `client-id` and the address of the session that has it, returns the refusal of a second one.
         host: given the `host` header, returns the refusal of a wrong one.
         deaf: given the seconds of silence, returns the refusal of a client that missed its heartbeats.
+        denied: given a missing right, the destination and the login, returns what the user is told.
     """
 
     refuse: Refuse | None = None
@@ -319,6 +320,7 @@ class RefusalRules:
     client: Callable[[str, str], Refusal] | None = None
     host: Callable[[str], Refusal] | None = None
     deaf: Callable[[float], Refusal] | None = None
+    denied: Callable[[str, str, str | None], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,15 +370,13 @@ class SettlingRules:
     """The effects of ACK, NACK, UNSUBSCRIBE and the end of a session on deliveries.
 
     Attributes:
-        nack: the fate of a refused message: delivered again a few times, or at once and without a limit; a dead
-            letter at once; discarded.
+        nack: a refused message is delivered again a few times, or without a limit; is a dead letter; is discarded.
         nack_alone: a NACK is about its one message in the mode `client` too.
         ack_reaches_connection: an ACK in the mode `client` reaches the earlier messages of all subscriptions.
         ack_by_message: an ACK needs no `subscription`, and that of another one is ignored.
         unsubscribe_returns: an UNSUBSCRIBE gives back unacknowledged messages.
         returns_as_new: such a message does not say that it is delivered again.
-        first_as_redelivered: of the messages that a lost session gives back, the first of each subscription alone says
-            that it is delivered again.
+        first_as_redelivered: of what a lost session gives back, the first of each subscription alone is `redelivered`.
         token: given the id in an ACK, returns by what its delivery is known.
         unreadable: whether the id in an ACK is none; then the session ends, if it has the subscription.
         max_deliveries: how often a message is delivered before it is a dead letter, over all connections.

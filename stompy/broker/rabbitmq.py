@@ -56,6 +56,7 @@ _ENDING = {
     Fault.UNKNOWN_EXCHANGE: "not_found",
     Fault.DECLARED_OTHERWISE: "precondition_failed",
     Fault.LOCKED: "resource_locked",
+    Fault.ACCESS_REFUSED: "access_refused",
     Fault.NOT_PUBLISHED: "precondition_failed",
     Fault.SUBSCRIPTION_EXISTS: "Duplicated subscription identifier",
 }
@@ -173,6 +174,20 @@ def _refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | No
 
 def _refused_login(login: str | None, end: str = "") -> Refusal:
     return _ANSWERS("Bad CONNECT", f"Access refused for user '{'guest' if login is None else login}'{end}")
+
+
+def _denied(right: str, name: str, login: str | None, *, old: bool = False) -> str:
+    """Return how a user is told that a right is missing; RabbitMQ 3 does not say which."""
+    kind, rest = name[1:].split("/", 1)
+    place = f"topic '{rest}' in exchange 'amq.topic'" if kind == "topic" else f"queue '{rest}'"
+    if (kind, right) == ("queue", "write"):
+        place = "exchange 'amq.default'"
+    code = "" if (kind, right) == ("topic", "read") else "ACCESS_REFUSED - "
+    verb = "" if old else right.replace("admin", "configure") + " "
+    return f"{code}{verb}access to {place} in vhost '/' refused for user '{login}'"
+
+
+_denied_by_3 = functools.partial(_denied, old=True)
 
 
 def _wrong_at_once(command: str, header: Lookup) -> Refusal | None:
@@ -392,6 +407,7 @@ RABBITMQ = profile.Profile(
         login=lambda login, version: _refused_login(login),
         host=lambda host: _ANSWERS("Bad CONNECT", f"Virtual host '{host}' access denied"),
         deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
+        denied=_denied,
     ),
     requests=profile.RequestRules(
         translate=_translate,
@@ -424,6 +440,6 @@ RABBITMQ_3 = replace(
     name="rabbitmq3",
     server="RabbitMQ/3.10.8",
     handshake=replace(RABBITMQ.handshake, limits=DEFAULT_LIMITS),
-    refusals=replace(RABBITMQ.refusals, login=lambda login, version: _refused_login(login, "\n")),
+    refusals=replace(RABBITMQ.refusals, login=lambda login, version: _refused_login(login, "\n"), denied=_denied_by_3),
     deliveries=replace(RABBITMQ.deliveries, arrange=in_order(_ORDER, lambda names: range(len(names))[::-1])),
 )

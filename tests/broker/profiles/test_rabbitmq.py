@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from stompy.broker import BrokerLimits
+from stompy.broker import BrokerLimits, User
 from stompy.broker.broker import Like
 from stompy.broker.profile import Declaration
 from stompy.broker.rabbitmq import declares, read, reply_name
@@ -202,6 +202,32 @@ def test_a_message_id_names_a_temporary_queue(serve: Serve) -> None:
     client.send("/queue/a", "x", reply_to="/temp-queue/b")
     client.send(client.messages(1)[0].headers["reply-to"], "y")
     assert re.fullmatch(r"/temp-queue/b@@session-[^@]+@@2", client.messages(1)[0].headers["message-id"])
+
+
+@pytest.mark.parametrize(
+    ("like", "command", "destination", "text"),
+    [
+        ("rabbitmq", "SEND", "/topic/b", "ACCESS_REFUSED - write access to topic 'b' in exchange 'amq.topic'"),
+        ("rabbitmq3", "SEND", "/topic/b", "ACCESS_REFUSED - access to topic 'b' in exchange 'amq.topic'"),
+        ("rabbitmq", "SUBSCRIBE", "/topic/b", "read access to topic 'b' in exchange 'amq.topic'"),
+        ("rabbitmq", "SEND", "/queue/own", "ACCESS_REFUSED - write access to exchange 'amq.default'"),
+        ("rabbitmq", "SUBSCRIBE", "/queue/own", "ACCESS_REFUSED - read access to queue 'own'"),
+        ("rabbitmq3", "SUBSCRIBE", "/queue/own", "ACCESS_REFUSED - access to queue 'own'"),
+        ("rabbitmq", "SEND", "/queue/free", "ACCESS_REFUSED - configure access to queue 'free'"),
+    ],
+)
+def test_a_user_without_the_right_is_told_so_and_disconnected(
+    serve: Serve, like: Like, command: str, destination: str, text: str
+) -> None:
+    free = ("/topic/a", "/queue/free")
+    user = User(passcode="sesame", read=free, write=free, admin=("/topic/*", "/queue/own"))
+    client = serve(like=like, users={"joe": user}).client(host="/", login="joe", passcode="sesame")
+    client.say(command, {"destination": destination, "id": "1"})
+    error = client.error()
+    assert (error.headers["message"], error.body.decode()) == (
+        "access_refused",
+        f"{text} in vhost '/' refused for user 'joe'",
+    )
 
 
 def test_an_exclusive_queue_is_its_sessions(serve: Serve) -> None:
