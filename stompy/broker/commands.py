@@ -541,7 +541,9 @@ class Commands:
                 asked.append(("admin", name))
             for wanted, name in asked:
                 if session.user is not None and not is_allowed(session.user, wanted, name):
-                    raise RemoteProtocolError(f"access refused: no right to {wanted} {shown(name)}")
+                    denied, text = self._profile.refusals.denied, f"access refused: no right to {wanted} {shown(name)}"
+                    text = denied(wanted, name, session.login) if denied else text
+                    raise FaultyFrame(Fault.ACCESS_REFUSED, text)
 
     # The other commands
 
@@ -615,7 +617,7 @@ class Commands:
     def _ack(self, session: SessionState, frame: Frame) -> None:
         header, settling, rules = frame.headers.get, self._profile.settling, self._profile.transactions
         version = session.protocol.version
-        token = header("id" if version is Version.V1_2 else "message-id") or ""
+        token = settling.token(header("id" if version is Version.V1_2 else "message-id") or "")
         refused, named = frame.command == "NACK", header("subscription")
         concerned = session.consumers if named is None else f"#{named}" in session.consumers
         if header("id") is None and version is not Version.V1_2 and concerned and settling.unreadable(token):

@@ -311,6 +311,7 @@ class RefusalRules:
         client: given the `client-id` and the address of the session that has it, returns the refusal of a second one.
         host: given the `host` header, returns the refusal of a wrong one.
         deaf: given the seconds of silence, returns the refusal of a client that missed its heartbeats.
+        denied: given a missing right, the destination and the login, returns what the user is told.
     """
 
     refuse: Refuse | None = None
@@ -319,6 +320,7 @@ class RefusalRules:
     client: Callable[[str, str], Refusal] | None = None
     host: Callable[[str], Refusal] | None = None
     deaf: Callable[[float], Refusal] | None = None
+    denied: Callable[[str, str, str | None], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +377,8 @@ class SettlingRules:
         unsubscribe_returns: an UNSUBSCRIBE gives back unacknowledged messages.
         returns_as_new: such a message does not say that it is delivered again.
         first_as_redelivered: of what a session that ended by DISCONNECT or ERROR gives back, the first of each
-            subscription alone says so.
+            subscription alone is `redelivered`.
+        token: given the id in an ACK, returns by what its delivery is known.
         unreadable: whether the id in an ACK is none; then the session ends, if it has the subscription.
         max_deliveries: how often a message is delivered before it is a dead letter, over all connections.
     """
@@ -387,6 +390,7 @@ class SettlingRules:
     unsubscribe_returns: bool = True
     returns_as_new: bool = False
     first_as_redelivered: bool = False
+    token: Callable[[str], str] = str
     unreadable: Callable[[str], bool] = lambda token: False
     max_deliveries: int | None = None
 
@@ -456,6 +460,7 @@ class DeliveryRules:
         text: a body without `content-length` is text: invalid UTF-8 in it is replaced.
         arrange: the order of the headers, in CONNECTED and ERROR too; see `Arrange`.
         one_id: what an ACK names is the `message-id` in 1.2 too.
+        message_id: given a subscription's id, destination and session, returns what precedes a delivery's number.
     """
 
     first: bytes = b""
@@ -469,6 +474,7 @@ class DeliveryRules:
     text: bool = False
     arrange: Arrange | None = None
     one_id: bool = False
+    message_id: Callable[[str | None, str, str], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

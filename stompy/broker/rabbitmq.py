@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stompy.broker import profile
-from stompy.broker.refusals import HEART_BEAT, TOKEN, VERSIONS, FrameOrigin, Refusal, filled, in_order
+from stompy.broker.refusals import HEART_BEAT, VERSIONS, FrameOrigin, Refusal, filled, in_order
 from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
@@ -56,6 +56,7 @@ _ENDING = {
     Fault.UNKNOWN_EXCHANGE: "not_found",
     Fault.DECLARED_OTHERWISE: "precondition_failed",
     Fault.LOCKED: "resource_locked",
+    Fault.ACCESS_REFUSED: "access_refused",
     Fault.NOT_PUBLISHED: "precondition_failed",
     Fault.SUBSCRIPTION_EXISTS: "Duplicated subscription identifier",
 }
@@ -130,19 +131,16 @@ def _refuse(error: Exception, frame: Frame | None, version: Version | None) -> R
         message = f"A subscription identified by '{tag}' already exists."
     if fault in _ENDING:
         return _ended(command, _ENDING[fault], message)
-    given = TOKEN.fullmatch(header(acknowledged) or "")
+    token = header(acknowledged) or ""
+    given = _number_of(token)
     if fault is Fault.UNKNOWN_MESSAGE and given:
-        text = f"PRECONDITION_FAILED - unknown delivery tag {given[1]}"
+        text = f"PRECONDITION_FAILED - unknown delivery tag {given}"
         return _ANSWERS("precondition_failed", text, closes=True, confirmed="before")
     if fault is Fault.UNKNOWN_TRANSACTION and command in ("ACK", "NACK") and not given:
         fault = Fault.UNKNOWN_MESSAGE
     text, detail = _MESSAGES.get(fault, _MESSAGES[None])
     name = "id" if "id" in frame.headers else "destination"
-    values = {
-        "acknowledged": acknowledged,
-        "token": header(acknowledged) or "",
-        "subscription": f"{name}='{header(name)}'",
-    }
+    values = {"acknowledged": acknowledged, "token": token, "subscription": f"{name}='{header(name)}'"}
     return _ANSWERS(text, filled(f"{message}\n" if detail is None else detail, frame, **values))
 
 
@@ -178,6 +176,20 @@ def _refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | No
 
 def _refused_login(login: str | None, end: str = "") -> Refusal:
     return _ANSWERS("Bad CONNECT", f"Access refused for user '{'guest' if login is None else login}'{end}")
+
+
+def _denied(right: str, name: str, login: str | None, *, old: bool = False) -> str:
+    """Return how a user is told that a right is missing; RabbitMQ 3 does not say which."""
+    kind, rest = name[1:].split("/", 1)
+    place = f"topic '{rest}' in exchange 'amq.topic'" if kind == "topic" else f"queue '{rest}'"
+    if (kind, right) == ("queue", "write"):
+        place = "exchange 'amq.default'"
+    code = "" if (kind, right) == ("topic", "read") else "ACCESS_REFUSED - "
+    verb = "" if old else right.replace("admin", "configure") + " "
+    return f"{code}{verb}access to {place} in vhost '/' refused for user '{login}'"
+
+
+_denied_by_3 = functools.partial(_denied, old=True)
 
 
 def _wrong_at_once(command: str, header: Lookup) -> Refusal | None:
@@ -351,6 +363,18 @@ _ORDER = (
 """Its own headers, then those that AMQP does not know by name, then the properties of a message."""
 
 
+def _message_id(identity: str | None, destination: str, session: str) -> str:
+    """Return how the `message-id`s of a subscription begin."""
+    tag = f"Q_{destination}" if identity is None else f"T_{identity}"
+    return re.sub(r"\AT_(?=/temp-queue/)", "", f"{tag}@@{session}@@")
+
+
+def _number_of(token: str) -> str:
+    """Return the number of a delivery in its session, or nothing if a `message-id` is malformed."""
+    parts = token.split("@@")
+    return parts[2] if len(parts) == 3 and _NUMBER.fullmatch(parts[2]) else ""
+
+
 def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
     """Return the client's offer, the other way round and in whole seconds."""
     send, receive = (-(-value // 1000) * 1000 for value in (asked.receive_ms, asked.send_ms))
@@ -393,6 +417,7 @@ RABBITMQ = profile.Profile(
         login=lambda login, version: _refused_login(login),
         host=lambda host: _ANSWERS("Bad CONNECT", f"Virtual host '{host}' access denied"),
         deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
+        denied=_denied,
     ),
     requests=profile.RequestRules(
         translate=_translate,
@@ -403,7 +428,7 @@ RABBITMQ = profile.Profile(
     ),
     letters=profile.LetterRules(headers=_letter, keeps=lambda options: False),
     settling=profile.SettlingRules(
-        nack="requeued", ack_reaches_connection=True, ack_by_message=True, unsubscribe_returns=False
+        nack="requeued", ack_reaches_connection=True, ack_by_message=True, unsubscribe_returns=False, token=_number_of
     ),
     transactions=profile.TransactionRules(
         found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE, Fault.NOT_PUBLISHED}), late_receipts=True
@@ -416,7 +441,7 @@ RABBITMQ = profile.Profile(
         repeated="first",
         added=lambda options, kind, now: (("persistent", "true"),) if options.persistent else (),
         arrange=in_order(_ORDER, lambda names: sorted(range(len(names)), key=names.__getitem__)),
-        one_id=True,
+        message_id=_message_id,
     ),
 )
 
@@ -425,7 +450,7 @@ RABBITMQ_3 = replace(
     name="rabbitmq3",
     server="RabbitMQ/3.10.8",
     handshake=replace(RABBITMQ.handshake, limits=DEFAULT_LIMITS),
-    refusals=replace(RABBITMQ.refusals, login=lambda login, version: _refused_login(login, "\n")),
+    refusals=replace(RABBITMQ.refusals, login=lambda login, version: _refused_login(login, "\n"), denied=_denied_by_3),
     letters=replace(RABBITMQ.letters, headers=lambda pairs, options, queue: _letter(pairs, options, queue)[2::-1]),
     deliveries=replace(RABBITMQ.deliveries, arrange=in_order(_ORDER, lambda names: range(len(names))[::-1])),
 )

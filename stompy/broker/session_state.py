@@ -128,7 +128,6 @@ class Consumer:
     """Who has waited longer at a queue gets the next message of it."""
     kept: int = field(init=False)
     """Bytes that it counts for in its session."""
-    _count: int = field(default=0, init=False)
     _two_ids: bool = field(init=False)
     _message_id: bytes = field(init=False)
     _token: str = field(init=False)
@@ -141,13 +140,19 @@ class Consumer:
         self.grammar = self.session.protocol.grammar
         # STOMP 1.2, MESSAGE: an `ack` header in the client modes; earlier versions acknowledge by message-id.
         self._two_ids = self.ledger is not None and self.session.protocol.version is Version.V1_2
-        self._message_id, self._token = f"{self.key}-%d".encode(), f"{'' if self.rules.one_id else 'ack-'}{self.key}-%d"
+        own, ack = f"{self.key}-", "" if self.rules.one_id else "ack-"
+        self._token = f"{ack}{own}%d"
+        if self.rules.message_id is not None:
+            own, ack, self._token = self.rules.message_id(self.identity, self.destination, self.session.name), "", "%d"
         pairs = [] if self.identity is None else [("subscription", self.identity)]
         lead = b"MESSAGE\n" + encode_lines("MESSAGE", pairs, grammar=self.grammar).replace(b"%", b"%%")
-        lead += b"message-id:%b\n" + (b"ack:%b\n" % self._token.encode() if self._two_ids else b"")
+        line = encode_lines("MESSAGE", [("ack", own)], grammar=self.grammar)
+        self._message_id = line[4:-1].replace(b"%", b"%%") + b"%d"
+        lead += b"message-id:%b\n" + (b"ack:%b%b\n" % (ack.encode(), self._message_id) if self._two_ids else b"")
         self._first = lead + self.rules.first
         self._again = lead + b"redelivered:true\n" + (b"redelivery-count:%d\n" if self.rules.counts else b"")
-        ids = 3 * sys.getsizeof(self.identity or self.destination)  # here, in the session, in the protocol object
+        # Here, in the session, in the protocol object, and as the beginning of message-ids.
+        ids = 4 * sys.getsizeof(self.identity or self.destination)
         self.kept = ids + sum(map(sys.getsizeof, (self.destination, self._first, self._again))) + _OBJECTS
 
     def wait_for_room(self, queue: Queue) -> None:
@@ -208,11 +213,11 @@ class Consumer:
     def _outgoing(self, item: Item) -> OutgoingMessage:
         """Return a MESSAGE frame, which has its line in the ledger where an ACK must come."""
         head = item.message.shared.encoded(self.grammar)
-        self._count = count = self._count + 1
-        # The message-id is the message's: it stays the same when the message is delivered again.
-        if item.named is None:
-            item.named = self._message_id % count
-        ids: tuple[object, ...] = (item.named, count) if self._two_ids else (item.named,)
+        self.session.delivered = count = self.session.delivered + 1
+        named = item.named or self._message_id % count
+        # Else the message-id is the message's: it stays the same when the message is delivered again.
+        item.named = None if self.rules.message_id else named
+        ids: tuple[object, ...] = (named, count) if self._two_ids else (named,)
         if not item.deliveries:
             lead = self._first % ids
         else:
@@ -223,7 +228,8 @@ class Consumer:
             head = self._as_seen(head, item.message)
         delivery = OutgoingMessage(head, item, self)
         if self.ledger is not None:
-            self.ledger.add(self._token % count if self._two_ids else item.named.decode(), self.key, delivery)
+            token = self._token % count if self._two_ids or item.named is None else named.decode()
+            self.ledger.add(token, self.key, delivery)
             item.queue.unacked += 1
         return delivery
 
@@ -361,6 +367,8 @@ class SessionState:
     """Whether it has, or had, a subscription that others can overrun."""
     consumers: dict[str, Consumer] = field(default_factory=dict)
     """The live subscriptions by their key in the protocol."""
+    delivered: int = 0
+    """How many MESSAGE frames it was given."""
     parked: dict[Consumer, None] = field(default_factory=dict)
     """The subscriptions that wait for room."""
     transactions: dict[str, SessionTransaction] = field(default_factory=dict)

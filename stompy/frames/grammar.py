@@ -95,7 +95,7 @@ class Leniency(enum.Flag):
     LENGTH_OF_SEND_ALONE = enum.auto()
     """Ignore `content-length` in all frames of a client but SEND (as RabbitMQ does)."""
     ANY_COMMAND_LINE = enum.auto()
-    """Take any first line of a frame for a command, with spaces too (as RabbitMQ does); such a command is unknown."""
+    """Take any first line of a frame without a CR for a command (as RabbitMQ does); one with spaces is unknown."""
     UNESCAPES_IN_1_0 = enum.auto()
     """Unescape colons and backslashes in 1.0 too, and escape none (as ActiveMQ does, with line ends too)."""
     NAMES_ALONE = enum.auto()

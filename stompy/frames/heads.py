@@ -149,7 +149,7 @@ class HeadChecker:
             line = line[:-1]
         if self._grammar.padded_commands:
             line = line.strip()
-        if not _COMMAND.fullmatch(line) and not self._grammar.any_command:
+        if not _COMMAND.fullmatch(line) and (not self._grammar.any_command or b"\r" in line):
             raise RemoteProtocolError(f"not a STOMP command line: {show(line)} (STOMP Frames)")
         command = line.decode("utf-8", "replace")
         return command.upper() if self._grammar.draft else command

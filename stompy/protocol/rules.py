@@ -49,6 +49,7 @@ class Fault(enum.Enum):
     LOCKED = enum.auto()
     NOT_PUBLISHED = enum.auto()
     INVALID_SELECTOR = enum.auto()
+    ACCESS_REFUSED = enum.auto()
 
 
 class FaultyFrame(RemoteProtocolError):

@@ -70,7 +70,7 @@ def test_client_modes_book_the_delivery_and_auto_does_not() -> None:
     assert (len(session.ledger), queue.unacked) == (0, 0)
     a_consumer(session, queue, mode="client", key="c").deliver(an_item(2, queue))
     assert (len(session.ledger), queue.unacked) == (1, 1)
-    assert session.ledger.find("ack-c-1").item.item.order == 2
+    assert session.ledger.find("ack-c-2").item.item.order == 2
 
 
 def test_room_ends_with_prefetch_or_a_full_outbox() -> None:

@@ -145,6 +145,13 @@ def test_any_first_line_can_be_a_command_that_is_unknown() -> None:
     assert fault_of(server.error or OSError()) is Fault.UNKNOWN_COMMAND
 
 
+@pytest.mark.parametrize("line", [b"SE\rND", b"SEND\r\r"])
+def test_a_first_line_with_a_cr_in_it_is_no_command(line: bytes) -> None:
+    server = server_of(V1_2, leniency=Leniency.ANY_COMMAND_LINE)
+    assert server.receive(line + b"\ndestination:/q\n\n\0") == []
+    assert fault_of(server.error or OSError()) is None
+
+
 @pytest.mark.requirement("A-07", "A-08")
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
 def test_escaped_connect_unescapes_the_credentials(command: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from stompy.broker import BrokerLimits
+from stompy.broker import BrokerLimits, User
 from stompy.broker.broker import Like
 from stompy.broker.profile import Declaration
 from stompy.broker.rabbitmq import declares, read, reply_name
@@ -166,6 +168,66 @@ def test_an_ack_is_known_by_its_message_alone(serve: Serve, named: dict[str, str
     client.send("/queue/a", "x")
     client.sure("ACK", {"message-id": client.messages(1)[0].headers["message-id"], **named})
     assert served.depth("/queue/a") == (0, 0)
+
+
+@pytest.mark.parametrize(("version", "named"), [("1.2", "ack"), ("1.1", "message-id")])
+def test_a_message_id_names_the_subscription_the_session_and_the_number_of_the_delivery(
+    serve: Serve, version: str, named: str
+) -> None:
+    served = serve(like="rabbitmq")
+    client = served.dial(version)
+    session = client.connect(host="/").headers["session"]
+    for identity in ("a@b", "50%d"):
+        client.sure("SUBSCRIBE", {"destination": f"/queue/{identity}", "id": identity, "ack": "client-individual"})
+        client.send(f"/queue/{identity}", "x")
+    first, second = client.messages(2)
+    assert (first.headers["message-id"], first.headers[named]) == (f"T_a@b@@{session}@@1",) * 2
+    client.say("NACK", {"message-id": first.headers[named], "id": first.headers[named], "subscription": "a@b"})
+    (again,) = client.messages(1)
+    assert [each.headers[named] for each in (second, again)] == [f"T_50%d@@{session}@@2", f"T_a@b@@{session}@@3"]
+    client.sure("ACK", {"message-id": again.headers[named], "id": again.headers[named], "subscription": "a@b"})
+    assert served.depth("/queue/a@b") == (0, 0)
+
+
+def test_a_message_id_names_the_destination_of_a_subscription_without_an_id(serve: Serve) -> None:
+    client = serve(like="rabbitmq").client(version="1.0")
+    client.sure("SUBSCRIBE", {"destination": "/exchange/amq.fanout"})
+    client.send("/exchange/amq.fanout", "x")
+    assert re.fullmatch(r"Q_/exchange/amq\.fanout@@session-[^@]+@@1", client.messages(1)[0].headers["message-id"])
+
+
+def test_a_message_id_names_a_temporary_queue(serve: Serve) -> None:
+    client = serve(like="rabbitmq").client(host="/")
+    client.subscribe("/queue/a", "auto")
+    client.send("/queue/a", "x", reply_to="/temp-queue/b")
+    client.send(client.messages(1)[0].headers["reply-to"], "y")
+    assert re.fullmatch(r"/temp-queue/b@@session-[^@]+@@2", client.messages(1)[0].headers["message-id"])
+
+
+@pytest.mark.parametrize(
+    ("like", "command", "destination", "text"),
+    [
+        ("rabbitmq", "SEND", "/topic/b", "ACCESS_REFUSED - write access to topic 'b' in exchange 'amq.topic'"),
+        ("rabbitmq3", "SEND", "/topic/b", "ACCESS_REFUSED - access to topic 'b' in exchange 'amq.topic'"),
+        ("rabbitmq", "SUBSCRIBE", "/topic/b", "read access to topic 'b' in exchange 'amq.topic'"),
+        ("rabbitmq", "SEND", "/queue/own", "ACCESS_REFUSED - write access to exchange 'amq.default'"),
+        ("rabbitmq", "SUBSCRIBE", "/queue/own", "ACCESS_REFUSED - read access to queue 'own'"),
+        ("rabbitmq3", "SUBSCRIBE", "/queue/own", "ACCESS_REFUSED - access to queue 'own'"),
+        ("rabbitmq", "SEND", "/queue/free", "ACCESS_REFUSED - configure access to queue 'free'"),
+    ],
+)
+def test_a_user_without_the_right_is_told_so_and_disconnected(
+    serve: Serve, like: Like, command: str, destination: str, text: str
+) -> None:
+    free = ("/topic/a", "/queue/free")
+    user = User(passcode="sesame", read=free, write=free, admin=("/topic/*", "/queue/own"))
+    client = serve(like=like, users={"joe": user}).client(host="/", login="joe", passcode="sesame")
+    client.say(command, {"destination": destination, "id": "1"})
+    error = client.error()
+    assert (error.headers["message"], error.body.decode()) == (
+        "access_refused",
+        f"{text} in vhost '/' refused for user 'joe'",
+    )
 
 
 def test_an_exclusive_queue_is_its_sessions(serve: Serve) -> None:
