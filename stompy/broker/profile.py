@@ -473,11 +473,13 @@ class Profile:
     Attributes:
         name: its name in `Broker(like=...)`.
         server: the header of that name in CONNECTED.
+        ending: bytes after the NUL of each frame.
         names: how destinations are read.
     """
 
     name: str = "stompy"
     server: str = "stompy-broker"
+    ending: bytes = b""
     names: Names = field(default_factory=Names)
     handshake: HandshakeRules = field(default_factory=HandshakeRules)
     refusals: RefusalRules = field(default_factory=RefusalRules)

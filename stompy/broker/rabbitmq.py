@@ -350,6 +350,7 @@ def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
 RABBITMQ = profile.Profile(
     name="rabbitmq",
     server="RabbitMQ/4.0.5",
+    ending=b"\n",
     names=profile.Names(
         rest=("#",),
         pattern_queues=False,

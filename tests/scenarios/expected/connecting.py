@@ -59,6 +59,13 @@ CONNECTING: tuple[Fact, ...] = (
         ),
     ),
     fact(
+        "connected-ends",
+        "connect",
+        "What follows the NUL of each frame?",
+        on(EMBEDDED, "nothing", "nothing"),
+        on((*CLASSIC, *ARTEMIS, *RABBITMQ), "a line end", "a line end"),
+    ),
+    fact(
         "connect-host",
         "connect",
         "Is the `host` header used?",
