@@ -279,7 +279,7 @@ class HandshakeRules:
         beats_if_asked: CONNECTED has `heart-beat` only if CONNECT has.
         client_is_session: the `client-id` of a session without one is its own name.
         hosts: the `host` headers that are taken; `None` for all.
-        echoes: the headers of CONNECTED that have the `receipt` of CONNECT.
+        echoes: headers of CONNECTED, each with those of CONNECT of which it has the first.
         session_is_client: CONNECTED has the `client-id` as its session.
         wrong_beats: an unreadable `heart-beat` gets an ERROR in place of CONNECTED, whose message begins so.
     """
@@ -295,7 +295,7 @@ class HandshakeRules:
     beats_if_asked: bool = False
     client_is_session: bool = False
     hosts: frozenset[str] | None = None
-    echoes: tuple[str, ...] = ()
+    echoes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     session_is_client: bool = False
     wrong_beats: str = ""
 
@@ -330,8 +330,7 @@ class RequestRules:
         declares: given the headers of a SUBSCRIBE, returns the queue that it makes, where the broker has such.
         supported: headers that are refused without a profile, and not with it.
         read: headers of a SEND that it looks at, beside `SEND_HEADERS`.
-        refuses: given the command, the headers and the session, returns how a CONNECT, SEND or SUBSCRIBE is refused
-            that the embedded broker takes.
+        refuses: given the command, the headers and the session, returns how a frame is refused that is else taken.
         selectors: how selectors are evaluated.
     """
 
@@ -350,10 +349,10 @@ class LetterRules:
     Attributes:
         dead: the queue of dead letters; `None` for that of the settings.
         expired: the same for expired messages.
-        headers: given the headers of a dead letter (where it was, how often it was delivered, why it is one), the
-            options of its SEND and the name of its queue, returns the headers that this broker writes.
+        headers: returns those of a dead letter, by its origin, deliveries and reason, its SEND's options and its queue.
         without: headers of a SEND that its dead letter does not have.
         keeps: whether a refused or expired message is kept at all, by its options.
+        same_id: a dead letter has the `message-id` of the message.
     """
 
     dead: str | None = None
@@ -361,6 +360,7 @@ class LetterRules:
     headers: Callable[[Pairs, SendRequest, str], Pairs] = lambda pairs, options, queue: pairs
     without: frozenset[str] = frozenset()
     keeps: Callable[[SendRequest], bool] = lambda options: True
+    same_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,6 +448,7 @@ class DeliveryRules:
         repeated: which of the headers of one name are passed on.
         own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it; else always.
         value: given the value of a header and the version of its sender, returns it as it is passed on.
+        empty_length: a MESSAGE without a body has a `content-length` too where its SEND had it.
         text: a body without `content-length` is text: invalid UTF-8 in it is replaced.
         arrange: the order of the headers, in CONNECTED and ERROR too; see `Arrange`.
         one_id: what an ACK names is the `message-id` in 1.2 too.
@@ -461,6 +462,7 @@ class DeliveryRules:
     repeated: Literal["all", "first", "last before 1.2"] = "all"
     own_length: frozenset[Version] = frozenset()
     value: Callable[[str, Version], str] | None = None
+    empty_length: bool = False
     text: bool = False
     arrange: Arrange | None = None
     one_id: bool = False
@@ -502,8 +504,8 @@ class Profile:
         nameless = not version.has_heartbeats and rules.nameless_in_1_0
         if not nameless or header("accept-version") is not None:
             pairs.append(("version", version.value))
-        if receipt is not None:
-            pairs += [(name, _CONTROL.sub(" ", receipt)) for name in rules.echoes]
+        for name, asked in rules.echoes.items():
+            pairs += [(name, _CONTROL.sub(" ", value)) for value in map(header, asked) if value is not None][:1]
         if (version.has_heartbeats or rules.beats_in_1_0) and (beats is not None or not rules.beats_if_asked):
             mirrored = ",".join(reversed(beats.split(","))) if beats and rules.mirrors_beats else str(protocol.offer)
             pairs.append(("heart-beat", mirrored))

@@ -98,7 +98,7 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
     empty = fault is Fault.EMPTY_DESTINATION and (command == "SEND" or bool(header("destination")))
     if empty or fault in (Fault.UNREADABLE_ID, Fault.INVALID_VALUE):
         return Refusal(message, silent=True)
-    if fault is Fault.COMMAND_NOT_ALLOWED:
+    if fault is Fault.COMMAND_NOT_ALLOWED or command == "STOMP":
         return _activemq_refusal(f"{_SERVER} a duplicate CONNECT or STOMP frame", named=False)
     if command in SERVER_COMMANDS:
         message = f"{_SERVER} a frame that is only expected when configured for 'client' mode: {command}"
@@ -223,7 +223,7 @@ def _activemq_refuse_as_5(error: Exception, frame: Frame | None, version: Versio
         return replace(refusal, silent=True)
     if fault is Fault.INVALID_SELECTOR and frame is not None and frame.headers.get("destination", "")[:7] == "/topic/":
         return _activemq_refusal("Couldn't create TopicSubscription", "javax.jms.JMSException: ", closes=False)
-    if fault is Fault.COMMAND_NOT_ALLOWED:
+    if frame is not None and (fault is Fault.COMMAND_NOT_ALLOWED or (version and frame.command == "STOMP")):
         return _activemq_refusal("Already connected.", closes=False)
     if frame is not None and frame.command in SERVER_COMMANDS:
         return _activemq_refusal(f"Unknown STOMP action: {frame.command}")
@@ -288,7 +288,7 @@ ACTIVEMQ = profile.Profile(
         heartbeat=mirrored,
         mirrors_beats=True,
         beats_in_1_0=True,
-        echoes=("response-id", "receipt-id"),
+        echoes=dict.fromkeys(("response-id", "receipt-id"), ("request-id", "receipt")),
         session_is_client=True,
         client_is_session=True,
     ),
@@ -312,6 +312,7 @@ ACTIVEMQ = profile.Profile(
         expired="/queue/ActiveMQ.DLQ",
         headers=_activemq_letter,
         keeps=lambda options: options.persistent is True,
+        same_id=True,
     ),
     settling=profile.SettlingRules(
         nack="dead letter", nack_alone=True, unreadable=lambda token: _JMS_ID.search(token) is None
@@ -326,6 +327,7 @@ ACTIVEMQ = profile.Profile(
         dropped=profile.NOT_PASSED_ON - {"ack"} | _ACTIVEMQ_CONSUMED,
         repeated="first",
         own_length=frozenset(NEGOTIABLE),
+        empty_length=True,
         text=True,
         arrange=java_hash_map,
     ),
@@ -559,7 +561,7 @@ ARTEMIS = profile.Profile(
         nameless_in_1_0=True,
         wrong_beats="Incorrect heartbeat header ",
         beats_if_asked=True,
-        echoes=("receipt-id",),
+        echoes={"receipt-id": ("receipt",), "response-id": ("request-id",)},
     ),
     refusals=profile.RefusalRules(
         refuse=_artemis_refuse,
@@ -594,6 +596,7 @@ ARTEMIS = profile.Profile(
         own_length=frozenset({Version.V1_0}),
         value=_artemis_value,
         text=True,
+        empty_length=True,
         arrange=in_order(_ARTEMIS_ORDER, _artemis_others),
         one_id=True,
     ),

@@ -105,7 +105,7 @@ def _refuse(error: Exception, frame: Frame | None, version: Version | None) -> R
     if frame is None:
         return Refusal(message, silent=True)
     header, command = frame.headers.get, frame.command
-    if fault is Fault.COMMAND_NOT_ALLOWED and version is not None:
+    if version is not None and (fault is Fault.COMMAND_NOT_ALLOWED or command == "STOMP"):
         return Refusal(message, silent=True)
     if version is None and fault is Fault.UNKNOWN_COMMAND:
         fault = Fault.COMMAND_NOT_ALLOWED

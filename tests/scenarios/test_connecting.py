@@ -55,6 +55,12 @@ def test_what_follows_the_nul_of_each_frame(raw: Raw, queue: str, expect: Expect
 
 
 @pytest.mark.scenario("connect")
+def test_a_connect_with_a_request_id(candidate: Candidate, raw: Raw, expect: Expect) -> None:
+    frame = raw(connected=False).connect(**candidate.connect_headers, request_id="7")
+    expect("connected-request", ", ".join(name for name, value in frame.headers.items() if value == "7") or "nothing")
+
+
+@pytest.mark.scenario("connect")
 @pytest.mark.once
 def test_an_unknown_host(candidate: Candidate, connect: Connect, expect: Expect) -> None:
     seen, frames = "accepted", []

@@ -207,6 +207,13 @@ ERRORS: tuple[Fact, ...] = (
         _do(RABBITMQ, _TAKEN, says="accepted, as selectors are ignored"),
     ),
     _wrong(
+        "subscribe-dots",
+        "SUBSCRIBE with a selector that has a dot in a name",
+        _do((*EMBEDDED, *RABBITMQ), _TAKEN),
+        _do(CLASSIC, _UP),
+        *_artemis(False),
+    ),
+    _wrong(
         "unsubscribe",
         "UNSUBSCRIBE of an unknown subscription",
         _do(EMBEDDED, _GONE),
@@ -284,6 +291,16 @@ ERRORS: tuple[Fact, ...] = (
         _do(ACTIVEMQ_6, _GONE_UNNAMED),
         _do(ACTIVEMQ_5, _UP, "ERROR\nmessage:Already connected."),
         _do(ARTEMIS, "CONNECTED, open"),
+        _do(RABBITMQ, _SILENT),
+    ),
+    _wrong(
+        "stomp-twice",
+        "STOMP after CONNECT",
+        _do(EMBEDDED, _GONE),
+        _do(ACTIVEMQ_6, _GONE_UNNAMED),
+        _do(ACTIVEMQ_5, _UP, "ERROR\nmessage:Already connected."),
+        _do(ARTEMIS, _UP, "ERROR\nmessage:AMQ339029 Unsupported command STOMP", versions=("1.0",)),
+        _do(ARTEMIS, _TAKEN),
         _do(RABBITMQ, _SILENT),
     ),
     _wrong(
