@@ -792,7 +792,7 @@ def _milliseconds(header: Lookup, name: str) -> float | None:
 
 
 def _selector(text: str | None, ways: Evaluation) -> Selector | None:
-    if text is None or not text.strip():
+    if text is None or not (ways.activemq or text.strip()):
         return None
     try:
         return compiled(text, ways)

@@ -180,6 +180,8 @@ def _activemq_translate(command: str, header: Lookup) -> Lookup:
     def lookup(name: str) -> str | None:
         if name in _ACTIVEMQ_HIDDEN[command]:
             return None
+        if name == "selector":
+            return header(name)  # an empty one is wrong
         if name == "persistent":
             return str(header(name) == "true").lower()
         if name == "AMQ_SCHEDULED_DELAY" and header(name) == "0":
@@ -419,6 +421,8 @@ def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | No
         return _artemis_invalid(command, length=sized)
     last = version is Version.V1_2
     stays = functools.partial(Refusal, named=command in _ARTEMIS_NAMED, closes=False, last=last, length=sized)
+    if fault is Fault.INVALID_SELECTOR and not header("selector"):
+        return stays("Selector cannot be empty", "", bare=True, length=False)
     if fault is Fault.INVALID_SELECTOR:
         return stays(f'Invalid selector "{header("selector")}"', header("selector"))
     if fault is Fault.EMPTY_DESTINATION:
@@ -531,8 +535,6 @@ def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refu
         return Refusal(f"Incorrect heartbeat header {beats}", "", length=False, bare=True)
     if command == "SEND" and header("destination-type") not in (None, "ANYCAST", "MULTICAST"):
         return Refusal("AMQ339031 Error handling send", "", closes=False, last=last, bare=True)
-    if command == "SUBSCRIBE" and not (header("selector") or "x").strip():
-        return Refusal(f'Invalid selector "{header("selector")}"', header("selector"), closes=False, last=last)
     return None
 
 

@@ -40,6 +40,8 @@ WRONG: dict[str, str] = {
     "commit": "COMMIT\ntransaction:zz\n\n",
     "abort": "ABORT\ntransaction:zz\n\n",
     "stomp-twice": "STOMP\naccept-version:1.2\nhost:HOST\nlogin:LOGIN\npasscode:PASSCODE\n\n",
+    "subscribe-empty": "SUBSCRIBE\ndestination:NAME\nid:7\nselector:\n\n",
+    "subscribe-blank": "SUBSCRIBE\ndestination:NAME\nid:7\nselector:   \n\n",
     "subscribe-dots": "SUBSCRIBE\ndestination:NAME\nid:7\nselector:a.b = 1\n\n",
     "connect-twice": "CONNECT\naccept-version:1.2\nhost:HOST\nlogin:LOGIN\npasscode:PASSCODE\n\n",
 }

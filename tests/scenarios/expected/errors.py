@@ -207,6 +207,20 @@ ERRORS: tuple[Fact, ...] = (
         _do(RABBITMQ, _TAKEN, says="accepted, as selectors are ignored"),
     ),
     _wrong(
+        "subscribe-blank",
+        "SUBSCRIBE with a selector of spaces",
+        _do((*EMBEDDED, *RABBITMQ), _TAKEN),
+        _do(CLASSIC, _UP),
+        *_artemis(False),
+    ),
+    _wrong(
+        "subscribe-empty",
+        "SUBSCRIBE with an empty selector",
+        _do((*EMBEDDED, *RABBITMQ), _TAKEN),
+        _do(CLASSIC, _UP),
+        *_artemis(False, "ERROR\nmessage:Selector cannot be empty"),
+    ),
+    _wrong(
         "subscribe-dots",
         "SUBSCRIBE with a selector that has a dot in a name",
         _do((*EMBEDDED, *RABBITMQ), _TAKEN),
