@@ -431,6 +431,8 @@ class Commands:
             replaced["reply-to"] = names.reply_name(own.name)
         elif reply_to is not None and (name := names.reply_to(reply_to)) != reply_to:
             replaced["reply-to"] = name
+        if rules.empty_length and header("content-length") == "0":
+            replaced["content-length"] = "0"
         if len(targets) > 1:
             first, *others = (header("destination") or "").split(",")
             replaced["original-destination"] = ",".join([first, *map(names.part, others)])

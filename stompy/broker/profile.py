@@ -279,7 +279,7 @@ class HandshakeRules:
         beats_if_asked: CONNECTED has `heart-beat` only if CONNECT has.
         client_is_session: the `client-id` of a session without one is its own name.
         hosts: the `host` headers that are taken; `None` for all.
-        echoes: the headers of CONNECTED that have the `receipt` of CONNECT.
+        echoes: headers of CONNECTED, each with those of CONNECT of which it has the first.
         session_is_client: CONNECTED has the `client-id` as its session.
         wrong_beats: an unreadable `heart-beat` gets an ERROR for CONNECTED, whose message begins so.
     """
@@ -295,7 +295,7 @@ class HandshakeRules:
     beats_if_asked: bool = False
     client_is_session: bool = False
     hosts: frozenset[str] | None = None
-    echoes: tuple[str, ...] = ()
+    echoes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     session_is_client: bool = False
     wrong_beats: str = ""
 
@@ -353,9 +353,10 @@ class LetterRules:
     Attributes:
         dead: the queue of dead letters; `None` for that of the settings.
         expired: the same for expired messages.
-        headers: given those of a dead letter, its SEND's options and the name of its queue, returns this broker's.
+        headers: returns those of a dead letter, by its origin, deliveries and reason, its SEND's options and its queue.
         without: headers of a SEND that its dead letter does not have.
         keeps: whether a refused or expired message is kept at all, by its options.
+        same_id: a dead letter has the `message-id` of the message.
     """
 
     dead: str | None = None
@@ -363,6 +364,7 @@ class LetterRules:
     headers: Callable[[Pairs, SendRequest, str], Pairs] = lambda pairs, options, queue: pairs
     without: frozenset[str] = frozenset()
     keeps: Callable[[SendRequest], bool] = lambda options: True
+    same_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,6 +459,7 @@ class DeliveryRules:
         repeated: which of the headers of one name are passed on.
         own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it.
         value: given a header's value and its sender's version, returns it as it is passed on.
+        empty_length: a MESSAGE without a body has a `content-length` too where its SEND had it.
         text: a body without `content-length` is text: invalid UTF-8 in it is replaced.
         arrange: the order of the headers, in CONNECTED and ERROR too; see `Arrange`.
         one_id: what an ACK names is the `message-id` in 1.2 too.
@@ -471,6 +474,7 @@ class DeliveryRules:
     repeated: Literal["all", "first", "last before 1.2"] = "all"
     own_length: frozenset[Version] = frozenset()
     value: Callable[[str, Version], str] | None = None
+    empty_length: bool = False
     text: bool = False
     arrange: Arrange | None = None
     one_id: bool = False
@@ -484,11 +488,13 @@ class Profile:
     Attributes:
         name: its name in `Broker(like=...)`.
         server: the header of that name in CONNECTED.
+        ending: bytes after the NUL of each frame.
         names: how destinations are read.
     """
 
     name: str = "stompy"
     server: str = "stompy-broker"
+    ending: bytes = b""
     names: Names = field(default_factory=Names)
     handshake: HandshakeRules = field(default_factory=HandshakeRules)
     refusals: RefusalRules = field(default_factory=RefusalRules)
@@ -511,8 +517,8 @@ class Profile:
         nameless = not version.has_heartbeats and rules.nameless_in_1_0
         if not nameless or header("accept-version") is not None:
             pairs.append(("version", version.value))
-        if receipt is not None:
-            pairs += [(name, _CONTROL.sub(" ", receipt)) for name in rules.echoes]
+        for name, asked in rules.echoes.items():
+            pairs += [(name, _CONTROL.sub(" ", value)) for value in map(header, asked) if value is not None][:1]
         if (version.has_heartbeats or rules.beats_in_1_0) and (beats is not None or not rules.beats_if_asked):
             mirrored = ",".join(reversed(beats.split(","))) if beats and rules.mirrors_beats else str(protocol.offer)
             pairs.append(("heart-beat", mirrored))
@@ -806,7 +812,7 @@ def _milliseconds(header: Lookup, name: str) -> float | None:
 
 
 def _selector(text: str | None, ways: Evaluation) -> Selector | None:
-    if text is None or not text.strip():
+    if text is None or not (ways.activemq or text.strip()):
         return None
     try:
         return compiled(text, ways)

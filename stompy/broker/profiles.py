@@ -116,7 +116,7 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
     empty = fault is Fault.EMPTY_DESTINATION and (command == "SEND" or bool(header("destination")))
     if empty or fault in (Fault.UNREADABLE_ID, Fault.INVALID_VALUE):
         return Refusal(message, silent=True)
-    if fault is Fault.COMMAND_NOT_ALLOWED:
+    if fault is Fault.COMMAND_NOT_ALLOWED or command == "STOMP":
         return _activemq_refusal(f"{_SERVER} a duplicate CONNECT or STOMP frame", named=False)
     if fault is Fault.UNKNOWN_COMMAND and command != "NACK":
         return _activemq_refusal(f"Unknown STOMP action: {command}")
@@ -271,7 +271,7 @@ def _activemq_refuse_as_5(error: Exception, frame: Frame | None, version: Versio
         return replace(refusal, silent=True)
     if fault is Fault.INVALID_SELECTOR and frame is not None and frame.headers.get("destination", "")[:7] == "/topic/":
         return _activemq_refusal("Couldn't create TopicSubscription", "javax.jms.JMSException: ", closes=False)
-    if fault is Fault.COMMAND_NOT_ALLOWED:
+    if frame is not None and (fault is Fault.COMMAND_NOT_ALLOWED or (version and frame.command == "STOMP")):
         return _activemq_refusal("Already connected.", closes=False)
     return replace(refusal, named=frame is not None and version is not None)
 
@@ -306,6 +306,7 @@ def mirrored(asked: HeartbeatOffer) -> HeartbeatOffer:
 ACTIVEMQ = profile.Profile(
     name="activemq",
     server="ActiveMQ/6.1.7",
+    ending=b"\n",
     names=profile.Names(
         rest=(">",),
         read=profile.below_queue,
@@ -331,7 +332,7 @@ ACTIVEMQ = profile.Profile(
         heartbeat=mirrored,
         mirrors_beats=True,
         beats_in_1_0=True,
-        echoes=("response-id", "receipt-id"),
+        echoes=dict.fromkeys(("response-id", "receipt-id"), ("request-id", "receipt")),
         session_is_client=True,
         client_is_session=True,
     ),
@@ -356,6 +357,7 @@ ACTIVEMQ = profile.Profile(
         expired="/queue/ActiveMQ.DLQ",
         headers=_activemq_letter,
         keeps=lambda options: options.persistent is True,
+        same_id=True,
     ),
     settling=profile.SettlingRules(
         nack="dead letter", nack_alone=True, unreadable=lambda token: _JMS_ID.search(token) is None
@@ -370,6 +372,7 @@ ACTIVEMQ = profile.Profile(
         dropped=profile.NOT_PASSED_ON - {"ack"} | _ACTIVEMQ_CONSUMED,
         repeated="first",
         own_length=frozenset(NEGOTIABLE),
+        empty_length=True,
         text=True,
         arrange=java_hash_map,
     ),
@@ -464,6 +467,8 @@ def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | No
         return _artemis_invalid(command, length=sized)
     last = version is Version.V1_2
     stays = functools.partial(Refusal, named=command in _ARTEMIS_NAMED, closes=False, last=last, length=sized)
+    if fault is Fault.INVALID_SELECTOR and not header("selector"):
+        return stays("Selector cannot be empty", "", bare=True, length=False)
     if fault is Fault.INVALID_SELECTOR:
         return stays(f'Invalid selector "{header("selector")}"', header("selector"), early=True)
     if fault is Fault.EMPTY_DESTINATION:
@@ -609,6 +614,7 @@ def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refu
 ARTEMIS = profile.Profile(
     name="artemis",
     server="ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine",
+    ending=b"\n",
     names=profile.Names(
         rest=("#",),
         read=lambda name: (name if name.startswith(("/queue/", "/topic/")) else "/topic/" + name, name),
@@ -629,7 +635,7 @@ ARTEMIS = profile.Profile(
         nameless_in_1_0=True,
         wrong_beats="Incorrect heartbeat header ",
         beats_if_asked=True,
-        echoes=("receipt-id",),
+        echoes={"receipt-id": ("receipt",), "response-id": ("request-id",)},
     ),
     refusals=profile.RefusalRules(
         refuse=_artemis_refuse,
@@ -671,6 +677,7 @@ ARTEMIS = profile.Profile(
         own_length=frozenset({Version.V1_0}),
         value=_artemis_value,
         text=True,
+        empty_length=True,
         arrange=in_order(_ARTEMIS_ORDER, _artemis_others),
         one_id=True,
     ),

@@ -263,8 +263,11 @@ class BrokerPublisher:
         self._counters.messages_in += len(items)
         self._dirty[queue] = None
 
-    def _append(self, queue: Queue, message: StoredMessage, sender: str | None = None) -> None:
+    def _append(
+        self, queue: Queue, message: StoredMessage, sender: str | None = None, named: bytes | None = None
+    ) -> None:
         item, declared = Item(message, next(self._orders), sender), queue.declared
+        item.named = named
         if self.taps and self._topology.queues.get(queue.name) is queue:  # no backlog of a topic
             for tap in self.taps:
                 tap(queue.name, message)
@@ -420,7 +423,7 @@ class BrokerPublisher:
             text = f"a message from {source!r} is discarded, {name!r} cannot take it: {reason}"
             self._work.note(logging.WARNING, text)
             return False
-        self._append(queue, message)
+        self._append(queue, message, named=item.named if letters.same_id else None)
         queue.counts.letters += 1
         return True
 

@@ -108,7 +108,7 @@ def _refuse(error: Exception, frame: Frame | None, version: Version | None) -> R
     if frame is None:
         return Refusal(message, silent=True)
     header, command = frame.headers.get, frame.command
-    if fault is Fault.COMMAND_NOT_ALLOWED and version is not None:
+    if version is not None and (fault is Fault.COMMAND_NOT_ALLOWED or command == "STOMP"):
         return Refusal(message, silent=True)
     if version is None and fault is Fault.UNKNOWN_COMMAND:
         fault = Fault.COMMAND_NOT_ALLOWED
@@ -384,6 +384,7 @@ def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
 RABBITMQ = profile.Profile(
     name="rabbitmq",
     server="RabbitMQ/4.0.5",
+    ending=b"\n",
     names=profile.Names(
         rest=("#",),
         pattern_queues=False,

@@ -215,7 +215,10 @@ class BrokerRouter:
         """Return a new write queue whose writer is woken at the end of a turn; needs no lock."""
         settings = self._settings
         return WriteQueue(
-            max_bytes=settings.max_outbox_bytes, max_frames=settings.max_outbox_frames, touched=self._touched
+            max_bytes=settings.max_outbox_bytes,
+            max_frames=settings.max_outbox_frames,
+            touched=self._touched,
+            ending=settings.profile.ending,
         )
 
     def peer_of(self, client: str) -> str | None:

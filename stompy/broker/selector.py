@@ -285,7 +285,7 @@ class _Parser:
         if len(text) > MAX_LENGTH:
             raise SelectorError(f"a selector has at most {MAX_LENGTH} characters")
         self._ways = ways
-        self._tokens = _tokens(text)
+        self._tokens = _tokens(text, ways)
         self._at = 0
         self._depth = 0
 
@@ -472,12 +472,12 @@ class _Parser:
         return lambda lookup: value
 
 
-def _tokens(text: str) -> list[tuple[str, str]]:
+def _tokens(text: str, ways: Evaluation) -> list[tuple[str, str]]:
     found = []
     place, end = 0, len(text.rstrip())
     while place < end:
         match = _TOKEN.match(text, place)
-        if match is None:
+        if match is None or (ways.activemq and match["word"] and "." in match["word"]):
             raise SelectorError(f"unexpected {text[place : place + 20]!r}")
         kind = match.lastgroup or ""
         token = match[kind]

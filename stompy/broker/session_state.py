@@ -235,11 +235,10 @@ class Consumer:
 
     def _as_seen(self, head: bytes, message: StoredMessage) -> bytes:
         """Return a head in the broker's order, and with the session's own names of its temporary queues."""
-        remote, own = (
-            encode_lines("MESSAGE", [("reply-to", name)], grammar=self.grammar)[:-1]
-            for name in (f"{REMOTE[0]}{self.session.name}/", TEMPORARY[0])
-        )
-        head = head.replace(b"\n" + remote, b"\n" + own)
+        for remote, own in zip(REMOTE, TEMPORARY, strict=True):
+            pairs = (("reply-to", f"{remote}{self.session.name}/"), ("reply-to", own))
+            old, new = [b"\n" + encode_lines("MESSAGE", [pair], grammar=self.grammar)[:-1] for pair in pairs]
+            head = head.replace(old, new)
         if self.rules.arrange is None:
             return head
         command, *lines = head[:-2].split(b"\n")

@@ -58,9 +58,11 @@ class WriteQueue(Generic[M]):
         max_bytes: MESSAGEs are refused from here on, and the reader waits when so many bytes of answers pile up.
         max_frames: the same, in frames.
         touched: where the write queue enters itself when it must be woken.
+        ending: bytes after the NUL of each frame.
     """
 
-    def __init__(self, *, max_bytes: int, max_frames: int, touched: list[WriteQueue[M]]) -> None:
+    def __init__(self, *, max_bytes: int, max_frames: int, touched: list[WriteQueue[M]], ending: bytes = b"") -> None:
+        self.ending = ending
         self._max_bytes = max_bytes
         self._max_frames = max_frames
         self._touched = touched
@@ -115,7 +117,7 @@ class WriteQueue(Generic[M]):
         with self._lock:
             if self._closed:
                 return
-            self._frames += frames
+            self._frames += [frame + self.ending for frame in frames]
             self._bytes += size
             self._answers += size
         self._announce()
@@ -317,9 +319,8 @@ class WriterThread:
 
     def _encoded(self, frames: Sequence[bytes | WaitingMessage]) -> list[bytes]:
         """Return frames as they are written: each by itself where the transport keeps messages apart, else joined."""
-        if self._messages is not None and self._messages.keeps_messages:
-            return [_joined([frame]) for frame in frames]
-        return [_joined(frames)]
+        apart = self._messages is not None and self._messages.keeps_messages
+        return [self._joined(some) for some in ([[frame] for frame in frames] if apart else [frames])]
 
     def _write(self, messages: list[bytes]) -> None:
         # A client may be slow for long, but must read; each slice has its own time, however much there is.
@@ -328,8 +329,7 @@ class WriterThread:
         else:
             for data in messages:
                 for start in range(0, len(data) or 1, _SLICE):
-                    part = data if len(data) <= _SLICE else data[start : start + _SLICE]
-                    self._transport.sendall(part, Deadline(self._stalled))
+                    self._transport.sendall(data[start : start + _SLICE], Deadline(self._stalled))
         if self._pulse is not None:
             self._pulse.sent(time.monotonic())
 
@@ -343,13 +343,12 @@ class WriterThread:
             self._pulse.sent(time.monotonic())
         return rest
 
-
-def _joined(frames: Sequence[bytes | WaitingMessage]) -> bytes:
-    parts: list[bytes] = []
-    for frame in frames:
-        if isinstance(frame, bytes):
-            parts.append(frame)
-        else:
-            parts += (frame.head, frame.body, b"\0")
-            frame.head = b""  # it may wait for its ACK for long, and the id of a subscription may be
-    return b"".join(parts)
+    def _joined(self, frames: Sequence[bytes | WaitingMessage]) -> bytes:
+        parts: list[bytes] = []
+        for frame in frames:
+            if isinstance(frame, bytes):
+                parts.append(frame)
+            else:
+                parts += (frame.head, frame.body, b"\0", self._write_queue.ending)
+                frame.head = b""  # it may wait for its ACK for long, and the id of a subscription may be
+        return b"".join(parts)

@@ -116,7 +116,7 @@ def one_frame(message: str | bytes) -> tuple[str, str]:
     """Return the command and the body of the one frame that a message is."""
     text = message if isinstance(message, str) else message.decode()
     (frame,) = Parser(grammar_of(Version.V1_2)).feed(text.encode())
-    assert text.endswith("\0")
+    assert text.rstrip("\n").endswith("\0")
     return frame.command, frame.body.decode()
 
 

@@ -43,6 +43,25 @@ def test_a_session_opens_in_the_version_asked_for(connect: Connect, version: str
 
 @pytest.mark.scenario("connect")
 @pytest.mark.once
+def test_what_follows_the_nul_of_each_frame(raw: Raw, queue: str, expect: Expect) -> None:
+    client = raw()
+    client.say("SUBSCRIBE", {"id": "1", "destination": queue, "ack": "auto"})
+    client.say("SEND", {"destination": queue}, b"x\0the end")
+    data = b""
+    while b"the end\0" not in data:
+        data += client.recv(SOON)
+    rest = data.partition(b"the end\0")[2] or client.recv(0.5)
+    expect("connected-ends", {b"": "nothing", b"\n": "a line end"}[rest])
+
+
+@pytest.mark.scenario("connect")
+def test_a_connect_with_a_request_id(candidate: Candidate, raw: Raw, expect: Expect) -> None:
+    frame = raw(connected=False).connect(**candidate.connect_headers, request_id="7")
+    expect("connected-request", ", ".join(name for name, value in frame.headers.items() if value == "7") or "nothing")
+
+
+@pytest.mark.scenario("connect")
+@pytest.mark.once
 def test_an_unknown_host(candidate: Candidate, connect: Connect, expect: Expect) -> None:
     seen, frames = "accepted", []
     try:

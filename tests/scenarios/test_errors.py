@@ -39,6 +39,10 @@ WRONG: dict[str, str] = {
     "begin-twice": "BEGIN\ntransaction:t\n\n",
     "commit": "COMMIT\ntransaction:zz\n\n",
     "abort": "ABORT\ntransaction:zz\n\n",
+    "stomp-twice": "STOMP\naccept-version:1.2\nhost:HOST\nlogin:LOGIN\npasscode:PASSCODE\n\n",
+    "subscribe-empty": "SUBSCRIBE\ndestination:NAME\nid:7\nselector:\n\n",
+    "subscribe-blank": "SUBSCRIBE\ndestination:NAME\nid:7\nselector:   \n\n",
+    "subscribe-dots": "SUBSCRIBE\ndestination:NAME\nid:7\nselector:a.b = 1\n\n",
     "connect-twice": "CONNECT\naccept-version:1.2\nhost:HOST\nlogin:LOGIN\npasscode:PASSCODE\n\n",
 }
 

@@ -91,6 +91,16 @@ def test_bytes_without_their_length(raw: Raw, queue: str, expect: Expect) -> Non
 
 
 @pytest.mark.scenario("send and receive bytes, NULs")
+def test_the_length_of_an_empty_body(raw: Raw, queue: str, expect: Expect) -> None:
+    client = raw()
+    client.subscribe(queue)
+    for length in ("content-length:0\n", ""):
+        client.raw(f"SEND\ndestination:{queue}\n{length}\n\0".encode())
+    lengths = [message.headers.get("content-length", "none") for message in client.messages(2)]
+    expect("bytes-empty", ", ".join(lengths))
+
+
+@pytest.mark.scenario("send and receive bytes, NULs")
 @pytest.mark.transports("ws", "wss")
 @pytest.mark.once
 def test_bytes_over_websocket(candidate: Candidate, raw: Raw, queue: str, expect: Expect) -> None:

@@ -8,6 +8,7 @@ import stompy
 from stompy.connection.message import AckMode
 from tests.scenarios.acts import REFUSED, SOON, acked, left, put_back, refused, seen, send_all, until_end
 from tests.scenarios.conftest import Connect, Expect, Raw
+from tests.scenarios.expected.model import CLASSIC, LIKE
 from tests.support.candidates import Candidate
 from tests.support.peer import until
 
@@ -136,6 +137,8 @@ def test_where_a_refused_message_ends(
         refused(message)
         deliveries += 1
     dead = [one.frame for one in left(connection, candidate.dead_letters) if one.text == f"poison of {queue}"]
+    if dead and LIKE.get(candidate.kind, candidate.kind) in CLASSIC:
+        assert dead[0].headers["message-id"] == frames[0].headers["message-id"]
     ended = candidate.dead_letters if dead else "nowhere"
     expect(f"nack-dead-{'persistent' if persistent else 'default'}", f"{deliveries}, {ended}", *frames, *dead)
 

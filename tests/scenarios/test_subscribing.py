@@ -286,6 +286,19 @@ def ask_without_answer(asker: stompy.Connection, destination: str) -> None:
 
 
 @pytest.mark.scenario("temporary queues, request and reply")
+@pytest.mark.kinds("activemq", "activemq5", "like-activemq", "like-activemq5")
+def test_a_client_sees_its_own_temporary_topic(raw: Raw, queue: str) -> None:
+    client = raw()
+    client.subscribe(queue)
+    client.subscribe("/temp-topic/a", id="2")
+    client.send(queue, "question", reply_to="/temp-topic/a")
+    reply_to = client.expect("MESSAGE").headers["reply-to"]
+    client.send(reply_to, "answer")
+    assert client.bodies(1) == ["answer"]
+    assert reply_to.startswith("/temp-topic/")
+
+
+@pytest.mark.scenario("temporary queues, request and reply")
 def test_a_reply_to_somebody_who_is_gone(connect: Connect, queue: str, expect: Expect) -> None:
     asker, responder = connect(), connect()
     requests = responder.subscribe(queue)

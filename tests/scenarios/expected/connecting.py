@@ -59,6 +59,21 @@ CONNECTING: tuple[Fact, ...] = (
         ),
     ),
     fact(
+        "connected-ends",
+        "connect",
+        "What follows the NUL of each frame?",
+        on(EMBEDDED, "nothing", "nothing"),
+        on((*CLASSIC, *ARTEMIS, *RABBITMQ), "a line end", "a line end"),
+    ),
+    fact(
+        "connected-request",
+        "connect",
+        "Which headers of CONNECTED have the `request-id` of CONNECT?",
+        on((*EMBEDDED, *RABBITMQ), "nothing", "none"),
+        on(CLASSIC, "response-id, receipt-id", "`response-id` and `receipt-id`"),
+        on(ARTEMIS, "response-id", "`response-id`"),
+    ),
+    fact(
         "connect-host",
         "connect",
         "Is the `host` header used?",

@@ -47,6 +47,13 @@ MESSAGES: tuple[Fact, ...] = (
         on((*ACTIVEMQ_6, *ARTEMIS), "replaced", "each becomes U+FFFD: it is a text message", grade="own"),
     ),
     fact(
+        "bytes-empty",
+        _BYTES,
+        "Which `content-length` has an empty body, sent with one and without?",
+        on((*EMBEDDED, *RABBITMQ), "none, none", "none"),
+        on((*CLASSIC, *ARTEMIS), "0, none", "the sender's"),
+    ),
+    fact(
         "header-values",
         _HEADERS,
         "Which header values are not preserved?",

@@ -15,6 +15,7 @@ _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
     (_BOTH, _NEWEST, "browse-raw", "the end marker has a unique `message-id`, not `0`"),
     (_BOTH, _NEWEST, "ack-unsubscribed", "ERROR, and it stays"),
     (_FIVE, ("1.0",), "ack-unsubscribed", "ERROR, and it stays"),
+    (("like-artemis",), VERSIONS, "error-stomp-twice", "the same as after a second CONNECT; in 1.0 closed"),
     (_RABBITMQ, _NEWEST, "body-limit", "4 MiB; a longer body is rejected as soon as its head is read"),
     (_RABBITMQ, _NEWEST, "restart-kept", "those with `persistent:true`, `redelivered:true`, as after a kill"),
 )
