@@ -607,7 +607,7 @@ def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refu
         text = f"No enum constant org.apache.activemq.artemis.api.core.RoutingType.{kind}"
         return stays(text.replace(":", ""), text, named=False, length=version is not Version.V1_0)
     if command == "SUBSCRIBE" and not (header("selector") or "x").strip():
-        return stays(f'Invalid selector "{header("selector")}"', header("selector"))
+        return stays(f'Invalid selector "{header("selector")}"', header("selector"), named=False)
     return None
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stompy.broker.session_state import Consumer
 
 IN_ORDER = QueueRules(prioritized=False)
+_IN_FRONT = 1 << 62
 
 _VALUES = operator.methodcaller("values")
 
@@ -410,7 +411,7 @@ class Queue:
         self.counts.enqueued += 1
         self._bytes += item.message.size
         if self._rules.delayed_first and item.message.options.due is not None:
-            item.order = -item.order
+            item.order -= _IN_FRONT
             self._show([item])
             return
         self._all.ready.append(item)
