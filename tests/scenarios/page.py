@@ -97,6 +97,37 @@ as 4.3 does.
 | limits of a frame | 100 headers | also 32 bytes of a command and 100 KiB of a header; a negative `content-length` ends the connection | none |
 """  # noqa: E501
 
+JAVA_SUITES = """\
+## The test suites of ActiveMQ and Artemis
+
+The brokers' own test suites for STOMP, with the clients that they were written for, were run against the stand-ins in
+place of the broker that they start. What a test sends or receives by JMS was done by a second STOMP client, and the
+size of a queue and the number of connections were asked of the stand-in. A test counts if it passes against the broker
+itself, started in the JVM as the suite does. Tests that look at Java objects, at JMX, or at what only JMS shows cannot be
+run.
+
+| suite | tests | pass with the broker | cannot be run | pass with the stand-in | fail |
+| --- | --- | --- | --- | --- | --- |
+| ActiveMQ 6.3.1: `StompTest`, `Stomp11Test`, `Stomp12Test`, nine smaller classes over TCP | 173 | 171 | 51 | 99 | 21 |
+| Artemis, December 2025, with 2.56.0: `StompTest`, `StompV11Test`, `StompV12Test`, `ExtraStompTest`, `FQQNStompTest` | 264 | 258 | 75 | 165 | 18 |
+
+| suite | tests that fail | reason |
+| --- | --- | --- |
+| ActiveMQ | `testTransformation...` (6) | bodies are not turned into Java objects, XML or JSON |
+| ActiveMQ | `testJMSXUserID...`, `testClientSetMessageIdIsIgnored` (3) | the suite's broker has `populateJMSXUserID`, which is off by default |
+| ActiveMQ | `StompAdvisoryTest` (8) | no advisory messages |
+| ActiveMQ | `StompTest.testFrameHeaderEscapes` | as listed above: escapes in headers, 1.0 |
+| ActiveMQ | `testSubscribeToCompositeQueueTrailersDefault` | `/queue/a,b` is one name: each part needs its `/queue/` |
+| ActiveMQ | `Stomp11Test.testHeartbeats` | heartbeats come earlier than agreed, not later |
+| ActiveMQ | `testAckMessagesInTransactionOutOfOrderWithTXClientAck` | a second ACK of a message in a transaction gets ERROR |
+| Artemis | `testSubscribeWith...ConsumerWindowSize...` (7) | no window in bytes |
+| Artemis | `testAck...`, `testNack...`, `testErrorWithReceipt...`, `testDurableSubscriber` of 1.2 (7) | after an ERROR in 1.2 the connection ends at the next frame, not at once |
+| Artemis | `testSendMessageWithCustomHeadersAndHyphenatedSelector` | no `hyphenated_props:` in selectors |
+| Artemis | `testSubscribeWithAutoAckAndXpathSelector` | XPath in selectors does not look at the body |
+| Artemis | `testInvokeOperationFromStomp` | no management by messages |
+| Artemis | `testMultipleConcurrentDurableSubscribers` | a durable subscription is one session's at a time |
+"""  # noqa: E501
+
 SIGNS = {"yes": "✓", "own": "~", "no": "✗"}
 
 
@@ -128,7 +159,7 @@ def profiles_page() -> str:
                 if (how := DIFFERS.get((kind, version, fact.name))) is not None:
                     hows.setdefault(how, []).append(version)
             lines += [_row([fact.scenario, fact.asks, ", ".join(versions), how]) for how, versions in hows.items()]
-    lines += ["", *_random_sequences(), "", RABBITMQ_4_4]
+    lines += ["", *_random_sequences(), "", JAVA_SUITES, "", RABBITMQ_4_4]
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
 
 
