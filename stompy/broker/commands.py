@@ -626,13 +626,14 @@ class Commands:
             raise FaultyFrame(Fault.UNREADABLE_ID, f"{shown(token)} is no id of a message")
         name = header("transaction")
         named_delivery = session.ledger.find(token)
+        unnamed = (Version.V1_0, Version.V1_2) if self._profile is OWN else (Version.V1_2,)
         if name is not None and frame.command in rules.refuses:
             raise RemoteProtocolError(rules.refuses[frame.command].format(id=token))
         if named_delivery.item.consumer.over:
             raise FaultyFrame(Fault.SUBSCRIPTION_ENDED, "the subscription of this message has ended (ACK)")
         entries = session.take(
             token,
-            subscription=None if settling.ack_by_message or version is not Version.V1_1 else header("subscription"),
+            subscription=None if settling.ack_by_message or version in unnamed else header("subscription"),
             alone=refused and settling.nack_alone,
             whole=settling.ack_reaches_connection,
         )

@@ -111,7 +111,8 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
         kind = header("amq-msg-type")
         if kind not in _MESSAGE_TYPES:
             return _activemq_refusal(f"Unsupported message type '{kind}'", closes=False)
-        if (header("destination") or "").strip() in ("", *profile.KINDS):
+        numbers = [header(name) or "0" for name in ("priority", "expires", "timestamp", "JMSXGroupSeq")]
+        if (header("destination") or "").strip() in ("", *profile.KINDS) or not all(map(_INTEGER.fullmatch, numbers)):
             return Refusal(message, silent=True)
     empty = fault is Fault.EMPTY_DESTINATION and (command == "SEND" or bool(header("destination")))
     if empty or fault in (Fault.UNREADABLE_ID, Fault.INVALID_VALUE):
@@ -123,12 +124,16 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
     if fault is Fault.NO_OWNER:
         detail = f"org.apache.activemq.DestinationDoesNotExistException: The destination {message} does not exist.\n"
         return Refusal(message, detail, closes=False, length=False)
+    if fault is Fault.INVALID_SELECTOR and header("destination", "").startswith(profile.TOPIC):
+        return _activemq_refusal("Couldn't create TopicSubscription", "jakarta.jms.JMSException: ", closes=False)
     if fault is Fault.INVALID_SELECTOR:
         return _activemq_refusal(header("selector") or "", "jakarta.jms.InvalidSelectorException: ", closes=False)
     if fault is Fault.LOCKED:
         return _activemq_refusal(_NO_CONNECTION, "java.lang.IllegalArgumentException: ", closes=False)
     if fault is Fault.UNKNOWN_DURABLE:
         return _activemq_refusal(message, "jakarta.jms.InvalidDestinationException: ", closes=False)
+    if command == "UNSUBSCRIBE" and message.endswith("is in use"):
+        return _activemq_refusal("Durable consumer is in use", "jakarta.jms.JMSException: ", closes=False)
     if command == "NACK" and message.startswith(_POISON):
         return _activemq_refusal(message, "jakarta.jms.JMSException: ", closes=False)
     if (
@@ -238,7 +243,7 @@ def _activemq_part(name: str) -> str:
     return f"{kind}://{rest}"
 
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _JMS_ID = re.compile(r":[0-9]+$|^[0-9a-f]+-[0-9]+-[0-9]+$")
 """An id of a message, ActiveMQ's or the embedded broker's."""
 
@@ -269,11 +274,9 @@ def _activemq_refuse_as_5(error: Exception, frame: Frame | None, version: Versio
         return _activemq_refusal("Not connected.", closes=False, raw=True)
     if frame is None and "may not be negative" in refusal.message:
         return replace(refusal, silent=True)
-    if fault is Fault.INVALID_SELECTOR and frame is not None and frame.headers.get("destination", "")[:7] == "/topic/":
-        return _activemq_refusal("Couldn't create TopicSubscription", "javax.jms.JMSException: ", closes=False)
     if frame is not None and (fault is Fault.COMMAND_NOT_ALLOWED or (version and frame.command == "STOMP")):
         return _activemq_refusal("Already connected.", closes=False)
-    return replace(refusal, named=frame is not None and version is not None)
+    return replace(refusal, named=frame is not None and (version is not None or frame.command in ("CONNECT", "STOMP")))
 
 
 def _activemq_added(options: profile.SendRequest, kind: str, now: float) -> Pairs:
@@ -387,6 +390,10 @@ ACTIVEMQ_5 = replace(
         refuse=_activemq_refuse_as_5,
         login=lambda login, version: replace(_activemq_refused_login(login), named=True),
         client=lambda client, peer: _as_5(_activemq_refused_client(client, peer)),
+    ),
+    requests=replace(
+        ACTIVEMQ.requests,
+        refuses=lambda *frame: None if (refusal := _activemq_refuses(*frame)) is None else _as_5(refusal),
     ),
     deliveries=replace(ACTIVEMQ.deliveries, text=False),
 )
@@ -598,9 +605,9 @@ def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refu
     if command == "CONNECT" and beats and version is not Version.V1_0 and not HEART_BEAT.fullmatch(beats):
         wrong = [each for each in beats.split(",") if not HEART_BEAT.fullmatch(f"{each},0")]
         if beats.count(",") == 1:
-            return Refusal(f'For input string: "{wrong[0]}"', "", length=False, bare=True)
+            return Refusal(f'For input string: "{wrong[0]}"', "", named=False, length=False, bare=True)
         if version is Version.V1_2:
-            return Refusal(f"Incorrect heartbeat header {beats}", "", length=False, bare=True)
+            return Refusal(f"Incorrect heartbeat header {beats}", "", named=False, length=False, bare=True)
     if command == "SEND" and strange:
         return stays("AMQ339031 Error handling send", "", bare=True)
     if command == "SUBSCRIBE" and strange:

@@ -153,7 +153,7 @@ def _refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | No
     """Return how RabbitMQ refuses a frame that the embedded broker takes."""
     if command == "CONNECT":
         beats = header("heart-beat")
-        return None if beats is None or HEART_BEAT.fullmatch(beats) else _ANSWERS(*_INVALID)
+        return None if beats is None or HEART_BEAT.fullmatch(beats) else _ANSWERS(*_INVALID, named=False)
     if (first := _wrong_at_once(command, header)) is not None:
         return first
     send, destination = command == "SEND", header("destination") or ""

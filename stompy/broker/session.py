@@ -355,7 +355,7 @@ class ClientSession:
             return
         refusal = self._profile.requests.refuses("CONNECT", headers.get, self._state)
         if refusal is not None:
-            self._refuse(refusal)
+            self._refuse(refusal, accepted[0])
             return
         users = self._settings.users
         passcode = Secret(headers.get("passcode", ""))

@@ -394,7 +394,7 @@ class SessionState:
         """
         named = self.ledger.find(token)
         consumer = named.item.consumer
-        if subscription is not None and (subscription != consumer.identity or not consumer.name.startswith("#")):
+        if subscription is not None and (subscription != consumer.identity or consumer.name == consumer.key):
             message = f"message {shown(token)} was not sent to the subscription named with it (ACK)"
             raise FaultyFrame(Fault.UNKNOWN_MESSAGE, message)
         cumulative = consumer.options.mode == "client" and not alone

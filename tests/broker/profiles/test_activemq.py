@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stompy.broker import Like
 from stompy.broker.profiles import ACTIVEMQ, ACTIVEMQ_5
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version
@@ -58,3 +59,39 @@ def test_a_subscription_that_is_taken_with_an_unknown_mode_can_be_ended(serve: S
     client.sure("UNSUBSCRIBE", {"id": "1"})
     client.send("/queue/a", "x")
     assert client.idle()
+
+
+def test_version_5_writes_the_old_names_of_packages_in_all_refusals(serve: Serve) -> None:
+    client = serve(like="activemq5").client("1.1", **{"client-id": "c"})
+    client.say("SUBSCRIBE", {"destination": "/temp-topic/a", "id": "1", "activemq.subscriptionName": "s"})
+    assert client.expect("ERROR").body.startswith(b"javax.jms.JMSException: A durable subscription cannot be created")
+
+
+@pytest.mark.parametrize("like", ["activemq", "activemq5"])
+@pytest.mark.parametrize("beats", ["0, 0", "abc"])
+def test_a_wrong_heart_beat_is_refused_with_the_receipt(serve: Serve, like: Like, beats: str) -> None:
+    client = serve(like=like).dial()
+    client.say("CONNECT", {"accept-version": "1.2", "host": "localhost", "heart-beat": beats, "receipt": "r"})
+    error = client.expect("ERROR")
+    assert (error.headers["message"], error.headers["receipt-id"]) == (f"Invalid heart-beat header:{beats}", "r")
+
+
+def test_an_ack_in_1_0_that_names_another_subscription_is_refused(serve: Serve) -> None:
+    client = serve(like="activemq").client("1.0")
+    client.subscribe("/queue/a", "client")
+    client.send("/queue/a", "x")
+    (message,) = client.messages(1)
+    client.say("ACK", {"message-id": message.headers["message-id"], "subscription": "other"})
+    assert client.expect("ERROR").headers["message"].startswith("Unexpected ACK received")
+
+
+def test_a_send_is_read_before_its_transaction_is_looked_up(serve: Serve) -> None:
+    client = serve(like="activemq").client()
+    client.say("SEND", {"destination": "/queue/a", "transaction": "none", "priority": "x"})
+    assert client.rest() == []
+
+
+def test_an_invalid_selector_on_a_topic_says_less(serve: Serve) -> None:
+    client = serve(like="activemq").client()
+    client.say("SUBSCRIBE", {"destination": "/topic/a", "id": "1", "selector": "n ="})
+    assert client.expect("ERROR").headers["message"] == "Couldn't create TopicSubscription"
