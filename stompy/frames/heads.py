@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.escaping import undefined_escape
@@ -316,8 +315,7 @@ def frames_of(items: Iterable[Frame | Run]) -> Iterator[Frame]:
             yield item
 
 
-@dataclass(frozen=True, slots=True)
-class HeadShape:
+class HeadShape(NamedTuple):
     """One learned head.
 
     Attributes:
