@@ -152,7 +152,7 @@ class Connection:
         """Return counters and gauges of the connection."""
         self._links.check_process()
         waiting, total = self._links.counted()
-        link, flows = waiting[-1], [each.flow for each in waiting]
+        link, queued = waiting[-1], [each.flow.waiting() for each in waiting]
         pending = dict.fromkeys(self._unconfirmed.receipts())
         return ConnectionStats(
             frames_sent=total["frames_sent"],
@@ -162,8 +162,8 @@ class Connection:
             receipts_pending=len({**pending, **dict.fromkeys(link.receipts.outstanding())}),
             unconfirmed=len(pending),
             unconfirmed_bytes=self._unconfirmed.size,
-            queued_messages=sum(flow.waiting_messages for flow in flows),
-            queued_bytes=sum(flow.waiting_bytes for flow in flows),
+            queued_messages=sum(messages for messages, _ in queued),
+            queued_bytes=sum(size for _, size in queued),
             subscriptions=len(self._subscriptions.all()),
             unrouted=self._router.unrouted,
             late_replies=self._replies.late,
@@ -666,7 +666,7 @@ class Closing:
                 "%s is closed before all received messages were handled: %d wait at the deadline; allow more by"
                 " Timeouts.close, or by the timeout of close",
                 self._name,
-                self._links.link.flow.waiting_messages,
+                self._links.link.flow.waiting()[0],
             )
 
     def abandon(self) -> None:

@@ -137,6 +137,8 @@ class LinkManager:
         self._connector = Connector(config)
         self.ready: Link | None = None
         """The link to use now, or `None`; it may have ended a moment ago."""
+        self.forked = False
+        """Whether this is the copy in a forked child."""
         self._fork_error: ConcurrencyError | None = None
         self._link: Link | None = None
         self._next: Link | None = None
@@ -182,11 +184,6 @@ class LinkManager:
         """Why there is no session, and when the next attempt is made; `None` if there is one, or it was closed."""
         outage = self._outage
         return None if outage is None or self._closing.is_set() else str(outage)
-
-    @property
-    def forked(self) -> bool:
-        """Whether this is the copy in a forked child."""
-        return self._fork_error is not None
 
     def check_process(self) -> None:
         """Check that this is not a forked child.
@@ -349,7 +346,7 @@ class LinkManager:
             if self._link is not None:
                 self.reconnects += 1
                 self._ended_links += _counters(self._link)
-                self._lingering = [each for each in (*self._lingering, self._link) if each.flow.waiting_messages]
+                self._lingering = [each for each in (*self._lingering, self._link) if each.flow.waiting()[0]]
                 # Their readers may be on their way out, and whoever closes the connection waits for all threads.
                 self._leaving = [each for each in (*self._leaving, self._link) if not each.join(Deadline(0))]
             self._link, self._down, self.ready = link, False, link
@@ -479,7 +476,7 @@ class LinkManager:
 
     def after_fork(self, reason: ConcurrencyError) -> None:
         """End the copies of the links in a forked child."""
-        self._fork_error, self.ready = reason, None
+        self._fork_error, self.forked, self.ready = reason, True, None
         self._closing.set()
         self._unconfirmed.finish(reason)
         for link in (self._link, self._next):

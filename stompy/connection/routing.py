@@ -77,27 +77,26 @@ class Router:
         # The reader of the previous link may still run: each works on the cache that it has got.
         if cache is None or cache.link is not link or cache.changes != changes:
             cache = self._cache = _DeliveryCache(link, changes, self._acker)
-        by_key = cache.by_key
-        messages: list[Message] = []
-        direct: list[Message] = []
-        separate: defaultdict[Delivery, list[Message]] = defaultdict(list)
-        for headers, key, body in rows:
-            delivery = by_key.get(key) or self._find(cache, headers, key)
-            message = Message(delivery, headers, body)
-            messages.append(message)
-            if delivery.source is None or not delivery.source.direct:
-                separate[delivery].append(message)
-            else:
-                direct.append(message)
         listeners = self._user_code.message_listeners
+        messages: list[Message] = []
+        separate: defaultdict[Delivery, list[Message]] = defaultdict(list)
+        previous: bytes | None = None
+        for headers, key, body in rows:
+            if key != previous or not key:
+                previous, delivery = key, cache.by_key.get(key) or self._find(cache, headers, key)
+                direct = delivery.source is not None and delivery.source.direct
+                batch = None if direct else separate[delivery]
+            message = Message(delivery, headers, body)
+            if batch is not None:
+                batch.append(message)
+            if direct or listeners:
+                messages.append(message)
         excluded = {
             message
             for delivery, batch in separate.items()
             for message in self._route_separately(delivery, batch, listeners)
         }
-        if not listeners:
-            messages = direct
-        elif excluded:
+        if listeners and excluded:
             messages = [message for message in messages if message not in excluded]
         self._hand_over(link, messages, listeners, None)
 
@@ -195,7 +194,7 @@ class Router:
     def stalled(self, link: Link, seconds: float) -> None:
         """Warn that reading has been paused for `seconds`, and say whose messages wait; on the reader."""
         inboxes = [each for each in self._subscriptions.all() if each.inbox]
-        waiting = link.flow.waiting_messages
+        waiting, _ = link.flow.waiting()
         if 2 * sum(len(each.inbox) for each in inboxes) >= waiting:
             reason = f"nobody has received from {_names(inboxes)}: iterate over it, give it a handler, or unsubscribe"
         else:
@@ -220,14 +219,19 @@ class Router:
         """Call user code with messages; on a dispatcher."""
         user_code, flow, running = self._user_code, link.flow, self._running
         done = size = 0
+        previous: Delivery | None = None
         try:
             for message in messages:
-                running[own] = delivery = delivery_of(message)
-                source = delivery.source
+                delivery = delivery_of(message)
+                if delivery is not previous:  # then what all messages of a subscription share is known already
+                    running[own] = previous = delivery
+                    source, ack_mode = delivery.source, delivery.ack_mode
+                    handler = None if source is None else source.handler
+                    consumed = source is None or (handler is not None and source.dispatcher is not own)
                 try:
                     # Not if the broker will redeliver it.
                     if not user_code.discarding and (
-                        delivery.ack_mode == "auto"
+                        ack_mode == "auto"
                         or (
                             link.alive
                             and (source is None or not source.unsubscribing or link.dialect.ack_after_unsubscribe)
@@ -236,17 +240,15 @@ class Router:
                         failure: BaseException | None = None
                         for listener in listeners:
                             failure = run_logged(partial(listener.on_message, message)) or failure
-                        if source is not None:
-                            handler = source.handler
-                            if handler is not None:
-                                if source.dispatcher is not own:
-                                    continue
-                                handler(message)
-                            elif failure is not None:  # of the listeners, which are the consumer
-                                self._failed(message, failure)
-                                continue
-                            if delivery.ack_mode == "handled":
-                                delivery.acker.handled(message)
+                        if consumed:
+                            continue
+                        if handler is not None:
+                            handler(message)
+                        elif failure is not None:  # of the listeners, which are the consumer
+                            self._failed(message, failure)
+                            continue
+                        if ack_mode == "handled":
+                            delivery.acker.handled(message)
                 except BaseException as error:
                     if must_propagate(error) or self._owner.forked:
                         raise

@@ -145,9 +145,10 @@ class Sender:
         batch = self._batches.current if self._batching else None
         if batch is not None and (self._resends or batch.owner() is None):
             batch = self._batch(self._deadline(timeout))
-        began = _monotonic() if batch is None else 0.0
-        link = self.links.ready if batch is None else batch.link
-        left = timeout
+        if batch is None:
+            began, link = _monotonic(), self.links.ready
+        else:
+            began, link = 0.0, batch.link
         handle, extra = None, b""
         while True:
             encoder = self._encoder
@@ -165,7 +166,8 @@ class Sender:
                 return handle
             try:
                 if link is not None:
-                    link.writer.write(data, handle, left, 1, None, None, began)  # without a keyword, which costs more
+                    # Without a keyword, which costs more.
+                    link.writer.write(data, handle, timeout, 1, None, None, began)
                     if handle is not None:
                         self._failed.watch(handle)
                     return handle
@@ -176,7 +178,7 @@ class Sender:
                 if self._remaining(began, timeout) == 0:
                     raise
             link = self.links.live(self._remaining(began, timeout))
-            left = self._remaining(began, timeout)
+            timeout, began = self._remaining(began, timeout), _monotonic()
 
     def _deadline(self, timeout: float | Default | None) -> Deadline:
         return Deadline(given(timeout, self._config.timeouts.send))

@@ -79,10 +79,8 @@ class Sessions(Protocol):
         """The newest published link, alive or not."""
         ...
 
-    @property
-    def forked(self) -> bool:
-        """Whether this is the copy in a forked child."""
-        ...
+    forked: bool
+    """Whether this is the copy in a forked child."""
 
     def check_process(self) -> None:
         """Check that this is not a forked child."""
@@ -293,7 +291,8 @@ class ActiveSubscription:
         """
         if not self.has_reader:
             self._become_reader()
-        self.table.links.check_process()
+        if self.table.links.forked:
+            self.table.links.check_process()
         taken: Message | None = None
         # A signal may raise between any two steps. Until the caller has the message, it is put back: by the inner block
         # while the lock is held, else by the outer one.
@@ -310,7 +309,7 @@ class ActiveSubscription:
                     self._restore(taken)
                     taken = None
                     raise
-            delivery_of(taken).link.flow.taken(taken)
+            delivery_of(taken).link.flow.taken(taken, not self.inbox)
             if self._recent is not None:
                 self._recent.append(taken)
             return taken

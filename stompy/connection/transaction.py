@@ -108,16 +108,15 @@ class Transaction:
         if self._frames >= self._most or self._end is not None or not self._begun:
             self._check_room()
         given_headers = options.pop("headers", None) if options else None
-        receipt = self._link.receipts.make(deferred=True) if self._each else None
-        line = self._line if receipt is None else self._line + receipt_line(receipt)
-        data = self._encoder.send(destination, body, given_headers, options, line)
-        if receipt is None:
-            self._buffer.add(data)
+        if not self._each:
+            self._buffer.add(self._encoder.send(destination, body, given_headers, options, self._line))
             self._frames += 1
         else:
             if TYPE_CHECKING:
                 show_send_options(**options)
-            self._add(data, receipt)
+            receipt = self._link.receipts.make(deferred=True)
+            line = self._line + receipt_line(receipt)
+            self._add(self._encoder.send(destination, body, given_headers, options, line), receipt)
 
     def forward(self, message: Message, destination: str, **options: Unpack[SendOptions]) -> None:
         """Send a message on in the transaction, as `Message.forward` does; raises as `send` does."""

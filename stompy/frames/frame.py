@@ -17,14 +17,31 @@ _SECRET = re.compile("pass|pwd|secret|token|authorization|credential|cookie|api.
 T = TypeVar("T")
 
 _ENTRY = re.compile(r"\n([^:\n]+):([^\n]*)")
-_STARTS: dict[str, str] = {}
-"""The start of a header line by its name, a cache; threads may write it concurrently, always the same values."""
 _MAX_STARTS = 1000
 _SHOWN_BODY, _SHOWN_TEXT, _SHOWN_HEADERS = 60, 100, 600
 """Bytes of a body, characters of a name or value, and characters of all headers in the `repr` of a frame."""
 _MASK = "'***'"
 
 Pairs = tuple[tuple[str, str], ...]
+
+
+class _Starts(dict[str, str | None]):
+    """The start of a header line by the name; `None` if the text cannot be searched for it.
+
+    A cache, which threads may write concurrently, always the same values.
+    """
+
+    def __missing__(self, name: str) -> str | None:
+        # In the text these characters are escape sequences, or would match beyond the name.
+        if ":" in name or "\\" in name or "\n" in name or "\r" in name:
+            return None
+        start = f"\n{name}:"
+        if len(self) < _MAX_STARTS and len(name) < 100:
+            self[name] = start
+        return start
+
+
+_STARTS = _Starts()
 
 
 class Headers(Mapping[str, str]):
@@ -69,7 +86,7 @@ class Headers(Mapping[str, str]):
 
     def get(self, name: str, default: str | T | None = None, /) -> str | T | None:
         """Return the first value of `name`, or `default`, without splitting the other headers if possible."""
-        text, start_of_line = self._text, _STARTS.get(name) or _start_of_line(name)
+        text, start_of_line = self._text, _STARTS[name]
         if text is None or start_of_line is None or self._first is not None:
             return self._mapping().get(name, default)
         _, found, rest = text.partition(start_of_line)  # which costs less than `find` and a slice
@@ -152,17 +169,6 @@ class Headers(Mapping[str, str]):
                 shown[-1] = f"… ({len(self)} headers)"
                 break
         return f"Headers({{{', '.join(shown)}}})"
-
-
-def _start_of_line(name: str) -> str | None:
-    """Return the start of the line of a header, or `None` if the text cannot be searched for it."""
-    # In the text these characters are escape sequences, or would match beyond the name.
-    if ":" in name or "\\" in name or "\n" in name or "\r" in name:
-        return None
-    start = f"\n{name}:"
-    if len(_STARTS) < _MAX_STARTS and len(name) < 100:
-        _STARTS[name] = start
-    return start
 
 
 def _split(text: str, grammar: Grammar, escaped: bool) -> Pairs:

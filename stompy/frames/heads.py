@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stompy.errors import FrameTooLargeError, RemoteProtocolError
 from stompy.frames.escaping import undefined_escape
@@ -316,8 +315,7 @@ def frames_of(items: Iterable[Frame | Run]) -> Iterator[Frame]:
             yield item
 
 
-@dataclass(frozen=True, slots=True)
-class HeadShape:
+class HeadShape(NamedTuple):
     """One learned head.
 
     Attributes:
@@ -325,14 +323,14 @@ class HeadShape:
         names: the names of the headers, as on the wire.
         groups: the groups of the pattern for the header lines, the values of `subscription` and `content-length`.
         bodyless: whether the frame must not have a body.
-        line_end: the line end; one after the NUL belongs to the frame.
+        crlf: whether lines end with CR LF; then such an end after the NUL belongs to the frame too.
     """
 
     command: str
     names: frozenset[str]
     groups: tuple[int, int, int]
     bodyless: bool
-    line_end: bytes
+    crlf: bool
 
 
 class LearnedHeads:
@@ -404,7 +402,7 @@ class LearnedHeads:
             frozenset(name.decode("utf-8", "replace") for name in names),
             (first, groups.get(b"subscription", last), groups.get(b"content-length", last)),
             bodyless,
-            line_end,
+            line_end == b"\r\n",
         )
 
     def forget(self) -> None:

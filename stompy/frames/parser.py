@@ -44,6 +44,7 @@ _CRLF = _LineEnds(b"\n\r", rb"\r?")
 _LF_NUL = _LineEnds(b"\n\0", b"")
 _CRLF_NUL = _LineEnds(b"\n\r\0", rb"\r?")
 _DRAFT = _LineEnds(b"\n\r ", rb"[ \r]*")
+_LINE_FEED = ord("\n")
 _DRAFT_BLANK = re.compile(rb"[ \r]*\n")
 # A head that ends within this many bytes is found by a plain search; a longer search could scan the whole read.
 _WINDOW = 4096
@@ -192,7 +193,7 @@ class Parser:
                 last = found.lastindex
                 shape = learned.shapes[last]
                 lines, subscription, length = shape.groups
-                bodyless, line_end, skip = shape.bodyless, shape.line_end, len(shape.line_end)
+                bodyless, crlf = shape.bodyless, shape.crlf
                 if runs and runs[-1].command == shape.command:
                     runs[-1].names &= shape.names
                 else:
@@ -205,8 +206,10 @@ class Parser:
                 break
             put((head, key, source[start:stop]))
             at = stop + 1
-            if source.startswith(line_end, at):
-                at += skip
+            if at < end and source[at] == _LINE_FEED:  # which costs less than `startswith`
+                at += 1
+            elif crlf and source.startswith(b"\r\n", at):
+                at += 2
         if at == begin:
             return at
         if runs and not runs[-1].rows:

@@ -12,6 +12,7 @@ While reading is paused, the TCP window fills and the broker stops sending; sile
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +22,9 @@ from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.link.settings import Limits
+
+_COUNTED_TOGETHER = 16
+"""Taken messages after which they are counted."""
 
 
 class Counted(Protocol):
@@ -43,10 +47,9 @@ class FlowControl:
         self._limits = limits
         self._timer = timer
         self._condition = make_condition("flow")
-        self.waiting_messages = 0
-        """Messages that wait for user code, and receipts that wait for listeners."""
-        self.waiting_bytes = 0
-        """Bytes of their headers and bodies."""
+        self._messages = self._bytes = 0
+        self._taken: deque[Counted] = deque()
+        """Messages that user code has, but that are counted until the next look."""
         self.holders: set[object] = set()
         """Callers that keep reading enabled; see `hold`."""
         self._above_limit = False
@@ -56,25 +59,31 @@ class FlowControl:
         self.times_paused = 0
         """How often the reader had to wait."""
 
+    def waiting(self) -> tuple[int, int]:
+        """Return how many messages wait for user code, and receipts for listeners; and the bytes of all of them."""
+        with self._condition:
+            self._count_taken()
+            return self._messages, self._bytes
+
     @property
     def _weight(self) -> int:
-        return self.waiting_bytes + self.waiting_messages * self._limits.inbox_overhead
+        return self._bytes + self._messages * self._limits.inbox_overhead
 
     def added(self, messages: int, size: int) -> None:
         """Count messages that now wait for user code."""
         with self._condition:
-            self.waiting_messages += messages
-            self.waiting_bytes += size
-            if self.waiting_messages >= self._limits.max_inbox_messages or self._weight >= self._limits.max_inbox_bytes:
+            self._count_taken()
+            self._messages += messages
+            self._bytes += size
+            if self._messages >= self._limits.max_inbox_messages or self._weight >= self._limits.max_inbox_bytes:
                 self._above_limit = True
 
     def removed(self, messages: int, size: int) -> None:
         """Stop counting messages that user code has taken or that were dropped."""
         with self._condition:
-            self.waiting_messages -= messages
-            self.waiting_bytes -= size
-            if self._above_limit or self.paused:
-                self._resume_if_low()
+            self._messages -= messages
+            self._bytes -= size
+            self._count_taken()
 
     def queued(self, messages: Sequence[Counted]) -> None:
         """Count messages in an inbox, each until it is `taken`."""
@@ -84,29 +93,38 @@ class FlowControl:
 
     def put_back(self, message: Counted) -> None:
         """Count a message again, after a signal interrupted the caller that took it."""
+        self.waiting()  # which counts those that were taken
         if not message._counted:
             self.queued([message])
 
-    def taken(self, message: Counted) -> None:
-        """Stop counting one message; a second call for it is ignored."""
-        with self._condition:
-            if not message._counted:
-                return
-            previous = self.waiting_messages, self.waiting_bytes
-            try:
-                message._counted = False
-                self.waiting_messages -= 1
-                self.waiting_bytes -= message.size
-                if self._above_limit or self.paused:
-                    self._resume_if_low()
-            except BaseException:
-                # A signal: restore the counters, so that the next attempt counts it down and wakes the reader.
-                message._counted, (self.waiting_messages, self.waiting_bytes) = True, previous
-                raise
+    def taken(self, message: Counted, last: bool = True) -> None:
+        """Stop counting one message; a second call for it is ignored.
 
-    def _resume_if_low(self) -> None:
-        limits = self._limits
-        if self.waiting_messages * 2 <= limits.max_inbox_messages and self._weight * 2 <= limits.max_inbox_bytes:
+        Args:
+            message: that user code has, or that was dropped.
+            last: whether to look at once; else after some more, as each look takes a lock, unless reading is to resume.
+        """
+        self._taken.append(message)
+        if last or self._above_limit or self.paused or len(self._taken) >= _COUNTED_TOGETHER:
+            with self._condition:
+                self._count_taken()
+
+    def _count_taken(self) -> None:
+        """Stop counting what was taken, and wake the reader if reading is to resume; with the lock held."""
+        while self._taken:
+            message, counters = self._taken[0], (self._messages, self._bytes)
+            if message._counted:
+                try:
+                    message._counted = False
+                    self._messages -= 1
+                    self._bytes -= message.size
+                except BaseException:  # a signal: the next look counts it
+                    message._counted, (self._messages, self._bytes) = True, counters
+                    raise
+            self._taken.popleft()
+        if not (self._above_limit or self.paused):
+            return
+        if self._messages * 2 <= self._limits.max_inbox_messages and self._weight * 2 <= self._limits.max_inbox_bytes:
             self._above_limit = False
         # Also if it stays above the mark, but has a holder and fell below the hard limit.
         if self.paused and not self._blocked():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Generic, TypeVar
 
@@ -52,7 +51,6 @@ def _value(message: Lookup, name: str) -> str:
     return value
 
 
-@dataclass(slots=True)
 class Entry(Generic[T]):
     """A delivery that waits for its ACK or NACK.
 
@@ -63,10 +61,10 @@ class Entry(Generic[T]):
         item: the delivered object.
     """
 
-    token: str
-    subscription: str
-    order: int
-    item: T
+    __slots__ = ("item", "order", "subscription", "token")
+
+    def __init__(self, token: str, subscription: str, order: int, item: T) -> None:
+        self.token, self.subscription, self.order, self.item = token, subscription, order, item
 
 
 class Ledger(Generic[T]):

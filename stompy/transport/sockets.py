@@ -237,10 +237,9 @@ class SocketTransport:
         use = self._use
         try:
             use.writing = True
-            if use.closed:
-                raise ConnectionLostError(f"connection to {self.peer} is closed", outcome="not-sent")
-            if self._shut:
-                raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
+            if self._shut:  # as it is before it is closed
+                how = "is closed" if use.closed else "was shut down"
+                raise ConnectionLostError(f"connection to {self.peer} {how}", outcome="not-sent")
             try:
                 sent = self._sock.send(data, _SEND_FLAGS)
             except OSError as error:

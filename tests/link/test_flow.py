@@ -18,6 +18,13 @@ from tests.transport.conftest import Call, Calling
 from tests.transport.conftest import calling as calling
 
 
+class Waiting:
+    """A message."""
+
+    _counted = False
+    size = 0
+
+
 def flow_of(
     messages: int = 4, size: int = 100, hard_bytes: int = 1000, receive: float = 1.0, overhead: int = 0
 ) -> FlowControl:
@@ -55,7 +62,7 @@ def test_below_its_marks_the_gate_is_open(messages: int, size: int) -> None:
     flow.added(messages, size)
     flow.wait_while_paused()
     assert (flow.paused, flow.times_paused) == (False, 0)
-    assert (flow.waiting_messages, flow.waiting_bytes) == (messages, size)
+    assert flow.waiting() == (messages, size)
 
 
 @pytest.mark.parametrize(("messages", "size"), [(4, 0), (1, 100), (100, 10_000)])
@@ -86,6 +93,39 @@ def test_a_gate_of_one_message_opens_when_it_is_taken(calling: Calling) -> None:
     reader = paused_reader(flow, calling)
     flow.removed(1, 0)
     reader.result()
+
+
+def test_messages_taken_in_a_row_are_counted_before_anyone_looks_and_before_reading_pauses() -> None:
+    flow = flow_of(messages=4)
+    messages = [Waiting() for _ in range(3)]
+    flow.queued(messages)
+    flow.taken(messages[0], last=False)
+    flow.taken(messages[1], last=False)
+    flow.added(2, 0)
+    assert flow.wait_while_paused(0)
+    flow.taken(messages[2], last=False)
+    flow.taken(messages[2], last=False)
+    assert flow.waiting() == (2, 0)
+
+
+def test_while_reading_is_paused_each_message_taken_is_counted_at_once(calling: Calling) -> None:
+    flow = flow_of(messages=4)
+    messages = [Waiting() for _ in range(4)]
+    flow.queued(messages)
+    reader = paused_reader(flow, calling)
+    flow.taken(messages[0], last=False)
+    assert flow.paused
+    flow.taken(messages[1], last=False)
+    reader.result()
+
+
+def test_a_message_put_back_counts_again() -> None:
+    flow = flow_of()
+    message = Waiting()
+    flow.queued([message])
+    flow.taken(message, last=False)
+    flow.put_back(message)
+    assert flow.waiting() == (1, 0)
 
 
 def test_somebody_who_waits_for_a_receipt_holds_the_gate_open(calling: Calling) -> None:

@@ -176,7 +176,7 @@ def test_silence_while_reading_is_paused_does_not_count_against_the_peer(linking
     until(lambda: linked.link.flow.paused)
     linked.peer.await_beats(20)  # ours go on; the peer says nothing for longer than is allowed
     assert linked.link.alive
-    linked.link.flow.removed(linked.link.flow.waiting_messages, linked.link.flow.waiting_bytes)
+    linked.link.flow.removed(*linked.link.flow.waiting())
     until(lambda: not linked.link.flow.paused)
     linked.peer.deliver("goes on")
     owner.await_messages(2)
@@ -189,7 +189,7 @@ def test_a_peer_that_died_behind_a_shut_gate_is_found_out_when_it_opens(linking:
     linked = linking(owner=owner, heartbeat=(0.0, FAST), limits=stompy.Limits(max_inbox_messages=1))
     linked.peer.deliver("fills the inbox")
     until(lambda: linked.link.flow.paused)
-    linked.link.flow.removed(linked.link.flow.waiting_messages, linked.link.flow.waiting_bytes)
+    linked.link.flow.removed(*linked.link.flow.waiting())
     assert isinstance(owner.await_end(), HeartbeatTimeoutError)
 
 

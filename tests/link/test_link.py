@@ -139,13 +139,13 @@ def test_a_full_inbox_holds_the_broker_back(slow: Linked, calling: Calling) -> N
     flood.until_blocked()
     held = len(slow.owner.frames)
     assert 10 <= held < 100
-    assert slow.link.flow.waiting_messages == held
+    assert slow.link.flow.waiting()[0] == held
     while len(slow.owner.frames) < 1000:  # user code takes some
-        slow.link.flow.removed(slow.link.flow.waiting_messages, slow.link.flow.waiting_bytes)
+        slow.link.flow.removed(*slow.link.flow.waiting())
         until(lambda: slow.link.flow.paused or len(slow.owner.frames) == 1000)
     flood.result()
     assert slow.link.flow.times_paused > 1
-    slow.link.flow.removed(slow.link.flow.waiting_messages, slow.link.flow.waiting_bytes)
+    slow.link.flow.removed(*slow.link.flow.waiting())
 
 
 def test_receipts_resolve_behind_the_messages_that_filled_the_inbox(slow: Linked, calling: Calling) -> None:
@@ -165,11 +165,11 @@ def test_a_waiting_receipt_holds_the_gate_only_up_to_the_hard_limit(slow: Linked
     receipt = asked(slow.link)
     flood = calling(lambda: slow.peer.deliver(*[b"x" * 1000] * 300))
     waiter = calling(lambda: receipt.result(1.0))
-    until(lambda: slow.link.flow.waiting_bytes >= FEW.hard_max_inbox_bytes)
+    until(lambda: slow.link.flow.waiting()[1] >= FEW.hard_max_inbox_bytes)
     until(lambda: slow.link.flow.paused)
     with pytest.raises(ReceiptTimeoutError, match="inbox is at its hard limit"):
         waiter.result()
-    assert slow.link.flow.waiting_bytes < FEW.hard_max_inbox_bytes + 5_000
+    assert slow.link.flow.waiting()[1] < FEW.hard_max_inbox_bytes + 5_000
     slow.close()
     with pytest.raises(ConnectionLostError):
         flood.result()

@@ -127,7 +127,7 @@ def paused_and_resumed(module: ModuleType) -> None:
     messages = [SimpleNamespace(_counted=True, size=1) for _ in range(2)]
     control.added(2, 2)
     together(control.wait_while_paused, *(lambda message=message: control.taken(message) for message in messages))
-    assert (control.paused, control.waiting_messages) == (False, 0)
+    assert (control.paused, control.waiting()) == (False, (0, 0))
 
 
 def paused_and_held(module: ModuleType) -> None:
@@ -270,10 +270,8 @@ PIECES = [
                 "",
             ),
             "looked at outside of its lock": (
-                "        with self._condition:\n            if not message._counted:",
-                "        if self._above_limit or self.paused:\n            self.waiting_messages -= 1\n"
-                "            message._counted = False\n            return\n"
-                "        with self._condition:\n            if not message._counted:",
+                "            with self._condition:\n                self._count_taken()",
+                "            self._count_taken()",
             ),
         },
     ),
