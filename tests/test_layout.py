@@ -11,8 +11,11 @@ from tools.code_lines import code_lines
 TOP = Path(__file__).parent.parent
 FOLDERS = ("stompy", "tests", "tools", "benchmarks", "examples", "docs")
 MAX_LINES = 800
-MOST_CODE, MOST_FILES = 30_980, 195
-"""Lines without blanks, comments and docstrings, and files, of the package; smaller numbers are always welcome."""
+MOST_CODE, MOST_FILES = 32_234, 199
+"""Lines without blanks, comments and docstrings, and files, of the package; smaller numbers are always welcome.
+
+The world of `stompy.testing.simulate` has 1,240 of them, which were in tests/simulation before users had it.
+"""
 
 
 def folders_without_tests(top: Path) -> list[str]:
