@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import queue
 import socket
 import sqlite3
@@ -20,6 +21,7 @@ import pytest
 
 import stompy
 from stompy.testing import Simulation, SimulationError, simulate, world
+from tests.support.printed import TOP, blocks
 
 QUEUE = "/queue/orders"
 ORDERS = [f"order {number}" for number in range(3)]
@@ -367,3 +369,15 @@ def hands_on(simulation: Simulation) -> None:
     with pytest.raises(queue.Empty):
         numbers.get(timeout=1.0)
     assert got == [0, 1, 2]
+
+
+def test_the_example_fails_as_the_page_prints_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(TOP / "examples")
+    monkeypatch.delitem(sys.modules, "test_simulated", raising=False)
+    example = importlib.import_module("test_simulated")
+    (printed,) = (block.text for block in blocks("docs/how-to/simulating.md", "text"))
+    with pytest.raises(SimulationError) as found:
+        simulate(example.shop_that_charges_too_early)
+    told = f"SimulationError: {found.value}".splitlines()
+    assert [line for line in printed.splitlines() if line != "..." and line not in told] == [], told
+    simulate(example.shop_that_charges, seeds=5)
