@@ -303,7 +303,7 @@ class Search:
                 reason = _NOT_AGAIN
             else:
                 error, trace = self._calmest(seed, dangers, error, trace)
-        text = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+        text = str(error) if type(error) is AssertionError else f"{type(error).__name__}: {error}"
         error.__traceback__ = self._own_part(error.__traceback__)
         failure = SimulationError(f"{text}{reason}", seed, trace)
         failure.__cause__ = error

@@ -282,6 +282,41 @@ def test_a_deadlock_says_where_each_thread_waits() -> None:
     assert "with one, two:" in str(found.value)
 
 
+def waits_for_nobody(simulation: Simulation) -> None:
+    threading.Event().wait()
+
+
+def never_ends(simulation: Simulation) -> None:
+    while True:
+        time.sleep(1.0)
+
+
+@pytest.mark.parametrize(("program", "error"), [(waits_for_nobody, "DeadlockError"), (never_ends, "EndlessError")])
+def test_a_program_that_does_not_end_says_where_it_is(program: Callable[[Simulation], None], error: str) -> None:
+    with pytest.raises(SimulationError, match=error) as found:
+        simulate(program, seeds=1)
+    assert f"in {program.__name__}" in str(found.value)
+
+
+def asserts_in_a_handler(simulation: Simulation) -> None:
+    def handle(message: stompy.Message) -> None:
+        assert message.text != "order", "the handler's own error"
+
+    def serve() -> None:
+        with stompy.connect(simulation.url, reconnect=True) as conn:
+            conn.subscribe(QUEUE, handle)
+            time.sleep(1_000.0)
+
+    simulation.start(serve)
+    simulation.send(QUEUE, "order")
+    simulation.wait_empty(QUEUE)
+
+
+def test_an_assertion_of_a_handler_fails_the_simulation() -> None:
+    with pytest.raises(SimulationError, match="seed 0: the handler's own error"):
+        simulate(asserts_in_a_handler)
+
+
 def opens_a_socket(simulation: Simulation) -> None:
     socket.socket().close()
 
