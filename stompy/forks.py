@@ -144,6 +144,17 @@ def _track(thing: object, where: set[weakref.ref[Any]]) -> None:
         _objects.discard(freed)
 
 
+def be_process(number: int) -> None:
+    """Be the process of so many forks, as far as `Owner` can tell; for simulated worlds."""
+    global _forks
+    _forks = number
+
+
+def tracked() -> tuple[set[weakref.ref[Any]], set[weakref.ref[Any]]]:
+    """Return what `when_forked` and `free_when_forked` were told of; simulated worlds take theirs out again."""
+    return _objects, _locks
+
+
 def _in_child() -> None:
     global _forks
     _forks += 1

@@ -11,8 +11,11 @@ from tools.code_lines import code_lines
 TOP = Path(__file__).parent.parent
 FOLDERS = ("stompy", "tests", "tools", "benchmarks", "examples", "docs")
 MAX_LINES = 800
-MOST_CODE, MOST_FILES = 31_150, 195
-"""Lines without blanks, comments and docstrings, and files, of the package; smaller numbers are always welcome."""
+MOST_CODE, MOST_FILES = 32_600, 200
+"""Lines without blanks, comments and docstrings, and files, of the package; smaller numbers are always welcome.
+
+About 1,250 of them are the world of `stompy.testing.simulate`, most of which was in tests/simulation before users had it.
+"""
 
 
 def folders_without_tests(top: Path) -> list[str]:

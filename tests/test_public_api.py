@@ -23,8 +23,8 @@ from tests.support.public_api import MODULES, PINNED, is_made_inside, public_api
 TOP = Path(__file__).parents[1]
 PUBLIC = {module: set(import_module(module).__all__) for module in (*MODULES, "stompy.compat")}
 
-INTERNAL = {"Config"}
-"""Of methods of telemetry that only connections and workers call."""
+INTERNAL = {"Config", "Network", "Search", "World"}
+"""Of methods of telemetry that only connections and workers call, and of what `simulate` alone makes a world of."""
 
 
 def test_public_names_and_signatures_are_those_of_the_file() -> None:

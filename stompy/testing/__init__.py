@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from stompy.testing.proxied import Which as Which
     from stompy.testing.proxy import FaultProxy as FaultProxy
     from stompy.testing.proxy import ProxyStats as ProxyStats
+    from stompy.testing.simulation import Simulation as Simulation
+    from stompy.testing.simulation import SimulationError as SimulationError
+    from stompy.testing.simulation import simulate as simulate
     from stompy.testing.worker import RunningWorker as RunningWorker
     from stompy.testing.worker import message as message
 
@@ -56,6 +59,7 @@ _LAZY = {
     "stompy.testing.listener": "Event EventName RecordingListener",
     "stompy.testing.proxied": "Direction Ending FaultControls ProxyLink State Which",
     "stompy.testing.proxy": "FaultProxy ProxyStats",
+    "stompy.testing.simulation": "Simulation SimulationError simulate",
     "stompy.testing.worker": "RunningWorker message",
 }
 """Imported on first use; type checkers read the imports above."""

@@ -1,4 +1,5 @@
-"""pytest fixtures: a broker, a connection to it and a fault proxy in front of it, new for each test; and real brokers.
+"""pytest fixtures: a broker, a connection to it and a fault proxy in front of it, new for each test; simulated worlds;
+and real brokers.
 
 The real ones (`stomp_activemq`, `stomp_artemis`, `stomp_rabbitmq`) are started once in a session, by the first test
 that asks; each has a fixture of options, to be overridden with `scope="session"`. Where one cannot be had, its tests
@@ -23,6 +24,24 @@ if TYPE_CHECKING:
     from stompy.testing.proxy import FaultProxy
     from stompy.testing.worker import RunningWorker
     from stompy.worker.worker import Worker
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that repeats a simulation."""
+    parser.getgroup("stomp").addoption(
+        "--stomp-seed", type=int, metavar="SEED", help="the only seed that tests with stomp_simulate run"
+    )
+
+
+@pytest.fixture
+def stomp_simulate(pytestconfig: pytest.Config) -> Callable[..., None]:
+    """`stompy.testing.simulate`, which runs one seed alone with the option `--stomp-seed`."""
+    from stompy.testing.simulation import simulate
+
+    seed = pytestconfig.getoption("--stomp-seed")
+    if seed is None:
+        return simulate
+    return lambda program, **options: simulate(program, **{**options, "first": seed, "seeds": 1})
 
 
 @pytest.fixture

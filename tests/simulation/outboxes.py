@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 import stompy
-from tests.simulation.world import Event, Thread, current_world
+from stompy.testing.world import Event, Thread, current_world
 
 FLUSH = 60.0
 """Simulated seconds in which what is stored leaves when nothing breaks any more."""

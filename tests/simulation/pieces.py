@@ -24,10 +24,11 @@ from stompy.errors import ConnectionLostError, LimitExceededError, StompError
 from stompy.link import flow, receipts
 from stompy.link.settings import Limits
 from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
+from stompy.testing.replaced import installed
+from stompy.testing.world import Event, Thread, World, current_world
 from stompy.transport import sockets
 from stompy.worker import processes
 from tests.simulation.schedules import Schedules
-from tests.simulation.world import Event, Thread, World, current_world, installed
 from tests.support.receipts import outcome_of
 
 LONG = 1000.0

@@ -10,7 +10,7 @@ from typing import Literal
 import stompy
 from stompy.broker import Like
 from stompy.testing.faults import Cut, Delay, Double, Drop, FrameFault
-from tests.simulation.network import Weather
+from stompy.testing.network import Weather
 from tests.simulation.outboxes import OutboxProgram
 from tests.simulation.workers import WorkerProgram
 

@@ -20,13 +20,14 @@ import stompy
 from stompy.broker import Broker, BrokerLimits, User
 from stompy.errors import StompError
 from stompy.frames.frame import Frame
-from stompy.testing.faults import FaultPlan
+from stompy.testing.faults import RECEIVED, SENT, FaultPlan, FrameSplitter
+from stompy.testing.network import Network
+from stompy.testing.replaced import installed
+from stompy.testing.world import Event, Thread, World, current_world
 from stompy.transport.tcp import TcpDialer, TcpListener
 from tests.simulation import outboxes, workers
-from tests.simulation.network import Network
 from tests.simulation.plans import Consumer, Op, Plan, Producer
 from tests.simulation.schedules import Drawn, Few
-from tests.simulation.world import Event, Thread, World, current_world, installed
 
 _BLOCKS = ("transaction", "abort", "refused")
 REFUSED = "/queue/refused"
@@ -96,6 +97,7 @@ class Seen:
     """Connections that programs have opened."""
     over: bool = False
     """Whether programs close their connections, whatever their other threads do with them."""
+    early_commits: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
 
     def note(self, what: str) -> None:
@@ -471,7 +473,6 @@ class Programs:
         if alive:
             seen.breaches.append(f"threads that are left: {alive}")
         seen.breaches += [f"logged as a bug: {bug}" for bug in world.bugs]
-        seen.breaches += self._network.early_commits
 
     def _started(self, process: str, program: Callable[[], object]) -> Thread:
         thread = Thread(program, process)
@@ -539,9 +540,42 @@ class Programs:
         ]
 
 
+class Wire:
+    """What passes a stream, to see that COMMIT leaves after the broker has taken every frame before it."""
+
+    def __init__(self, early_commits: list[str]) -> None:
+        self._early_commits = early_commits
+        self._splitters = {RECEIVED: FrameSplitter(), SENT: FrameSplitter()}
+        self._count = self._taken = 0
+        self._asked: dict[bytes, int] = {}
+        self._last: dict[bytes, int] = {}
+        """By transaction, the number of its last frame."""
+
+    def passes(self, side: str, data: bytes) -> None:
+        """Look at the frames that bytes complete."""
+        for command, frame in self._splitters[side].feed(data):
+            if side == SENT:
+                if command == "RECEIPT":
+                    self._taken = max(self._taken, self._asked.get(_header(b"receipt-id", frame), 0))
+                continue
+            self._count += 1
+            transaction = _header(b"transaction", frame)
+            if command == "COMMIT" and self._last.get(transaction, 0) > self._taken:
+                name = transaction.decode()
+                self._early_commits.append(f"COMMIT of {name} left before its frames were taken (promise 8)")
+            elif transaction:
+                self._last[transaction] = self._count
+            self._asked[_header(b"receipt", frame)] = self._count
+
+
+def _header(name: bytes, frame: bytes) -> bytes:
+    _, found, rest = frame.partition(b"\n" + name + b":")
+    return rest.partition(b"\n")[0].rstrip(b"\r") if found else b""
+
+
 def judge(seen: Seen) -> list[str]:
     """Return the breaches of what was promised."""
-    plan, breaches = seen.plan, list(seen.breaches)
+    plan, breaches = seen.plan, [*seen.breaches, *seen.early_commits]
     handled: dict[str, list[Handled]] = defaultdict(list)
     for each in seen.handled:
         handled[each.body].append(each)
@@ -653,8 +687,9 @@ def run(plan: Plan) -> Run:
     traced = [str(TOP / file) for file in plan.lines]
     world = World(schedule, traced=traced, seed=plan.seed + 2, steps=STEPS * (10 if traced else 1))
     network = Network(world, random, plan.weather, FaultPlan(*plan.frames, seed=plan.seed))
-    network.watched = any(op in ops for producer in plan.producers for ops in producer.threads for op in _BLOCKS)
     seen = Seen(plan)
+    if any(op in ops for producer in plan.producers for ops in producer.threads for op in _BLOCKS):
+        network.tap = lambda: Wire(seen.early_commits).passes
     network.note = seen.note  # type: ignore[method-assign]
     with installed(TcpDialer=(TcpDialer, network.dialer), TcpListener=(TcpListener, network.listen)):
         try:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tests.simulation.world import PATIENT, at_once
+from stompy.testing.world import PATIENT, at_once
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator, Sequence
 
-    from tests.simulation.world import Chooser, Thread
+    from stompy.testing.world import Chooser, Thread
 
 
 class Drawn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.network import Weather
+from stompy.testing.network import Weather
 from tests.simulation.plans import Consumer, Plan, Producer
 from tests.simulation.programs import Seen, Sent, judge, run, shrunk
 from tests.support.seed import SEED_SETTING, chance

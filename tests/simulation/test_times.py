@@ -6,10 +6,11 @@ import pytest
 
 import stompy
 from stompy.testing.faults import FaultPlan
+from stompy.testing.network import Network, Weather
+from stompy.testing.replaced import installed
+from stompy.testing.world import World
 from stompy.transport.tcp import TcpDialer
 from tests.connection.conftest import QUICK, Recorder
-from tests.simulation.network import Network, Weather
-from tests.simulation.world import World, installed
 
 
 def test_when_the_time_is_over_the_last_reasons_are_told() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stompy.testing.faults import Delay
-from tests.simulation.network import Weather
+from stompy.testing.network import Weather
 from tests.simulation.outboxes import Arrival, OutboxProgram
 from tests.simulation.outboxes import breaches as of_outboxes
 from tests.simulation.plans import Plan, Producer

@@ -8,9 +8,10 @@ import threading
 import pytest
 
 from stompy import deadline, forks, locks
+from stompy.testing.replaced import installed
+from stompy.testing.world import DeadlockError, Thread, World, current_world
 from tests.simulation.pieces import together
 from tests.simulation.schedules import Schedules
-from tests.simulation.world import DeadlockError, Thread, World, current_world, installed
 from tests.transport.conftest import Call
 
 

@@ -14,8 +14,9 @@ from random import Random
 from typing import Literal
 
 import stompy
+import stompy.worker
+from stompy.testing.world import Event, current_world
 from stompy.worker.task import TaskContext
-from tests.simulation.world import Event, current_world
 
 Kind = Literal["plain", "keyed", "transactional"]
 Result = Literal["running", "returned", "raised", "rejected"]

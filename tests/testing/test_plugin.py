@@ -125,10 +125,10 @@ def source_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(TOP))
 
 
-def run(pytester: pytest.Pytester, source: str) -> pytest.RunResult:
+def run(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
     pytester.makepyfile(source)
     plugin = [] if INSTALLED else ["-p", "stompy.testing.plugin"]
-    return pytester.runpytest_subprocess(*plugin, "-p", "no:cacheprovider", "-W", "error", timeout=50)
+    return pytester.runpytest_subprocess(*plugin, *options, "-p", "no:cacheprovider", "-W", "error", timeout=50)
 
 
 def test_the_fixtures_serve_a_users_test(pytester: pytest.Pytester) -> None:
@@ -145,6 +145,25 @@ def test_a_run_that_does_not_use_the_fixtures_imports_nothing(pytester: pytest.P
 
 def test_the_broker_takes_options(pytester: pytest.Pytester) -> None:
     run(pytester, OPTIONS).assert_outcomes(passed=1)
+
+
+SIMULATED = """
+import stompy
+
+
+def program(simulation):
+    assert simulation.url
+    raise LookupError("of each seed")
+
+
+def test_fails(stomp_simulate):
+    stomp_simulate(program, seeds=3)
+"""
+
+
+def test_an_option_repeats_one_seed_of_a_simulation(pytester: pytest.Pytester) -> None:
+    run(pytester, SIMULATED).stdout.fnmatch_lines(["*seed 0: LookupError: of each seed"])
+    run(pytester, SIMULATED, "--stomp-seed", "4711").stdout.fnmatch_lines(["*seed 4711: LookupError: of each seed"])
 
 
 REAL = """

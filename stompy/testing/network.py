@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from random import Random
 from typing import Literal
 
 from stompy.deadline import Budget, Deadline, deadline_of
 from stompy.errors import ConnectError, ConnectionLostError, ConnectTimeoutError, SendTimeoutError, StompTimeoutError
-from stompy.testing.faults import RECEIVED, SENT, FaultInjector, FaultPlan, FramePiece, FrameSplitter
-from tests.simulation.world import World, current_world
+from stompy.testing.faults import RECEIVED, SENT, FaultInjector, FaultPlan, FramePiece
+from stompy.testing.world import World, current_world
+from stompy.world import random
 
 Break = Literal["end", "reset", "silence"]
+Tap = Callable[[str, bytes], None]
+"""Called with a side, and bytes that pass in its direction."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ class Direction:
         broken = len(part) >= self._breaks_at
         kept = part[: int(self._breaks_at)] if broken else part
         self._breaks_at -= len(part)
-        if network.watched:
-            self.stream.wire.passes(self.side, kept)
+        if self.stream.tap is not None:
+            self.stream.tap(self.side, kept)
         pieces = [FramePiece(kept)] if self._injector is None else self._injector.feed(kept) if kept else []
         for piece in pieces:
             delay = piece.delay + network.random.uniform(0, network.weather.latency)
@@ -110,39 +113,6 @@ class Direction:
         self.size = 0
 
 
-class Wire:
-    """What passes a stream, to see that COMMIT leaves after the broker has taken every frame before it."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._splitters = {RECEIVED: FrameSplitter(), SENT: FrameSplitter()}
-        self._count = self._taken = 0
-        self._asked: dict[bytes, int] = {}
-        self._last: dict[bytes, int] = {}
-        """By transaction, the number of its last frame."""
-
-    def passes(self, side: str, data: bytes) -> None:
-        """Look at the frames that bytes complete."""
-        for command, frame in self._splitters[side].feed(data):
-            if side == SENT:
-                if command == "RECEIPT":
-                    self._taken = max(self._taken, self._asked.get(_header(b"receipt-id", frame), 0))
-                continue
-            self._count += 1
-            transaction = _header(b"transaction", frame)
-            if command == "COMMIT" and self._last.get(transaction, 0) > self._taken:
-                network, name = self._stream.network, transaction.decode()
-                network.early_commits.append(f"COMMIT of {name} left before its frames were taken (promise 8)")
-            elif transaction:
-                self._last[transaction] = self._count
-            self._asked[_header(b"receipt", frame)] = self._count
-
-
-def _header(name: bytes, frame: bytes) -> bytes:
-    _, found, rest = frame.partition(b"\n" + name + b":")
-    return rest.partition(b"\n")[0].rstrip(b"\r") if found else b""
-
-
 class Stream:
     """Two directions between two ends."""
 
@@ -151,7 +121,7 @@ class Stream:
         self.process = network.world.current.process
         self.reset = False
         self.directions = [Direction(network, *network.fate(), network.injector(side)) for side in (RECEIVED, SENT)]
-        self.wire = Wire(self)
+        self.tap = network.tap and network.tap()
         for direction, side in zip(self.directions, (RECEIVED, SENT), strict=True):
             direction.stream, direction.side = self, side
         to_broker, to_client = self.directions
@@ -317,14 +287,13 @@ class Network:
         frames: what happens to single frames until then.
     """
 
-    def __init__(self, world: World, random: Random, weather: Weather, frames: FaultPlan) -> None:
+    def __init__(self, world: World, random: random.Random, weather: Weather, frames: FaultPlan) -> None:
         self.world, self.random, self.weather, self._frames = world, random, weather, frames
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.open: set[Stream] = set()
         self.log: list[str] = []
-        self.watched = False
-        """Whether someone looks at what passes."""
-        self.early_commits: list[str] = []
+        self.tap: Callable[[], Tap] | None = None
+        """Makes what looks at the bytes that pass a stream."""
         self._streams = 0
 
     def note(self, what: str) -> None:

@@ -10,40 +10,20 @@ A process has other threads of stompy's, such as those of a broker that many tes
 from __future__ import annotations
 
 import _thread
-import functools
-import gc
-import importlib
-import logging
 import math
 import os
-import pkgutil
 import queue
 import random
-import secrets
-import sqlite3
 import sys
 import threading
-import time
 import traceback
-import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from types import FrameType, ModuleType, SimpleNamespace
+from types import FrameType
 from typing import Any, Literal, TypeVar
 
-import tenacity  # noqa: F401 - its clock is replaced too
-
-import stompy.broker
-import stompy.connection
-import stompy.forks
-import stompy.link
-import stompy.locks
-import stompy.outbox
-import stompy.transport
-import stompy.worker
-import stompy.world
+from stompy.forks import be_process, forks, tracked
 
 T = TypeVar("T")
 Chooser = Callable[[Sequence["Thread"], "Thread"], int]
@@ -51,12 +31,16 @@ Chooser = Callable[[Sequence["Thread"], "Thread"], int]
 
 _ABANDONED_WITHIN = 10.0
 """Real seconds that the threads of a failed run have to end."""
+STUCK_AFTER = 30.0
+"""Real seconds without a step after which the thread that has the baton waits for something outside of the world."""
 _GRACE = 2.0
 """Simulated seconds that whoever made a predicate true has to notify those that wait for it."""
 _TICK = 1e-6
 """Seconds that the clock passes a deadline by, so that none is missed by a rounding."""
 _STANDS_STILL = 10_000
 """Steps after which the clock passes a tick by itself: to wait for no time, again and again, takes some."""
+LINE = "its line"
+"""What a thread waits for that may lose its turn before a line."""
 PATIENT = 10**9
 """Steps that no run takes."""
 _SWALLOWED = 50
@@ -64,6 +48,7 @@ _SWALLOWED = 50
 
 
 def at_once() -> bool:
+    """Return that a thread can go on."""
     return True
 
 
@@ -79,7 +64,11 @@ class EndlessError(AssertionError):
     """The program takes more steps than it may."""
 
 
-class _AbandonedError(BaseException):
+class OutsideError(AssertionError):
+    """The program uses what the world does not contain."""
+
+
+class AbandonedError(BaseException):
     """The run, or the process of this thread, is over; raised in every thread that is left, where it waits."""
 
 
@@ -97,6 +86,8 @@ class Thread:
         """What it waits for a notification of, in `wait_for`."""
         self.true_since: float | None = None
         self._ends_caught = 0
+        self.line = ""
+        """Of what is traced, where it was last."""
         self.daemon = daemon
         self.ident: int | None = None
         self.ready: Callable[[], object] = bool
@@ -124,12 +115,12 @@ class Thread:
     def _run(self) -> None:
         self.gate.acquire()
         self.ident = threading.get_ident()
-        _inside.add(self.ident)
+        inside.add(self.ident)
         try:
             if not self.world.over:
                 sys.settrace(self.world.tracer)
                 self._target(*self._arguments)
-        except _AbandonedError:
+        except AbandonedError:
             pass
         except BaseException as error:
             self.world.errors.append(error)
@@ -139,7 +130,7 @@ class Thread:
             self.world.alive.remove(self)
             if not self.killed:
                 self.world.hand_on(self)
-            _inside.discard(self.ident)
+            inside.discard(self.ident)
             self.done.release()
 
     def check(self) -> None:
@@ -149,7 +140,7 @@ class Thread:
             if self._ends_caught > _SWALLOWED:  # it catches everything, and goes on; it is left here
                 self.done.release()
                 self.gate.acquire()
-            raise _AbandonedError
+            raise AbandonedError
 
     def is_alive(self) -> bool:
         """Return whether it was started and has not ended."""
@@ -170,6 +161,8 @@ class World:
         event: `line`, or `opcode` for each step of the interpreter in them.
         seed: of the random numbers that the program gets.
         steps: how often the baton may be handed on.
+        program: its files, if it is a user's: only their part of stacks is shown, and what the program does outside of
+            the world is an error.
     """
 
     def __init__(
@@ -180,7 +173,10 @@ class World:
         event: Literal["line", "opcode"] = "line",
         seed: int = 0,
         steps: float = math.inf,
+        program: frozenset[str] | None = None,
     ) -> None:
+        self._program = program
+        self.guarded = program is not None
         self.now = 1000.0
         self.random = random.Random(seed)  # noqa: S311 - it has to repeat
         self.steps = 0
@@ -218,31 +214,62 @@ class World:
             DeadlockError: the program waits forever.
         """
         _worlds.append(self)
-        before, locks_before = set(stompy.forks._objects), set(stompy.forks._locks)
-        forks = stompy.forks.forks()
-        _be_process(next(_processes))
+        forked, (objects, held) = forks(), tracked()
+        before, held_before = set(objects), set(held)
+        be_process(next(_processes))
         outcome: list[T] = []
         main = Thread(lambda: outcome.append(program()), "main")
         self.current = main
         main.enter()
         main.gate.release()
-        main.done.acquire()
+        self._await_end(main)
         self.abandon()
         self.release()
-        _be_process(forks)  # what is left does nothing more, as in a forked child
+        be_process(forked)  # what is left does nothing more, as in a forked child
         self.finished = True
-        left = stompy.forks._objects - before
+        left = objects - before
         for reference in left:
             if (thing := reference()) is not None:
                 thing.after_fork()
         # A real fork has nothing to do with them.
-        stompy.forks._objects.difference_update(left)
-        stompy.forks._locks.intersection_update(locks_before)
+        objects.difference_update(left)
+        held.intersection_update(held_before)
         self.kept.clear()
         _worlds.pop()
         if self.errors:
             raise self.errors[0]
         return outcome[0]
+
+    def _await_end(self, main: Thread) -> None:
+        before = -1
+        while not main.done.acquire(timeout=STUCK_AFTER):
+            stuck = self.current
+            if before == self.steps:
+                self.errors.append(
+                    OutsideError(f"{stuck.name} waits for what is outside of the world\n{_stack(stuck)}")
+                )
+                stuck.killed = True  # nobody can end it
+                return
+            before = self.steps
+
+    def stacks(self) -> str:
+        """Return where the threads of the program are, and what each waits for."""
+        if self._program is None:
+            return _stacks(self.alive)
+        parts = ((thread, _stack(thread, self._program)) for thread in self.alive)
+        return "\n".join(f"{thread.name} waits for {thread.waits_for}\n{part}" for thread, part in parts if part)
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with an error; called by the thread that has the baton, which waits until it is ended too."""
+        self.errors.append(error)
+        self.over = True
+        me = self.current
+        if me is not self.threads[0]:
+            self.threads[0].gate.release()  # `run` waits for its end, and ends the others
+            if not me.ended:
+                me.gate.acquire()
+        if not me.ended:
+            me.check()
 
     def abandon(self) -> None:
         """End all threads that are left."""
@@ -252,12 +279,12 @@ class World:
                 self._end(thread)
 
     def kill(self, process: str) -> None:
-        """End all threads of a process where they are; not from one of them."""
+        """End all threads of a process where they are, but the one that calls."""
         me = self.current
-        assert me.process != process
         for thread in [thread for thread in self.threads if thread.process == process and not thread.ended]:
-            thread.killed = True
-            self._end(thread)
+            if thread is not me:
+                thread.killed = True
+                self._end(thread)
         self.current = me
         self.release(process)
 
@@ -310,12 +337,7 @@ class World:
             following = self._next(me)
         except (DeadlockError, LostWakeupError, EndlessError) as error:
             self.looks = False
-            self.errors.append(error)
-            self.over = True
-            if me is not self.threads[0]:
-                self.threads[0].gate.release()  # `run` waits for its end, and ends the others
-                if not me.ended:
-                    me.gate.acquire()
+            self.fail(error)
             return
         finally:
             self.looks = False
@@ -332,7 +354,7 @@ class World:
             self.over = True  # the others are abandoned
             return me
         if self.steps > self._most_steps:
-            raise EndlessError(f"{self.steps} steps\n{_stacks(self.alive)}")
+            raise EndlessError(f"{self.steps} steps\n{self.stacks()}")
         if self.steps - self._moved_at > _STANDS_STILL:
             self._moved_at = self.steps
             self.now += _TICK
@@ -340,7 +362,7 @@ class World:
         while not (able := [each for each in self.alive if each.deadline <= now or each.ready()]):
             soonest = min([each.deadline for each in self.alive])
             if soonest == math.inf:
-                raise DeadlockError(_stacks(self.alive))
+                raise DeadlockError(self.stacks())
             self._look_for_lost_wakeups(self.alive)
             now = self.now = soonest + _TICK
             self._moved_at = self.steps
@@ -366,7 +388,8 @@ class World:
             return None
         frame.f_trace_opcodes = self._event == "opcode"
         if event == self._event and not self.over:
-            self.switch()
+            self.current.line = f"line {frame.f_lineno} of {os.path.basename(frame.f_code.co_filename)}"
+            self.switch(what=LINE)
         return self._trace
 
 
@@ -374,8 +397,10 @@ def _stacks(threads: Sequence[Thread]) -> str:
     return "\n".join(f"{thread.name} waits for {thread.waits_for}\n{_stack(thread)}" for thread in threads)
 
 
-def _stack(thread: Thread) -> str:
+def _stack(thread: Thread, program: frozenset[str] | None = None) -> str:
     frame = sys._current_frames().get(thread.ident or -1)
+    if program is not None:
+        return "".join(traceback.format_list([at for at in traceback.extract_stack(frame) if at.filename in program]))
     lines = traceback.format_stack(frame) if frame else []
     return "".join(line for line in lines if __file__ not in line and "threading.py" not in line)
 
@@ -387,12 +412,12 @@ class _Waiter:
         self.notified = False
 
 
-class Lock:
+class SimulatedLock:
     """A reentrant lock, and a condition; the part of both that stompy uses."""
 
     reentrant = True
 
-    def __init__(self, lock: Lock | None = None, name: str = "lock") -> None:
+    def __init__(self, lock: SimulatedLock | None = None, name: str = "lock") -> None:
         assert lock is None, "a condition has a lock of its own"
         self._name = name
         self._owner: Thread | None = None
@@ -478,7 +503,58 @@ class Lock:
         self.notify_all()
 
 
-class PlainLock(Lock):
+class OtherCondition(SimulatedLock):
+    """A condition of a lock that there is already."""
+
+    def __init__(self, lock: SimulatedLock) -> None:
+        super().__init__()
+        self._of = lock
+        del self._owner, self._depth  # they are the lock's
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of, name)
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquire the lock."""
+        return self._of.acquire(blocking, timeout)
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._of.release()
+
+
+def condition(lock: SimulatedLock | None = None) -> SimulatedLock:
+    """Return a condition, of a lock of its own or of one that there is."""
+    return SimulatedLock() if lock is None else OtherCondition(lock)
+
+
+class Semaphore:
+    """As `threading.Semaphore`; no thread loses its turn where it need not wait, as stompy has one while it hashes."""
+
+    def __init__(self, value: int = 1) -> None:
+        self._value = value
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Take one."""
+        if not self._value and not current_world().switch(
+            lambda: self._value, timeout if blocking else 0.0, "a semaphore"
+        ):
+            return False
+        self._value -= 1
+        return True
+
+    def release(self, n: int = 1) -> None:
+        """Give some back."""
+        self._value += n
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+
+class PlainLock(SimulatedLock):
     """A lock that its thread cannot acquire twice, and any thread may release."""
 
     reentrant = False
@@ -544,11 +620,7 @@ _processes = count(-1, -1)
 """Of each run, a number that no process has: what it made belongs to another process afterwards."""
 
 
-def _be_process(number: int) -> None:
-    stompy.forks._forks = number
-
-
-_inside: set[int] = set()
+inside: set[int] = set()
 """The threads that see the simulated world: those of a run, and the one that is in `installed`."""
 
 
@@ -559,212 +631,3 @@ def current_world() -> World:
 
 _finished = World(lambda able, current: 0)
 _finished.finished = True
-
-
-def _clock() -> float:
-    return current_world().now
-
-
-def _sleep(seconds: float) -> None:
-    current_world().switch(lambda: False, seconds, "the clock")
-
-
-def _copy(module: ModuleType, **replaced: object) -> ModuleType:
-    copy = ModuleType(module.__name__)
-    vars(copy).update({**vars(module), **replaced})
-    return copy
-
-
-def _drawn(name: str) -> Callable[..., Any]:
-    return lambda *arguments: getattr(current_world().random, name)(*arguments)
-
-
-def _open(path: str, flags: int, mode: int = 0o777) -> int:
-    world = current_world()
-    world.switch()
-    number = os.open(path, flags, mode)
-    world.files[number] = world.current.process
-    world.closed_files.discard(number)
-    return number
-
-
-def _close(number: int) -> None:
-    world = current_world()
-    owned = world.files.pop(number, None) is not None
-    if owned or not (world.over or number in world.closed_files):
-        os.close(number)
-
-
-def _pwrite(number: int, data: bytes, offset: int) -> int:
-    current_world().switch()
-    return os.pwrite(number, data, offset)
-
-
-class Database(sqlite3.Connection):
-    """A database of the simulated world: others may go first at each statement, and it closes with its process."""
-
-    def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        """Execute a statement."""
-        if not current_world().finished:
-            current_world().switch()
-        return super().execute(*arguments)
-
-    def close(self) -> None:
-        """Close it."""
-        current_world().files.pop(self, None)
-        super().close()
-
-
-def _connect(path: str, **options: Any) -> sqlite3.Connection:
-    world = current_world()
-    database: Database = sqlite3.connect(path, factory=Database, **{**options, "check_same_thread": False})
-    world.files[database] = world.current.process
-    return database
-
-
-def _bytes(size: int = 32) -> bytes:
-    return current_world().random.randbytes(size)
-
-
-def _hex(size: int = 32) -> str:
-    return _bytes(size).hex()
-
-
-def _inside_only(simulated: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what calls the simulated function in the threads that see the world, and the real one in all others."""
-    inside, ident = _inside, threading.get_ident
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        return (simulated if ident() in inside else real)(*arguments, **options)
-
-    return call
-
-
-def _instead(module: ModuleType, **simulated: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    return {name: _inside_only(function, getattr(module, name)) for name, function in simulated.items()}
-
-
-_REPLACED: dict[str, object] = {
-    "threading": SimpleNamespace(
-        **_instead(
-            threading,
-            Thread=Thread,
-            Lock=PlainLock,
-            RLock=Lock,
-            Condition=Lock,
-            Event=Event,
-            current_thread=lambda: current_world().current,
-            main_thread=lambda: current_world().threads[0],
-            enumerate=lambda: [thread for thread in current_world().threads if thread.is_alive()],
-        ),
-        BoundedSemaphore=threading.BoundedSemaphore,  # no thread loses its turn while it hashes
-        local=threading.local,
-        get_ident=threading.get_ident,
-        TIMEOUT_MAX=threading.TIMEOUT_MAX,
-    ),
-    "time": _copy(time, **_instead(time, monotonic=_clock, time=_clock, sleep=_sleep)),
-    "random": _copy(
-        random,
-        **_instead(random, **{name: _drawn(name) for name in ("random", "uniform", "sample", "choice", "randrange")}),
-    ),
-    "secrets": _copy(secrets, **_instead(secrets, token_bytes=_bytes, token_hex=_hex, token_urlsafe=_hex)),
-    "os": _copy(os, **_instead(os, urandom=_bytes, open=_open, close=_close, pwrite=_pwrite)),
-    "sqlite3": _copy(sqlite3, **_instead(sqlite3, connect=_connect)),
-    "queue": _copy(queue, **_instead(queue, SimpleQueue=SimpleQueue)),
-    "_monotonic": _inside_only(_clock, time.monotonic),
-    **_instead(
-        stompy.locks,
-        Condition=Lock,
-        SafeEvent=Event,
-        make_lock=lambda rank, name: Lock(name=name),
-        make_condition=lambda name, rank=None: Lock(name=name),
-    ),
-}
-"""What stompy's modules see instead, by the names in stompy's modules."""
-
-
-@functools.cache
-def _import_all() -> None:
-    """Import what is imported late otherwise, and would keep what a world has put in its place."""
-    for package in (stompy.connection, stompy.broker, stompy.link, stompy.transport, stompy.worker, stompy.outbox):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(found.name)
-
-
-class _Bugs(logging.Handler):
-    """Notes in the world what stompy logs as an error of its own."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        if (
-            _worlds
-            and record.exc_info
-            and "ended by a bug" in record.getMessage()
-            and not isinstance(error, _AbandonedError)
-        ):
-            _worlds[-1].bugs.append(f"{record.getMessage()}: {error!r}")
-
-
-_OF_PYTHON = ("os", "queue", "random", "secrets", "sqlite3", "threading", "time")
-
-
-@functools.lru_cache(maxsize=4)
-def _places(
-    modules: tuple[ModuleType, ...], more: tuple[tuple[str, object], ...]
-) -> tuple[list[tuple[ModuleType, str, object]], list[tuple[ModuleType, str]]]:
-    """Return where modules have what is replaced, and their counters."""
-    real = {name: getattr(stompy.locks, name, None) for name in _REPLACED}
-    real |= {name: sys.modules[name] for name in _OF_PYTHON}
-    real |= {"_monotonic": time.monotonic, **dict(more)}
-    places = [
-        (module, name, before)
-        for module in modules
-        for name, before in real.items()
-        if vars(module).get(name) is before and before is not None
-    ]
-    return places, [
-        (module, name) for module in modules for name, value in vars(module).items() if type(value) is count
-    ]
-
-
-@contextmanager
-def installed(**more: tuple[object, object]) -> Iterator[None]:
-    """Let stompy's modules see the simulated world in the block.
-
-    Args:
-        more: by a name in stompy's modules, what stands there and what takes its place.
-    """
-    _import_all()
-    for name in _OF_PYTHON:
-        getattr(stompy.world, name)  # so that it is there to be replaced
-    modules = tuple(module for name, module in sys.modules.items() if name.startswith("stompy.") or name == "tenacity")
-    places, counters = _places(modules, tuple((name, before) for name, (before, _) in more.items()))
-    replaced = _REPLACED | {name: after for name, (_, after) in more.items()}
-    undo = [(module, name, before, replaced[name]) for module, name, before in places]
-    # What counts in a module begins anew, as the length of a name decides where a stream breaks.
-    undo += [(module, name, vars(module)[name], count(1)) for module, name in counters]
-    collects, disabled, log, bugs = gc.isenabled(), logging.root.manager.disable, logging.getLogger("stompy"), _Bugs()
-    propagates, unraisable = log.propagate, sys.unraisablehook
-    sys.unraisablehook = lambda raised: None if isinstance(raised.exc_value, _AbandonedError) else unraisable(raised)
-    gc.disable()  # finalizers would run at a moment that nobody chose
-    me = threading.get_ident()
-    _inside.add(me)
-    logging.disable(logging.WARNING)
-    log.addHandler(bugs)
-    log.propagate = False
-    try:
-        for module, name, _, value in undo:
-            setattr(module, name, value)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # a killed program closes nothing
-            yield
-    finally:
-        for module, name, value, _ in undo:
-            setattr(module, name, value)
-        _inside.discard(me)
-        sys.unraisablehook = unraisable
-        log.removeHandler(bugs)
-        log.propagate = propagates
-        logging.disable(disabled)
-        if collects:
-            gc.enable()
