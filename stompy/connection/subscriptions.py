@@ -319,6 +319,29 @@ class ActiveSubscription:
                 self.put_back(taken)
             raise
 
+    def take_queued(self, most: int, room: int, overhead: int) -> list[Message]:
+        """Return messages that wait, at least one if there is any; raises as `take`.
+
+        Not in the main thread, where a signal could lose them until the session ends.
+
+        Args:
+            most: how many, at most.
+            room: the bytes at which it ends.
+            overhead: bytes that are added to the size of each.
+        """
+        first = self.take(Deadline(0.0))
+        if first is None:
+            return []
+        taken, room = [first], room - first.size - overhead
+        with self._condition:
+            while self.inbox and len(taken) < most and room > 0:
+                taken.append(self.inbox.popleft())
+                room -= taken[-1].size + overhead
+            if not self.inbox:
+                self._condition.notify_all()
+        release(taken)
+        return taken
+
     def put_back(self, message: Message) -> None:
         """Put a message back for the next caller, after a signal interrupted this one."""
         if self._counted:
