@@ -74,4 +74,8 @@ def _between(pieces: Sequence[Piece], starts: Sequence[int], first: int, last: i
         piece, start = pieces[place], starts[place]
         if start >= last:
             return
-        yield piece._replace(start=piece.start + max(0, first - start), end=piece.start + min(piece.rows, last - start))
+        if first <= start and starts[place + 1] <= last:
+            yield piece
+        else:
+            begin, end = max(0, first - start), min(piece.rows, last - start)
+            yield piece._replace(start=piece.start + begin, end=piece.start + end)
