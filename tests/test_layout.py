@@ -11,7 +11,7 @@ from tools.code_lines import code_lines
 TOP = Path(__file__).parent.parent
 FOLDERS = ("stompy", "tests", "tools", "benchmarks", "examples", "docs")
 MAX_LINES = 800
-MOST_CODE, MOST_FILES = 31_022, 195
+MOST_CODE, MOST_FILES = 31_025, 195
 """Lines without blanks, comments and docstrings, and files, of the package; smaller numbers are always welcome."""
 
 

@@ -238,7 +238,9 @@ def table_of(rows: Sequence[Headers]) -> tuple[list[str], list[str]] | None:
     if grammar is None or grammar.trim or any(each._text is None or each._grammar is not grammar for each in rows):
         return None
     text = "\n" + "".join([each._text[1:] for each in rows])  # type: ignore[index]  # none is `None`
-    fields = _simple_fields(text, any(each._escaped for each in rows)) if text.isascii() else None
+    # Of equally many lines, as else names could repeat alike across frames of different lengths.
+    alike = text.isascii() and len({each._text.count("\n") for each in rows}) == 1  # type: ignore[union-attr]
+    fields = _simple_fields(text, any(each._escaped for each in rows)) if alike else None
     if not fields:
         return None
     names = fields[: len(fields) // len(rows) : 2]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stompy.frames.encoder import encode_lines
@@ -58,6 +58,7 @@ FIELDS = st.lists(
 
 
 @given(FIELDS, st.lists(FIELDS, max_size=2), st.integers(0, 3))
+@example([], [[("message-id", ""), ("message-id", "")]], 0)
 def test_messages_are_recorded_together_as_each_alone(
     usual: list[tuple[str, str]], others: list[list[tuple[str, str]]], times: int
 ) -> None:
