@@ -185,16 +185,8 @@ def call_on_arrival(subscription: Subscription, function: Callable[[], object]) 
 
 
 def take_queued(subscription: Subscription, most: int, room: int, overhead: int) -> list[Message]:
-    """Return several waiting messages at once; see `ActiveSubscription.take_queued`.
-
-    Raises:
-        NotConnectedError: after `close`.
-        ConnectionLostError: the connection was lost.
-    """
-    taken = subscription._active.take_queued(most, room, overhead)
-    if not taken:
-        raise NotConnectedError(f"subscription {subscription.id!r} is closed")
-    return taken
+    """Return several waiting messages at once; see `ActiveSubscription.take_queued`."""
+    return subscription._active.take_queued(most, room, overhead)
 
 
 # Whether a loop over a generator was left by `break` or by an exception.

@@ -34,6 +34,7 @@ from stompy.errors import (
     ConfigurationError,
     ConnectionLostError,
     LocalProtocolError,
+    NotConnectedError,
     ReceiveTimeoutError,
     StompError,
 )
@@ -320,7 +321,7 @@ class ActiveSubscription:
             raise
 
     def take_queued(self, most: int, room: int, overhead: int) -> list[Message]:
-        """Return messages that wait, at least one if there is any; raises as `take`.
+        """Return messages that wait, at least one.
 
         Not in the main thread, where a signal could lose them until the session ends.
 
@@ -328,10 +329,14 @@ class ActiveSubscription:
             most: how many, at most.
             room: the bytes at which it ends.
             overhead: bytes that are added to the size of each.
+
+        Raises:
+            NotConnectedError: the subscription was closed by us, and nothing is left.
+            StompError: as `take`.
         """
         first = self.take(Deadline(0.0))
         if first is None:
-            return []
+            raise NotConnectedError(f"subscription {self.id!r} is closed")
         taken, room = [first], room - first.size - overhead
         with self._condition:
             while self.inbox and len(taken) < most and room > 0:
