@@ -184,6 +184,11 @@ def call_on_arrival(subscription: Subscription, function: Callable[[], object]) 
     subscription._active.on_arrival = function
 
 
+def take_queued(subscription: Subscription, most: int, room: int, overhead: int) -> list[Message]:
+    """Return several waiting messages at once; see `ActiveSubscription.take_queued`."""
+    return subscription._active.take_queued(most, room, overhead)
+
+
 # Whether a loop over a generator was left by `break` or by an exception.
 #
 # The interpreter closes the generator in both cases, at once, and does not say which it was: `sys.exc_info` does not

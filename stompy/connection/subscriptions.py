@@ -34,6 +34,7 @@ from stompy.errors import (
     ConfigurationError,
     ConnectionLostError,
     LocalProtocolError,
+    NotConnectedError,
     ReceiveTimeoutError,
     StompError,
 )
@@ -317,6 +318,33 @@ class ActiveSubscription:
             if taken is not None:
                 self.put_back(taken)
             raise
+
+    def take_queued(self, most: int, room: int, overhead: int) -> list[Message]:
+        """Return messages that wait, at least one.
+
+        Not in the main thread, where a signal could lose them until the session ends.
+
+        Args:
+            most: how many, at most.
+            room: the bytes at which it ends.
+            overhead: bytes that are added to the size of each.
+
+        Raises:
+            NotConnectedError: the subscription was closed by us, and nothing is left.
+            StompError: as `take`.
+        """
+        first = self.take(Deadline(0.0))
+        if first is None:
+            raise NotConnectedError(f"subscription {self.id!r} is closed")
+        taken, room = [first], room - first.size - overhead
+        with self._condition:
+            while self.inbox and len(taken) < most and room > 0:
+                taken.append(self.inbox.popleft())
+                room -= taken[-1].size + overhead
+            if not self.inbox:
+                self._condition.notify_all()
+        release(taken)
+        return taken
 
     def put_back(self, message: Message) -> None:
         """Put a message back for the next caller, after a signal interrupted this one."""

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message
-from stompy.connection.subscription import Subscription, call_on_arrival
+from stompy.connection.subscription import Subscription, call_on_arrival, take_queued
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT
 from stompy.dialects.brokers import dialect_named
@@ -47,7 +47,7 @@ from stompy.locks import Rank, make_lock
 from stompy.spark.source_options import SpoolOptions
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.peers import Peers
-from stompy.spark.spool.record import Identifier, Identity, Record, are_stable, now_us, record_of
+from stompy.spark.spool.record import Identifier, Record, are_stable, now_us, records_of
 from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.writer import SpoolWriter
@@ -60,8 +60,10 @@ _POLL_INTERVAL = 0.1
 """Maximum seconds between checks of receipts, the closing flag and the limit, and of the state of receivers."""
 _GROUP_MESSAGES, _GROUP_BYTES = 10_000, 8 << 20
 """The most messages, and about the most bytes, that a receiver brings to a segment at once."""
-_ROW_BYTES = 400
-"""About the bytes that a message adds to a segment beside its body."""
+_ROW_BYTES = 150
+"""About the bytes that a message adds to a segment beside its body and headers."""
+_TURN = 100
+"""The most messages of one of several destinations before those of another."""
 _MAX_PENDING_ACKS = 8
 _FIRST_DELAY, _MAX_DELAY = 0.1, 10.0
 """Bounds of the random delay between attempts, in seconds."""
@@ -316,46 +318,48 @@ class Receiver(DaemonThread):
             taken = self._take(subscriptions)
             if taken:
                 self._health.arrived()
-                now = now_us()
-                rows = (record_of(message, broker=connection.address, received_at=now) for message, _ in taken)
-                self._keep(taken, [(row, identifier.of(row)) for row in rows])
+                messages = [message for _, some in taken for message in some]
+                self._keep(taken, records_of(messages, identifier, broker=connection.address, received_at=now_us()))
                 self._quota.note(self._number, 0, 0)
             else:
                 self._round_trip(connection)
 
-    def _take(self, subscriptions: deque[Subscription]) -> list[tuple[Message, Subscription]]:
+    def _take(self, subscriptions: deque[Subscription]) -> list[tuple[Subscription, list[Message]]]:
         """Return queued messages of all subscriptions in turn, up to the limits of a segment; wait a moment if none."""
         self._arrived.clear()
         if not any(each.queued or each.closed for each in subscriptions):
             self._arrived.wait(_POLL_INTERVAL)
         waiting = deque(each for each in subscriptions if each.queued or each.closed)
-        taken: list[tuple[Message, Subscription]] = []
-        size = 0
+        taken: list[tuple[Subscription, list[Message]]] = []
+        count = size = 0
         with self._quota.lock:
             messages, room = map(min, self._quota.left(), (_GROUP_MESSAGES, _GROUP_BYTES))
-            while waiting and len(taken) < messages and size < room:
+            while waiting and count < messages and size < room:
                 subscription = waiting.popleft()
-                message = subscription.receive(timeout=0)  # raises why the link ended
-                taken.append((message, subscription))
-                size += len(message.body) + _ROW_BYTES
+                most = messages - count if len(subscriptions) == 1 else min(messages - count, _TURN)
+                some = take_queued(subscription, most, room - size, _ROW_BYTES)  # raises why the link ended
+                taken.append((subscription, some))
+                count += len(some)
+                size += sum(message.size for message in some) + _ROW_BYTES * len(some)
                 if subscription.queued:
                     waiting.append(subscription)
-            self._quota.note(self._number, len(taken), size)
+            self._quota.note(self._number, count, size)
         subscriptions.rotate(-1)
         return taken
 
-    def _keep(self, taken: list[tuple[Message, Subscription]], rows: list[tuple[Record, Identity | None]]) -> None:
+    def _keep(self, taken: list[tuple[Subscription, list[Message]]], rows: Sequence[Record]) -> None:
         """Make a group durable and acknowledge all of it; duplicates too, as they count towards the prefetch."""
         delivery = self._writer.store(self._number, rows)
-        last = {subscription: message for message, subscription in taken}
+        last = {subscription: some[-1] for subscription, some in taken}
         # Even if the receiver was closed meanwhile: durable messages without an ACK would be redelivered.
         try:
-            for message, subscription in taken:
-                if subscription.ack == "client-individual" and message is not last[subscription]:
-                    message.ack()
+            for subscription, some in taken:
+                for message in some if subscription.ack == "client-individual" else ():
+                    if message is not last[subscription]:
+                        message.ack()
             receipts = [message.ack_async() for message in last.values()]
         except AckError as error:
-            taken[0][1].receive(timeout=_POLL_INTERVAL)  # raises why the link ended
+            taken[0][0].receive(timeout=_POLL_INTERVAL)  # raises why the link ended
             raise ConnectionLostError(f"the connection was lost before the ACK: {error}") from error
         self._acks.append((receipts, delivery, Deadline(self._options.receipt_timeout)))
 

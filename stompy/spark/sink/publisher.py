@@ -128,8 +128,6 @@ class Publisher:
         self._connection: Connection | None = None
         self.confirmed = 0
         """Number of messages that the broker has confirmed."""
-        self.size = 0
-        """Bytes of their bodies and headers."""
         self.chunks = 0
         """Number of chunks that the broker has confirmed."""
 
@@ -155,7 +153,6 @@ class Publisher:
             self._rate_limiter.wait(len(chunk))
             self._deliver(chunk)
             self.confirmed += len(chunk)
-            self.size += sum(message.size for message, _ in chunk)
             self.chunks += 1
             on_confirmed()
 

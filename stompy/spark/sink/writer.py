@@ -32,17 +32,13 @@ _BATCH_ID = "streaming.sql.batchId"
 
 @dataclass
 class Published(WriterCommitMessage):
-    """Totals of one task.
+    """What one task has sent.
 
     Attributes:
-        messages: confirmed by the broker.
-        size: bytes of their bodies and headers.
-        chunks: transactions.
+        messages: how many the broker has confirmed.
     """
 
     messages: int
-    size: int
-    chunks: int
 
 
 class _Writer:
@@ -78,38 +74,29 @@ class _Writer:
         identify = identifier(f"{query or self._job}/{batch or '-'}/{partition}", self._options.dedup)
         with closing(Publisher(self._options, name=f"spark-sink-{partition}", identify=identify)) as publisher:
             publisher.publish(self._columns.messages(iterator))
-            return Published(publisher.confirmed, publisher.size, publisher.chunks)
+            return Published(publisher.confirmed)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803  # Spark's name
+        """Log how much was sent; called again for a micro-batch that is run again."""
+        log.info("%s: sent %s", _of(batchId), _totals(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803
+        """Log how much was sent although the job or micro-batch failed."""
+        log.warning("%s failed; the broker keeps what its finished tasks sent: %s", _of(batchId), _totals(messages))
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Sends the rows of a batch job."""
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log how much was sent."""
-        log.info("sent %s", _totals(messages))
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log how much was sent although the job failed."""
-        log.warning("the job failed; the broker keeps the messages of its finished tasks: %s", _totals(messages))
-
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Sends the rows of one micro-batch."""
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log how much was sent; called again for a micro-batch that is run again."""
-        log.info("micro-batch %d: sent %s", batchId, _totals(messages))
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log how much was sent although the micro-batch failed."""
-        log.warning(
-            "micro-batch %d failed; the broker keeps the messages of its finished tasks: %s", batchId, _totals(messages)
-        )
+def _of(batch: int | None) -> str:
+    return "the job" if batch is None else f"micro-batch {batch}"
 
 
 def _totals(messages: Sequence[WriterCommitMessage | None]) -> str:
-    sent = [cast("Published", message) for message in messages if message is not None]
-    return (
-        f"{sum(one.messages for one in sent)} messages, {sum(one.size for one in sent)} bytes, "
-        f"in {sum(one.chunks for one in sent)} transactions of {len(sent)} tasks (of {len(messages)})"
-    )
+    sent = [cast("Published", message).messages for message in messages if message is not None]
+    return f"{sum(sent)} messages of {len(sent)} tasks (of {len(messages)})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from stompy.spark.source_options import StreamOptions
 from stompy.spark.spool.index import Piece, SegmentIndex
@@ -75,4 +74,8 @@ def _between(pieces: Sequence[Piece], starts: Sequence[int], first: int, last: i
         piece, start = pieces[place], starts[place]
         if start >= last:
             return
-        yield replace(piece, start=piece.start + max(0, first - start), end=piece.start + min(piece.rows, last - start))
+        if first <= start and starts[place + 1] <= last:
+            yield piece
+        else:
+            begin, end = max(0, first - start), min(piece.rows, last - start)
+            yield piece._replace(start=piece.start + begin, end=piece.start + end)

@@ -22,7 +22,7 @@ from stompy.spark.source_options import BatchOptions
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Files, dump, read_document
 from stompy.spark.spool.index import Piece
-from stompy.spark.spool.record import now_us, record_of
+from stompy.spark.spool.record import now_us, records_of
 from stompy.spark.spool.spool import Spool, make_spool
 from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
@@ -117,11 +117,11 @@ def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) ->
         with suppress(ReceiveTimeoutError):
             waiting.extend(itertools.islice(browsed, left))
     now = now_us()
-    rows = [(record_of(message, broker=connection.address, received_at=now), None) for message in waiting]
     writer.begin(0)
-    for start in range(0, len(rows), _CHUNK):
+    for start in range(0, len(waiting), _CHUNK):
+        rows = records_of(waiting[start : start + _CHUNK], None, broker=connection.address, received_at=now)
         # Confirmed at once: nothing is acknowledged or redelivered.
-        writer.confirm(writer.store(0, rows[start : start + _CHUNK]))
+        writer.confirm(writer.store(0, rows))
 
 
 def _end_of(files: Files) -> int | None:

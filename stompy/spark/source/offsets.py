@@ -92,7 +92,7 @@ class Loss:
             SpoolDataLossError: some are lost, and that is an error.
         """
         pieces = self._view.index.pieces(start, end, fail=self._fail, spool=self._spool.identity)
-        return [piece for piece in pieces if not self.is_skipped(piece.segment)]
+        return list(pieces) if self._fail else [piece for piece in pieces if not self.is_skipped(piece.segment)]
 
     def count(self, start: int, end: int) -> int:
         """Return how many messages are lost; raises as `pieces`."""

@@ -14,6 +14,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from stompy.errors import SpoolDataLossError, SpoolMismatchError
 
@@ -51,6 +52,10 @@ class Segment:
         """The name of the file."""
         return f"seg-{self.first:020d}-{self.count:07d}-e{self.epoch:08d}-{self.digest}.arrow"
 
+    def __reduce__(self) -> tuple[type[Segment], tuple[object, ...]]:
+        # A micro-batch may have thousands of them; by default, the fields are looked up for each.
+        return Segment, (self.first, self.count, self.epoch, self.digest, self.size, self.modified)
+
 
 def segment_of(name: str) -> Segment | None:
     """Return the segment with a file name, without its size; `None` if the name is not that of a segment."""
@@ -61,8 +66,7 @@ def segment_of(name: str) -> Segment | None:
     return Segment(int(first), int(count), int(epoch), digest)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Rows of one segment.
 
     Attributes:
@@ -161,14 +165,17 @@ class SegmentIndex:
         at = start
         position = max(0, bisect.bisect_right(self._segments, start, key=lambda one: one.first) - 1)
         for segment in itertools.islice(self._segments, position, None):
-            if segment.first >= end or at >= end:
+            first, last = segment.first, min(end, segment.end)
+            if first >= end or at >= end:
                 break
-            if segment.end <= at:
+            if last <= at:
                 continue
-            if segment.first > at and fail:
-                raise lost(self._path, at, segment.first)
-            yield Piece(segment, max(at, segment.first), min(end, segment.end), spool)
-            at = min(end, segment.end)
+            if first > at:
+                if fail:
+                    raise lost(self._path, at, first)
+                at = first
+            yield Piece(segment, at, last, spool)
+            at = last
         if at < end and fail:
             raise lost(self._path, at, end)
 

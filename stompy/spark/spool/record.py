@@ -6,14 +6,15 @@ The identity is the message id, if the broker's ids are stable, or a header of t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from itertools import repeat
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from stompy.connection.message import Message
-from stompy.frames.frame import Frame
+from stompy.frames.frame import Frame, table_of
 from stompy.world import time
 
 _LATEST_MS = 253_402_300_799_999
@@ -24,32 +25,62 @@ Identity = tuple[str, str]
 """An id, and a digest of the rest of the message or its destination."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The stored values of a message without its sequence number; times in microseconds since the epoch."""
+class Record(NamedTuple):
+    """The stored values of a message without its sequence number; times in microseconds since the epoch.
+
+    A tuple, as it is cheap to make, and many of them are cheap to turn into columns.
+    """
 
     message_id: str | None
     destination: str | None
-    headers: tuple[tuple[str, str], ...]
+    names: Sequence[str]
+    """Of the headers, each once; messages that came together usually share them."""
+    values: Sequence[str]
     body: bytes
     content_type: str | None
     redelivered: bool
-    possible_duplicate: bool
     broker_timestamp: int | None
     received_at: int
     subscription: str | None
     broker: str
-    repeated_headers: tuple[tuple[str, str], ...] | None = None
+    repeated_headers: Sequence[tuple[str, str]] | None = None
+    identity: Identity | None = None
+    """By which duplicates are recognised; not stored."""
 
 
-def record_of(message: Message | Frame, *, broker: str, received_at: int) -> Record:
-    """Return the row of a message; never raises for what a broker can send.
+def records_of(
+    messages: Sequence[Message | Frame], identifier: Identifier | None, *, broker: str, received_at: int
+) -> list[Record]:
+    """Return the rows of messages; never raises for what a broker can send.
 
     Args:
-        message: as received.
+        messages: as received, at least one.
+        identifier: of the messages; `None` if none is delivered twice.
         broker: its address, without credentials.
         received_at: microseconds since the epoch.
     """
+    found = table_of([message.headers for message in messages])
+    if found is None:
+        return [_record_of(message, identifier, broker, received_at) for message in messages]
+    names, values = found
+    count, width = len(messages), len(names)
+
+    def column(name: str) -> Sequence[str | None]:
+        return values[names.index(name) :: width] if name in names else [None] * count
+
+    rows = zip(*[iter(values)] * width, strict=True)
+    ids, destinations, bodies = column("message-id"), column("destination"), [message.body for message in messages]
+    flags, moments = map(_is_true, column("redelivered")), [_timestamp(text) for text in column("timestamp")]
+    identities: Iterable[Identity | None] = repeat(None)
+    if identifier is not None:
+        identities = map(identifier.identify, column(identifier.header), ids, destinations, bodies, moments)
+    named = (ids, destinations, repeat(names), rows, bodies, column("content-type"), flags, moments)
+    return list(
+        map(Record, *named, repeat(received_at), column("subscription"), repeat(broker), repeat(None), identities)
+    )
+
+
+def _record_of(message: Message | Frame, identifier: Identifier | None, broker: str, received_at: int) -> Record:
     first: dict[str, str] = {}
     repeated: list[tuple[str, str]] = []
     for name, value in message.headers.pairs:
@@ -58,22 +89,25 @@ def record_of(message: Message | Frame, *, broker: str, received_at: int) -> Rec
             repeated.append((stored, storable(value)))
         else:
             first[stored] = storable(value)
-    redelivered = first.get("redelivered", "").lower() == "true"
-    return Record(
+    made = Record(
         message_id=first.get("message-id"),
         destination=first.get("destination"),
-        headers=tuple(first.items()),
+        names=list(first),
+        values=tuple(first.values()),
         body=message.body,
         content_type=first.get("content-type"),
-        redelivered=redelivered,
-        # Duplicates that this spool knows are dropped. Of the others, another spool may have stored any.
-        possible_duplicate=redelivered,
+        redelivered=_is_true(first.get("redelivered")),
         broker_timestamp=_timestamp(first.get("timestamp")),
         received_at=received_at,
         subscription=first.get("subscription"),
         broker=broker,
-        repeated_headers=tuple(repeated) or None,
+        repeated_headers=repeated or None,
     )
+    return made if identifier is None else made._replace(identity=identifier.of(made))
+
+
+def _is_true(text: str | None) -> bool:
+    return text is not None and text.lower() == "true"
 
 
 def storable(text: str) -> str:
@@ -89,10 +123,8 @@ def fingerprint(destination: str | None, body: bytes | None, moment: int | None 
         body: its bytes.
         moment: the broker's timestamp in microseconds, as a broker that lost its disk reuses message ids.
     """
-    digest = blake2b((destination or "").encode(), digest_size=8)
-    digest.update(b"\0" if moment is None else f"\0{moment}\0".encode())
-    digest.update(body or b"")
-    return digest.hexdigest()
+    head = f"{destination or ''}\0" if moment is None else f"{destination or ''}\0{moment}\0"
+    return blake2b(head.encode() + (body or b""), digest_size=8).hexdigest()
 
 
 def now_us() -> int:
@@ -124,34 +156,42 @@ class Identifier:
     """
 
     def __init__(self, dedup_header: str | None = None, *, stable: bool = True) -> None:
-        self._header = dedup_header
+        self.header = dedup_header or ""
+        """The name of the header, or nothing."""
         self._stable = stable
 
     def of(self, record: Record) -> Identity | None:
         """Return the identity of a message; `None` if it has none."""
-        return self._of(record.message_id, record.destination, record.headers, record.body, record.broker_timestamp)
+        value = dict(zip(record.names, record.values, strict=True)).get(self.header)
+        return self.identify(value, record.message_id, record.destination, record.body, record.broker_timestamp)
 
     def of_batch(self, batch: pa.RecordBatch) -> set[Identity]:
         """Return the identities of the messages of a segment."""
-        columns = [batch.column(name).to_pylist() for name in ("message_id", "destination", "headers", "body")]
+        headers, *columns = (
+            batch.column(name).to_pylist() for name in ("headers", "message_id", "destination", "body")
+        )
+        values = [dict(pairs).get(self.header) for pairs in headers]
         moments = batch.column("broker_timestamp").cast(pa.int64()).to_pylist()
-        found = (self._of(*row) for row in zip(*columns, moments, strict=True))
+        found = map(self.identify, values, *columns, moments)
         return {identity for identity in found if identity is not None}
 
-    def _of(
-        self,
-        message_id: str | None,
-        destination: str | None,
-        headers: Iterable[tuple[str, str]],
-        body: bytes,
-        moment: int | None,
+    def identify(
+        self, value: str | None, message_id: str | None, destination: str | None, body: bytes, moment: int | None
     ) -> Identity | None:
-        if self._header is not None:
-            value = dict(headers).get(self._header)
+        """Return the identity of a message.
+
+        Args:
+            value: of the header.
+            message_id: the broker's.
+            destination: of the message.
+            body: of the message.
+            moment: the broker's timestamp.
+        """
+        if self.header:
             return None if value is None else (value, destination or "")
         if message_id is None or not self._stable:
             return None
-        found = _OF_A_CONSUMER.fullmatch(message_id)
+        found = _OF_A_CONSUMER.fullmatch(message_id) if "," in message_id else None
         return message_id if found is None else found[1], fingerprint(destination, body, moment)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import accumulate, chain
 
 import pyarrow as pa
 
@@ -39,10 +40,18 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
         first: the sequence number of the first row.
         epoch: of the writer's claim.
     """
-    columns = {"sequence": pa.array(range(first, first + len(records)), pa.int64())}
-    for field in _SCHEMA:
-        if field.name not in columns:
-            columns[field.name] = pa.array([getattr(one, field.name) for one in records], field.type)
+    values = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
+    del values["identity"]
+    names, texts = values.pop("names"), values.pop("values")
+    # Duplicates that this spool knows are dropped. Of the others, another spool may have stored any.
+    values["possible_duplicate"] = values["redelivered"]
+    columns = {name: pa.array(column, _SCHEMA.field(name).type) for name, column in values.items()}
+    columns["sequence"] = pa.array(range(first, first + len(records)), pa.int64())
+    # Flat, as a list of pairs for each row costs more than all other columns.
+    columns["headers"] = pa.MapArray.from_arrays(
+        pa.array(list(accumulate(map(len, names), initial=0)), pa.int32()),
+        *(pa.array(list(chain.from_iterable(flat)), pa.string()) for flat in (names, texts)),
+    )
     schema = _SCHEMA.with_metadata({
         "stompy.version": _SEGMENT_VERSION, "stompy.spool": spool,
         "stompy.first": str(first), "stompy.count": str(len(records)), "stompy.epoch": str(epoch),

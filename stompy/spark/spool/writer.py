@@ -43,13 +43,13 @@ class _Group:
     """The messages of one call of `store`, and where they were stored."""
 
     receiver: int
-    messages: Sequence[tuple[Record, Identity | None]]
+    messages: Sequence[Record]
     fresh: bool = False
     stored: StoredRange | None = None
 
     def doubtful(self) -> set[Identity]:
         """Return the ids of messages that another spool may have stored."""
-        return {one for record, one in self.messages if one is not None and (self.fresh or record.redelivered)}
+        return {one.identity for one in self.messages if one.identity and (self.fresh or one.redelivered)}
 
 
 class _StoredElsewhere(Exception):
@@ -208,12 +208,12 @@ class SpoolWriter:
             self._redelivery.begin(receiver)
             self._fresh[receiver] = self._peers.fresh if self._peers is not None else 0
 
-    def store(self, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> StoredRange:
+    def store(self, receiver: int, messages: Sequence[Record]) -> StoredRange:
         """Write the messages that are no duplicates (W1 to W3), and check the claim (W4); then acknowledge all of them.
 
         Args:
             receiver: the number of the receiver that got them.
-            messages: in order, each with its identity.
+            messages: in order.
 
         Raises:
             SpoolFullError: there is no space left.
@@ -249,24 +249,22 @@ class SpoolWriter:
                 self._index.add(segment)
                 self.written += segment.size
             for group, rows in zip(groups, new, strict=True):
-                self._note(group, [record for record, identity in rows if identity not in stored])
+                self._note(group, [row for row in rows if row.identity not in stored])
 
     def _note(self, group: _Group, new: Sequence[Record]) -> None:
         start, self.next = self.next, self.next + len(new)
         counts = self._counts[group.receiver]
         counts.messages += len(new)
         counts.dropped += len(group.messages) - len(new)
-        counts.flagged += sum(record.possible_duplicate for record in new)
+        counts.flagged += sum(record.redelivered for record in new)
         counts.last = time.time()
-        ids = [identity for _, identity in group.messages if identity is not None]
+        ids = [row.identity for row in group.messages if row.identity is not None]
         group.stored = self._redelivery.wrote(group.receiver, ids, start, self.next)
 
-    def _write(
-        self, groups: Sequence[_Group], new: Sequence[Sequence[tuple[Record, Identity | None]]]
-    ) -> tuple[Segment | None, set[Identity]]:
+    def _write(self, groups: Sequence[_Group], new: Iterable[Sequence[Record]]) -> tuple[Segment | None, set[Identity]]:
         """Write the segment of some groups, if any message is left; return it, and the ids that other spools have."""
         rows = list(itertools.chain.from_iterable(new))
-        ids = {identity for _, identity in rows if identity is not None}
+        ids = {row.identity for row in rows if row.identity is not None}
         doubtful: set[Identity] = set()
         stored: set[Identity] = set()
         file: str | None = None
@@ -283,7 +281,7 @@ class SpoolWriter:
             if doubtful - ids:
                 # Known here: a peer that has an old copy must find them when they are no longer among the suspects.
                 self._peers.note(doubtful - ids, None)
-        while records := [record for record, identity in rows if identity not in stored]:
+        while records := [row for row in rows if row.identity not in stored]:
             segment, data = encode(records, spool=self._spool.identity, first=self.next, epoch=self._claim.epoch)
             try:
                 if self._peers is not None and (doubtful & ids) - stored:
@@ -300,18 +298,18 @@ class SpoolWriter:
                 return segment, stored
         return None, stored
 
-    def _unknown(self, groups: Sequence[_Group]) -> list[list[tuple[Record, Identity | None]]]:
+    def _unknown(self, groups: Sequence[_Group]) -> list[list[Record]]:
         """Return the messages of each group that are no duplicates."""
-        new: list[list[tuple[Record, Identity | None]]] = []
+        new: list[list[Record]] = []
         seen: set[Identity] = set()
         for group in groups:
             new.append([])
-            for record, identity in group.messages:
-                if identity is not None:
-                    if identity in self._redelivery.known or identity in seen:
-                        continue
-                    seen.add(identity)
-                new[-1].append((record, identity))
+            for row in group.messages:
+                if row.identity in self._redelivery.known or row.identity in seen:
+                    continue
+                if row.identity is not None:
+                    seen.add(row.identity)
+                new[-1].append(row)
         return new
 
     def confirm(self, delivery: StoredRange) -> None:

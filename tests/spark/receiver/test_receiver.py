@@ -30,7 +30,7 @@ from stompy.spark.receivers import ReceiverPool
 from stompy.spark.spool import claims
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import write_mark
-from stompy.spark.spool.record import Identity, Record
+from stompy.spark.spool.record import Record
 from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.receiver.helpers import QUEUE, SOON, bodies, column, eventually, fill, receiving, spool_in
@@ -361,7 +361,7 @@ def test_a_bug_in_the_receiver_reaches_who_waits_for_messages(
     def broken(*_: object, **__: object) -> None:
         raise kind("there was no such thing")
 
-    monkeypatch.setattr("stompy.spark.receivers.record_of", broken)
+    monkeypatch.setattr("stompy.spark.receivers.records_of", broken)
     fill(broker.url, range(10))
     with (
         receiving(broker, tmp_path) as pool,
@@ -377,9 +377,7 @@ def test_what_is_durable_when_it_is_closed_is_acknowledged(
     with receiving(broker, tmp_path) as pool:
         keep = SpoolWriter.store
 
-        def closed_meanwhile(
-            self: SpoolWriter, receiver: int, messages: Sequence[tuple[Record, Identity | None]]
-        ) -> StoredRange:
+        def closed_meanwhile(self: SpoolWriter, receiver: int, messages: Sequence[Record]) -> StoredRange:
             pool.close_receivers()
             return keep(self, receiver, messages)
 
@@ -404,7 +402,7 @@ def test_a_queue_does_not_count_as_empty_while_a_slow_disk_takes_what_came(
     at_it, go_on = threading.Event(), threading.Event()
     keep = SpoolWriter.store
 
-    def slowly(self: SpoolWriter, receiver: int, messages: Sequence[tuple[Record, Identity | None]]) -> StoredRange:
+    def slowly(self: SpoolWriter, receiver: int, messages: Sequence[Record]) -> StoredRange:
         at_it.set()
         assert go_on.wait(SOON)
         return keep(self, receiver, messages)

@@ -12,7 +12,7 @@ from stompy.broker import Broker
 from stompy.connection.connecting import connect
 from stompy.spark.source.offsets import load_vector
 from stompy.spark.spool.files import Files
-from stompy.spark.spool.record import Identity, Record
+from stompy.spark.spool.record import Record
 from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.view import SpoolView
@@ -174,9 +174,7 @@ def test_a_queue_does_not_count_as_empty_while_the_broker_owes_a_receipt(
     still = threading.Event()
     keep = SpoolWriter.store
 
-    def stop_the_broker(
-        self: SpoolWriter, receiver: int, messages: Sequence[tuple[Record, Identity | None]]
-    ) -> StoredRange:
+    def stop_the_broker(self: SpoolWriter, receiver: int, messages: Sequence[Record]) -> StoredRange:
         if not still.is_set():
             proxy.stall()
             still.set()

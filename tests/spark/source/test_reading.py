@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ def spool(tmp_path: Path) -> tuple[str, str, list[Piece]]:
 
 def test_rows_are_read_in_order_as_few_batches(spool: tuple[str, str, list[Piece]]) -> None:
     url, identity, pieces = spool
-    (batch,) = read_pieces({identity: url}, [replace(pieces[0], start=7), pieces[1]], array=False)
+    (batch,) = read_pieces({identity: url}, [pieces[0]._replace(start=7), pieces[1]], array=False)
     assert batch.schema.equals(arrow_schema())
     assert batch.column("sequence").to_pylist() == [7, 8, 9, 10, 11]
 
@@ -39,7 +38,7 @@ def test_headers_are_a_map_or_the_array_of_kafkas_source(
 ) -> None:
     files = spool_files(tmp_path / "spool")
     writer = spool_writer(files)
-    seal(writer, [replace(record(number, headers={"n": "7"}), repeated_headers=repeated) for number in range(3)])
+    seal(writer, [record(number, headers={"n": "7"})._replace(repeated_headers=repeated) for number in range(3)])
     writer.close()
     spool = get_spool(files)
     (piece,) = SpoolView(spool).index.pieces(1, 3, spool=spool.identity)

@@ -22,11 +22,11 @@ def record(number: int, *, body: bytes | None = None, headers: dict[str, str] | 
     return Record(
         message_id=fields["message-id"],
         destination="/queue/a",
-        headers=tuple(fields.items()),
+        names=list(fields),
+        values=tuple(fields.values()),
         body=f"body {number}".encode() if body is None else body,
         content_type=None,
         redelivered=False,
-        possible_duplicate=False,
         broker_timestamp=None,
         received_at=RECEIVED_AT + number,
         subscription="1",
@@ -53,7 +53,7 @@ def spool_writer(files: Files, *, fail_on_loss: bool = True, patience: ClaimTime
 
 def seal(writer: SpoolWriter, rows: Sequence[Record], *, receiver: int = 0) -> StoredRange:
     """Make messages durable; they wait for their ACK then."""
-    return writer.store(receiver, [(row, Identifier().of(row)) for row in rows])
+    return writer.store(receiver, [row._replace(identity=Identifier().of(row)) for row in rows])
 
 
 def settle(writer: SpoolWriter, rows: Sequence[Record]) -> None:

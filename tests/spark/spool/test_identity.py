@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from stompy.spark.spool.record import Identifier, are_stable
@@ -24,7 +22,7 @@ def test_artemis_writes_its_consumer_into_the_id_and_another_one_in_each_session
 
 def test_the_same_number_at_another_moment_is_another_message() -> None:
     identifier = Identifier()
-    early, late = (replace(record(1), broker_timestamp=moment) for moment in (1_000, 2_000))
+    early, late = (record(1)._replace(broker_timestamp=moment) for moment in (1_000, 2_000))
     assert identifier.of(early) != identifier.of(late)
 
 
@@ -39,7 +37,7 @@ def test_a_message_and_its_row_are_identified_alike(header: str | None) -> None:
     identifier = Identifier(header)
     rows = [
         *records(range(2)),
-        replace(record(2, headers={"message-id": "7,2"}), broker_timestamp=1_700_000_000_123_000),
+        record(2, headers={"message-id": "7,2"})._replace(broker_timestamp=1_700_000_000_123_000),
     ]
     rows.append(record(3, headers={"dedup": "x"}))
     segment, data = encode(rows, spool="s", first=0, epoch=1)

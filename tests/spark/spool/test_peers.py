@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,7 +73,7 @@ def source(tmp_path: Path) -> Source:
 
 
 def redelivered(numbers: range) -> list[Record]:
-    return [replace(one, redelivered=True) for one in records(numbers)]
+    return [one._replace(redelivered=True) for one in records(numbers)]
 
 
 def die(writer: SpoolWriter) -> None:

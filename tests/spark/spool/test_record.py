@@ -1,23 +1,23 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stompy.frames.frame import Frame, Headers
-from stompy.spark.spool.record import fingerprint, record_of, storable
+from stompy.frames.encoder import encode_lines
+from stompy.frames.frame import Frame, Headers, headers_from_head
+from stompy.frames.grammar import Version, grammar_of
+from stompy.spark.spool.record import Identifier, Record, fingerprint, records_of, storable
 
 
-def recorded(*pairs: tuple[str, str], body: bytes = b"") -> object:
-    return record_of(Frame("MESSAGE", Headers(pairs), body), broker="b", received_at=5)
+def recorded(*given: Headers) -> list[Record]:
+    return records_of([Frame("MESSAGE", headers, b"") for headers in given], Identifier(), broker="b", received_at=5)
 
 
 def test_of_a_repeated_header_the_first_one_counts_and_the_others_are_kept() -> None:
-    record = record_of(
-        Frame("MESSAGE", Headers([("a", "1"), ("a", "2"), ("b", "3"), ("a", "1")])), broker="b", received_at=5
-    )
-    assert record.headers == (("a", "1"), ("b", "3"))
-    assert record.repeated_headers == (("a", "2"), ("a", "1"))
+    (record,) = recorded(Headers([("a", "1"), ("a", "2"), ("b", "3"), ("a", "1")]))
+    assert (record.names, record.values) == (["a", "b"], ("1", "3"))
+    assert record.repeated_headers == [("a", "2"), ("a", "1")]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_of_a_repeated_header_the_first_one_counts_and_the_others_are_kept() -> 
     ],
 )
 def test_the_brokers_timestamp_is_milliseconds_or_none(value: str, moment: int | None) -> None:
-    record = record_of(Frame("MESSAGE", Headers([("timestamp", value)])), broker="b", received_at=5)
+    (record,) = recorded(Headers([("timestamp", value)]))
     assert record.broker_timestamp == moment
 
 
@@ -47,11 +47,26 @@ def test_every_text_can_be_stored(text: str) -> None:
 
 
 @pytest.mark.parametrize(("headers", "is_so"), [([("redelivered", "TRUE")], True), ([], False)])
-def test_redelivered_is_what_the_header_says_and_makes_a_possible_duplicate(
-    headers: list[tuple[str, str]], is_so: bool
+def test_redelivered_is_what_the_header_says(headers: list[tuple[str, str]], is_so: bool) -> None:
+    assert recorded(Headers(headers))[0].redelivered is is_so
+
+
+FIELDS = st.lists(
+    st.tuples(st.sampled_from(["message-id", "timestamp", "redelivered", "ä", "c:d"]), st.text("1é\n:\\", max_size=3)),
+    max_size=4,
+)
+
+
+@given(FIELDS, st.lists(FIELDS, max_size=2), st.integers(0, 3))
+@example([], [[("message-id", ""), ("message-id", "")]], 0)
+def test_messages_are_recorded_together_as_each_alone(
+    usual: list[tuple[str, str]], others: list[list[tuple[str, str]]], times: int
 ) -> None:
-    record = record_of(Frame("MESSAGE", Headers(headers)), broker="b", received_at=5)
-    assert (record.redelivered, record.possible_duplicate) == (is_so, is_so)
+    grammar = grammar_of(Version.V1_2)
+    given = [usual] * times + others + [[(name, value + "2") for name, value in usual]]
+    lines = [b"\n" + encode_lines("MESSAGE", pairs, grammar=grammar) for pairs in given]
+    received = recorded(*(headers_from_head(line, grammar, "MESSAGE") for line in lines))
+    assert received == [record for pairs in given for record in recorded(Headers(pairs))]
 
 
 def test_the_fingerprint_tells_destination_from_body() -> None:

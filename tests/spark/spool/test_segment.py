@@ -14,14 +14,18 @@ PATH = "/spool/seg"
 
 
 def test_rows_come_back_with_the_schema_of_the_table_and_nothing_else() -> None:
-    rows = [record(1, body=b"\0\n\xff"), record(2, body=b"", headers={"a": "x:y\nz"})]
+    rows = [record(1, body=b"\0\n\xff"), record(2, body=b"", headers={"a": "x:y\nz"})._replace(redelivered=True)]
+    rows.append(rows[0]._replace(names=[], values=[], repeated_headers=[("b", "1"), ("b", "ä")]))
     segment, data = encode(rows, spool=SPOOL, first=40, epoch=2)
     batch = decode(data, segment, spool=SPOOL, path=PATH)
     assert batch.schema.equals(stored_schema(), check_metadata=True)
-    assert batch.column("sequence").to_pylist() == [40, 41]
-    assert batch.column("body").to_pylist() == [b"\0\n\xff", b""]
-    assert dict(batch.column("headers").to_pylist()[1])["a"] == "x:y\nz"
-    assert batch.column("received_at").cast(pa.int64()).to_pylist() == [RECEIVED_AT + 1, RECEIVED_AT + 2]
+    assert batch.column("sequence").to_pylist() == [40, 41, 42]
+    assert batch.column("body").to_pylist() == [b"\0\n\xff", b"", b"\0\n\xff"]
+    assert batch.column("redelivered").to_pylist() == [False, True, False]
+    assert batch.column("possible_duplicate").to_pylist() == [False, True, False]
+    assert batch.column("repeated_headers").to_pylist() == [None, None, [("b", "1"), ("b", "ä")]]
+    assert batch.column("headers").to_pylist() == [list(zip(row.names, row.values, strict=True)) for row in rows]
+    assert batch.column("received_at").cast(pa.int64()).to_pylist() == [RECEIVED_AT + n for n in (1, 2, 1)]
 
 
 def test_a_segment_that_is_gone_is_named() -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,7 +161,7 @@ def test_what_each_receiver_has_got_is_on_disk_for_people_to_read(files: Files) 
     writer = spool_writer(files)
     settle(writer, records(range(5)))
     writer.begin(1)
-    flagged = [replace(row, possible_duplicate=True) for row in records([5, 6])]
+    flagged = [row._replace(redelivered=True) for row in records([5, 6])]
     seal(writer, [*flagged, *flagged], receiver=1)
     writer.maintain()
     first, second = read_counts(files)
@@ -184,7 +183,7 @@ def test_without_an_identity_everything_is_new(files: Files) -> None:
     writer = spool_writer(files)
     unstable = Identifier(stable=False)
     for _ in range(2):
-        writer.store(0, [(row, unstable.of(row)) for row in records(range(3))])
+        writer.store(0, [row._replace(identity=unstable.of(row)) for row in records(range(3))])
     assert writer.next == 6
     writer.close()
 
