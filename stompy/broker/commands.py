@@ -15,6 +15,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from stompy.broker.destinations import TOPIC, Target, least_of, reply_target, targets_of
 from stompy.broker.message import MessageHead, Route, StoredMessage, lines_named, passed_on, route_to
 from stompy.broker.profile import (
     KINDS_ROUTED,
@@ -22,17 +23,12 @@ from stompy.broker.profile import (
     PLAIN,
     ROUTING,
     SEND_HEADERS,
-    TOPIC,
     Declaration,
-    Target,
     check_combination,
     check_routing,
     durable_name,
-    least_of,
-    reply_target,
     send_options,
     subscribe_options,
-    targets_of,
 )
 from stompy.broker.refusals import RefusedError
 from stompy.broker.session_state import SessionTransaction

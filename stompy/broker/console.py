@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
-from stompy.broker.profile import OWN, is_topic, subscribe_options, targets_of
+from stompy.broker.destinations import is_topic, targets_of
+from stompy.broker.profile import OWN, subscribe_options
 from stompy.broker.publisher import origin_of
 from stompy.broker.queues import COUNTED, DestinationCounts
 from stompy.broker.topology import DestinationRow, Patterns
@@ -50,9 +51,9 @@ from stompy.transport.websocket.handshake import END, HandshakePolicy, Handshake
 from stompy.world import secrets, threading, time
 
 if TYPE_CHECKING:
+    from stompy.broker.destinations import Target
     from stompy.broker.management import Management, QueuedMessage
     from stompy.broker.message import StoredMessage
-    from stompy.broker.profile import Target
     from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import FrameHook, Settings

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stompy.arguments import check_arguments
-from stompy.broker.profile import Target, targets_of
+from stompy.broker.destinations import Target, targets_of
 from stompy.errors import ConfigurationError, StompError
 from stompy.world import time
 

@@ -19,7 +19,8 @@ from stompy.frames.grammar import Version
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stompy.broker.profile import DeliveryRules, SendRequest, Target
+    from stompy.broker.destinations import Target
+    from stompy.broker.profile import DeliveryRules, SendRequest
     from stompy.broker.selector import Value
     from stompy.broker.settings import MemoryBudget
     from stompy.frames.grammar import Grammar

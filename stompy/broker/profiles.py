@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.broker import profile
+from stompy.broker import destinations, profile
 from stompy.broker.refusals import HEART_BEAT, TOKEN, VERSIONS, FrameOrigin, Refusal, filled, in_hash_map, in_order
 from stompy.broker.selector import Evaluation
 from stompy.errors import LimitExceededError
@@ -112,7 +112,9 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
         if kind not in _MESSAGE_TYPES:
             return _activemq_refusal(f"Unsupported message type '{kind}'", closes=False)
         numbers = [header(name) or "0" for name in ("priority", "expires", "timestamp", "JMSXGroupSeq")]
-        if (header("destination") or "").strip() in ("", *profile.KINDS) or not all(map(_INTEGER.fullmatch, numbers)):
+        if (header("destination") or "").strip() in ("", *destinations.KINDS) or not all(
+            map(_INTEGER.fullmatch, numbers)
+        ):
             return Refusal(message, silent=True)
     empty = fault is Fault.EMPTY_DESTINATION and (command == "SEND" or bool(header("destination")))
     if empty or fault in (Fault.UNREADABLE_ID, Fault.INVALID_VALUE):
@@ -124,7 +126,7 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
     if fault is Fault.NO_OWNER:
         detail = f"org.apache.activemq.DestinationDoesNotExistException: The destination {message} does not exist.\n"
         return Refusal(message, detail, closes=False, length=False)
-    if fault is Fault.INVALID_SELECTOR and header("destination", "").startswith(profile.TOPIC):
+    if fault is Fault.INVALID_SELECTOR and header("destination", "").startswith(destinations.TOPIC):
         return _activemq_refusal("Couldn't create TopicSubscription", "jakarta.jms.JMSException: ", closes=False)
     if fault is Fault.INVALID_SELECTOR:
         return _activemq_refusal(header("selector") or "", "jakarta.jms.InvalidSelectorException: ", closes=False)
@@ -186,13 +188,13 @@ def _activemq_refuses(command: str, header: Lookup, session: FrameOrigin) -> Ref
     if command == "SEND" and not _INTEGER.fullmatch(header("JMSXGroupSeq") or "0"):
         return Refusal("JMSXGroupSeq is no number", silent=True)
     browses, durable = header("browser") == "true", header(profile.DURABLE[0])
-    topic = next((name for name in profile.KINDS if (header("destination") or "").strip().startswith(name)), "")
+    topic = next((name for name in destinations.KINDS if (header("destination") or "").strip().startswith(name)), "")
     if command == "SUBSCRIBE" and browses and session.protocol.version is Version.V1_0:
         return _activemq_refusal("Queue Browser feature only valid for Stomp v1.1+ clients!", closes=False)
     if command == "SUBSCRIBE" and durable is not None and "topic" not in topic:
         return _activemq_refusal(_ACTIVEMQ_MESSAGES[command, Fault.DURABLE_QUEUE], closes=False)
     if command == "SUBSCRIBE" and "topic" in topic:
-        if durable is not None and topic != profile.TOPIC:
+        if durable is not None and topic != destinations.TOPIC:
             message = "A durable subscription cannot be created for a temporary topic."
             return _activemq_refusal(message, "jakarta.jms.JMSException: ", closes=False)
         if browses:
@@ -310,9 +312,9 @@ ACTIVEMQ = profile.Profile(
     name="activemq",
     server="ActiveMQ/6.1.7",
     ending=b"\n",
-    names=profile.Names(
+    names=destinations.Names(
         rest=(">",),
-        read=profile.below_queue,
+        read=destinations.below_queue,
         refuses_late_replies=True,
         sends_to_patterns=True,
         part=_activemq_part,
@@ -622,7 +624,7 @@ ARTEMIS = profile.Profile(
     name="artemis",
     server="ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine",
     ending=b"\n",
-    names=profile.Names(
+    names=destinations.Names(
         rest=("#",),
         read=lambda name: (name if name.startswith(("/queue/", "/topic/")) else "/topic/" + name, name),
         composite=False,

@@ -9,7 +9,8 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stompy.broker.profile import REMOTE, TOO_LONG, is_topic, targets_of
+from stompy.broker.destinations import REMOTE, is_topic, targets_of
+from stompy.broker.profile import TOO_LONG
 from stompy.broker.queues import Item, Queue, order_of
 from stompy.broker.work import PIECE, TOGETHER, Schedule
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError

@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stompy.broker import profile
+from stompy.broker import destinations, profile
 from stompy.broker.refusals import HEART_BEAT, VERSIONS, FrameOrigin, Refusal, filled, in_order
 from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
@@ -263,7 +263,7 @@ def _of_exchange(exchange: str, key: str) -> tuple[str, str]:
 
 def reply_name(name: str) -> str:
     """Return the name of a temporary queue that other clients see."""
-    return _REPLY + _GENERATED + name.removeprefix(profile.REMOTE[0]).encode().hex()
+    return _REPLY + _GENERATED + name.removeprefix(destinations.REMOTE[0]).encode().hex()
 
 
 def _reply_to(name: str) -> str:
@@ -275,7 +275,7 @@ def _reply_to(name: str) -> str:
 def _reply_queue(name: str) -> tuple[str, str]:
     queue = name[len(_REPLY) :]
     try:
-        return profile.REMOTE[0] + bytes.fromhex(queue.removeprefix(_GENERATED)).decode(), f"/queue/{queue}"
+        return destinations.REMOTE[0] + bytes.fromhex(queue.removeprefix(_GENERATED)).decode(), f"/queue/{queue}"
     except ValueError:
         return f"/queue/{queue}", f"/queue/{queue}"
 
@@ -385,7 +385,7 @@ RABBITMQ = profile.Profile(
     name="rabbitmq",
     server="RabbitMQ/4.0.5",
     ending=b"\n",
-    names=profile.Names(
+    names=destinations.Names(
         rest=("#",),
         pattern_queues=False,
         read=read,

@@ -47,7 +47,8 @@ from stompy.locks import Rank, make_lock
 from stompy.printable import printable
 
 if TYPE_CHECKING:
-    from stompy.broker.profile import Declaration, Target
+    from stompy.broker.destinations import Target
+    from stompy.broker.profile import Declaration
     from stompy.broker.queues import Item, Queue
     from stompy.broker.session_state import OutgoingMessage, SessionState, SessionTransaction
     from stompy.frames.frame import Frame

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from stompy.broker.profile import REMOTE, TEMPORARY, is_topic
+from stompy.broker.destinations import REMOTE, TEMPORARY, is_topic
 from stompy.errors import LocalProtocolError, ProtocolError
 from stompy.frames.encoder import encode_lines
 from stompy.frames.grammar import Version
@@ -21,8 +21,9 @@ from stompy.world import time
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from stompy.broker.destinations import Target
     from stompy.broker.message import StoredMessage
-    from stompy.broker.profile import DeliveryRules, SubscribeRequest, Target
+    from stompy.broker.profile import DeliveryRules, SubscribeRequest
     from stompy.broker.queues import Item, Queue
     from stompy.broker.selector import Lookup, Selector
     from stompy.broker.settings import SessionBudget

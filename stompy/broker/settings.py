@@ -19,7 +19,8 @@ from typing import Literal
 
 from stompy.arguments import check_fields
 from stompy.backoff import check_attempts
-from stompy.broker.profile import OWN, Profile, targets_of
+from stompy.broker.destinations import targets_of
+from stompy.broker.profile import OWN, Profile
 from stompy.broker.users import Users
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default, given

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from stompy.broker.profile import MAX_PARTS, ONE, REST, Target, has_wildcards, is_topic, words_of
+from stompy.broker.destinations import MAX_PARTS, ONE, REST, Target, has_wildcards, is_topic, words_of
 from stompy.broker.queues import DestinationCounts, Queue, Waiting
 from stompy.broker.session_state import Feed
 from stompy.errors import LimitExceededError, RemoteProtocolError

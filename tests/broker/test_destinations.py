@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.broker.profile import MAX_PARTS, has_wildcards, least_of, reply_target, targets_of
+from stompy.broker.destinations import MAX_PARTS, has_wildcards, least_of, reply_target, targets_of
 from stompy.broker.topology import Patterns
 from stompy.errors import RemoteProtocolError
 

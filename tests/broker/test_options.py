@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from stompy.broker.destinations import targets_of
 from stompy.broker.profile import (
     PLAIN,
     UNSUPPORTED,
@@ -14,7 +15,6 @@ from stompy.broker.profile import (
     check_combination,
     send_options,
     subscribe_options,
-    targets_of,
 )
 from stompy.errors import RemoteProtocolError
 from tests.broker.conftest import Served

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stompy.broker.profile import SubscribeRequest, targets_of
+from stompy.broker.destinations import targets_of
+from stompy.broker.profile import SubscribeRequest
 from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import Settings
 from tests.broker.conftest import Serve, Served, a_message, a_session_state

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompy.broker import BrokerLimits
-from stompy.broker.profile import Target
+from stompy.broker.destinations import Target
 from stompy.broker.queues import DestinationCounts
 from stompy.broker.selector import Evaluation, Selector
 from stompy.broker.session_state import Feed

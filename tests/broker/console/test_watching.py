@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from stompy.broker.console import KEPT, Watches
-from stompy.broker.profile import targets_of
+from stompy.broker.destinations import targets_of
 from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import FrameHook, Settings
 from stompy.frames.frame import Frame
