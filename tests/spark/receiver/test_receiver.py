@@ -203,7 +203,7 @@ def test_a_fenced_receiver_acknowledges_nothing_more(
     monkeypatch.setattr(claims, "HEARTBEAT_INTERVAL", 1e9)
     fill(broker.url, range(10))
     with receiving(broker, tmp_path) as zombie:
-        eventually(lambda: broker.depth(QUEUE) == 0)
+        eventually(lambda: zombie.writer.settled == 10)
         successor = spool_writer(spool_in(tmp_path).files, patience=ClaimTimeouts(wait=30.0, frozen=0.1))
         fill(broker.url, range(10, 20))
         with pytest.raises(SpoolFencedError):
