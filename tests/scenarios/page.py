@@ -60,8 +60,9 @@ RANDOM_SEQUENCES = """\
 
 The scenarios above were chosen by the authors of the emulation. The sequences below were chosen by a seed:
 `tests/comparison/steps.py` writes random sequences of frames, valid or nearly valid, in all three versions, with the
-headers of each broker's documentation, one time in ten those of all brokers. `python -m tests.comparison.run` sends each
-to the real broker and to the stand-in, replaces the generated values (ids, times, names of sessions and temporary queues, lines of a Java stack
+headers of each broker's documentation, one time in ten those of all brokers.
+`python -m tests.comparison.run` sends each to the real broker and to the stand-in, replaces the generated values (ids,
+times, names of sessions and temporary queues, lines of a Java stack
 trace), and compares the answers. A difference counts if a second and slower run shows it too.
 
 Equal to the letter are the same frames with the same headers in the same order. Equal in meaning are the same commands

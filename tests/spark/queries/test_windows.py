@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +36,7 @@ def test_a_restart_in_the_middle_of_a_window_changes_nothing(
     files = spool_files(tmp_path / "spool")
     writer = spool_writer(files)
     for start in range(0, MESSAGES, 10):
-        seal(writer, [replace(record(n), received_at=(BEGAN + n) * 1_000_000) for n in range(start, start + 10)])
+        seal(writer, [record(n)._replace(received_at=(BEGAN + n) * 1_000_000) for n in range(start, start + 10)])
     writer.close()
     one, two = tmp_path / "uninterrupted", tmp_path / "restarted"
     for path in (one, two):
