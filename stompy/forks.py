@@ -151,7 +151,7 @@ def be_process(number: int) -> None:
 
 
 def tracked() -> tuple[set[weakref.ref[Any]], set[weakref.ref[Any]]]:
-    """Return what `when_forked` and `free_when_forked` were told of; simulated worlds take theirs out again."""
+    """Return what `when_forked` and `free_when_forked` have noted; simulated worlds take theirs out again."""
     return _objects, _locks
 
 

@@ -271,7 +271,7 @@ class BrokerRouter:
         session.write_queue.finish()
 
     def hang_up(self, session: SessionState) -> None:
-        """End a session without an ERROR: the client finds the end of the stream, or has left without a word."""
+        """End a session without an ERROR: the client finds the end of the stream, or has left without DISCONNECT."""
         session.lost = session.lost or not session.ended
         self.detach(session)
         session.write_queue.finish()

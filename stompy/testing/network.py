@@ -1,8 +1,8 @@
 """The network of a simulated world: a seed chooses in which pieces bytes arrive, when, and where a stream breaks.
 
-It takes the place of `TcpDialer` in the client, and of the broker's listener. It has what a program sees of TCP: a
-limited window, partial reads and writes, latency, half-closed and reset streams, streams that no longer carry anything
-and say nothing about it, refused connections. It has no packets, and no kernel.
+It takes the place of `TcpDialer` in the client, and of the broker's listener. It has the parts of TCP that a
+program sees: a limited window, partial reads and writes, latency, half-closed and reset streams, streams that no
+longer carry anything and say nothing about it, refused connections. It has no packets, and no kernel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Tap = Callable[[str, bytes], None]
 
 @dataclass(frozen=True)
 class Weather:
-    """What may happen to streams.
+    """The faults of streams.
 
     Attributes:
         breaks: the chance that a stream breaks, at a byte that is drawn.
@@ -93,7 +93,7 @@ class Direction:
         return len(part)
 
     def take(self, most: int) -> bytes:
-        """Return what has arrived, perhaps a part of it."""
+        """Return the bytes that have arrived, perhaps a part of them."""
         got = bytearray()
         while self.in_flight and self.in_flight[0][0] <= self._network.world.now and len(got) < most:
             _, piece = self.in_flight.popleft()
@@ -108,7 +108,7 @@ class Direction:
         return bytes(got)
 
     def lose(self) -> None:
-        """Lose what is in flight."""
+        """Lose the bytes in flight."""
         self.in_flight.clear()
         self.size = 0
 
@@ -155,7 +155,7 @@ class SimulatedTransport:
         return self._stream.name
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
-        """Return what arrives next."""
+        """Return the next bytes."""
         world, incoming = current_world(), self._in
         world.switch()
         while True:
@@ -196,7 +196,7 @@ class SimulatedTransport:
                 )
 
     def send_now(self, messages: list[bytes]) -> list[bytes] | None:
-        """Write what there is room for."""
+        """Write as much as there is room for."""
         data = b"".join(messages)
         try:
             sent = self._write(data, "not-sent")
@@ -205,7 +205,7 @@ class SimulatedTransport:
         return None if sent == len(data) else [data[sent:]]
 
     def send_held(self, data: bytes) -> int:
-        """Write what there is room for."""
+        """Write as much as there is room for."""
         current_world().switch()
         try:
             return self._write(data, "not-sent")
@@ -282,9 +282,9 @@ class Network:
 
     Args:
         world: its clock and threads.
-        random: what chooses.
-        weather: what may happen until `clear_up`.
-        frames: what happens to single frames until then.
+        random: chooses.
+        weather: the faults until `clear_up`.
+        frames: the faults of single frames until then.
     """
 
     def __init__(self, world: World, random: random.Random, weather: Weather, frames: FaultPlan) -> None:
@@ -297,7 +297,7 @@ class Network:
         self._streams = 0
 
     def note(self, what: str) -> None:
-        """Note what happened, for the report of a failure."""
+        """Note an event, for the report of a failure."""
         self.log.append(f"{self.world.now - 1000:9.3f} {what}")
 
     def hang_up(self, process: str) -> None:
@@ -311,7 +311,7 @@ class Network:
         self.weather = Weather(latency=self.weather.latency, window=self.weather.window, pieces=self.weather.pieces)
 
     def injector(self, side: str) -> FaultInjector | None:
-        """Return what strikes the frames of one direction of the next stream."""
+        """Return the faults of the frames of one direction of the next stream."""
         return FaultInjector(self._frames, link=self._streams, direction=side) if self._frames.faults else None
 
     def fate(self) -> tuple[float, Break]:
@@ -329,12 +329,12 @@ class Network:
         return stream
 
     def listen(self, host: str, port: int) -> SimulatedListener:
-        """Return what takes the place of a `TcpListener`."""
+        """Return the stand-in of a `TcpListener`."""
         listener = self.listeners[host, port] = SimulatedListener(self, host, port)
         return listener
 
     def dialer(self, host: str, port: int, *, options: object = None) -> SimulatedDialer:
-        """Return what takes the place of a `TcpDialer`."""
+        """Return the stand-in of a `TcpDialer`."""
         return SimulatedDialer(self, host, port)
 
 

@@ -170,7 +170,7 @@ def _hex(size: int = 32) -> str:
 
 
 def _inside_only(simulated: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what calls the simulated function in the threads that see the world, and the real one in all others."""
+    """Return a function that calls the simulated one in threads that see the world, the real one in others."""
     ident = threading.get_ident
 
     def call(*arguments: Any, **options: Any) -> Any:
@@ -191,7 +191,7 @@ _OUTSIDE = {
 
 
 def _refuse(what: str) -> NoReturn:
-    """Fail the run: the program uses what the world does not contain."""
+    """Fail the run: the program uses a part that the world lacks."""
     error = OutsideError(f"a simulated world has no real {what}; is a module missing in `modules`?")
     current_world().errors.append(error)  # whoever catches it
     raise error
@@ -205,7 +205,7 @@ def _refused(what: str, real: Callable[..., object], *arguments: object) -> obje
 
 @functools.cache
 def guard() -> None:
-    """Refuse from now on, in the threads of a guarded world, what is outside of it."""
+    """Refuse from now on, in the threads of a guarded world, the parts outside of it."""
     ident = threading.get_ident
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -220,7 +220,7 @@ def _instead(module: ModuleType, **simulated: Callable[..., Any]) -> dict[str, C
 
 
 class _Threading(SimpleNamespace):
-    """What stands for `threading`."""
+    """The stand-in of `threading`."""
 
     def __getattr__(self, name: str) -> Any:
         if current_world().guarded and not name.startswith("__"):
@@ -291,7 +291,7 @@ _REPLACED: dict[str, object] = {
 
 @functools.cache
 def _import_all() -> None:
-    """Import what is imported late otherwise, and would keep what a world has put in its place."""
+    """Import modules that are imported late otherwise, and would keep a world's stand-ins."""
     for name in ("connection", "broker", "link", "transport", "worker", "outbox"):
         package = importlib.import_module(f"stompy.{name}")
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -299,7 +299,7 @@ def _import_all() -> None:
 
 
 class _Bugs(logging.Handler):
-    """Notes in the world what stompy logs as an error of its own."""
+    """Notes in the world the errors that stompy logs as its own."""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
@@ -323,7 +323,7 @@ _OF_PYTHON = ("os", "queue", "random", "secrets", "sqlite3", "threading", "time"
 def _places(
     modules: tuple[ModuleType, ...], more: tuple[tuple[str, object], ...]
 ) -> tuple[list[tuple[ModuleType, str, object]], list[tuple[ModuleType, str]]]:
-    """Return where modules have what is replaced, and their counters."""
+    """Return where modules have the replaced names, and their counters."""
     real = {name: getattr(locking, name, None) for name in _REPLACED}
     real |= {name: sys.modules[name] for name in _OF_PYTHON}
     real |= {"_monotonic": time.monotonic, **dict(more)}
@@ -349,7 +349,7 @@ _MADE: dict[type, Callable[[], object]] = {
 
 
 def _imported(modules: Iterable[ModuleType]) -> Iterator[tuple[ModuleType, str, object, object]]:
-    """Yield what modules of users' have by names of their own, and what takes its place."""
+    """Yield the replaced functions that modules of users have by other names, and their stand-ins."""
     by_id: dict[int, object] = {}
     for name in _OF_PYTHON:
         simulated = vars(_REPLACED[name])
@@ -371,9 +371,9 @@ def installed(
     """Let stompy's modules see the simulated world in the block.
 
     Args:
-        also: other modules that see it, by whatever names they have what is replaced.
+        also: other modules that see it, by any names.
         quiet: up to which level stompy logs nothing.
-        more: by a name in stompy's modules, what stands there and what takes its place.
+        more: by a name in stompy's modules, the original and its stand-in.
     """
     _import_all()
     for name in _OF_PYTHON:

@@ -45,7 +45,7 @@ class SimulationError(AssertionError):
 
     Attributes:
         seed: of the world: `simulate(program, seeds=1, first=seed)` runs it again.
-        trace: what happened, a line for each event, with its time in seconds and its process.
+        trace: a line for each event, with its time in seconds and its process.
     """
 
     def __init__(self, reason: object, seed: int, trace: Sequence[str]) -> None:
@@ -60,7 +60,7 @@ class SimulationError(AssertionError):
 
 @dataclass(frozen=True)
 class _Dangers:
-    """What a seed has drawn; a failure is shown in the calmest world that has it too."""
+    """The draws of a seed; a failure is shown in the calmest world that has it too."""
 
     lines: bool
     """Whether others may go first before each line of the program."""
@@ -74,7 +74,7 @@ class _Dangers:
 
     @staticmethod
     def drawn(lot: random.Random) -> _Dangers:
-        """Return those of a seed."""
+        """Return the dangers of a seed."""
         return _Dangers(
             lines=lot.random() < 0.7,
             kills=lot.choice((0, 9, 9)),
@@ -86,7 +86,7 @@ class _Dangers:
         )
 
     def calmer(self) -> Iterator[_Dangers]:
-        """Yield what has one danger less."""
+        """Yield dangers without one of them."""
         for field in fields(self):
             was = getattr(self, field.name)
             if was:
@@ -117,7 +117,7 @@ class Simulation:
     Attributes:
         url: of the broker.
         broker: the embedded broker.
-        trace: what happened so far.
+        trace: a line for each event so far.
     """
 
     url = f"stomp://127.0.0.1:{_PORT}"
@@ -138,7 +138,7 @@ class Simulation:
         self.trace.append(f"{self._world.now - 1000:9.3f} {process:10} {what}")
 
     def start(self, function: Callable[..., object], *arguments: object, name: str = "") -> None:
-        """Run a function as a process of its own, which may be killed; what was killed or has raised starts again.
+        """Run a function as a process of its own, which may be killed; a killed or failed one starts again.
 
         Args:
             function: the process; an `AssertionError` that it raises fails the simulation.
@@ -265,11 +265,11 @@ class Search:
 
     @property
     def files(self) -> frozenset[str]:
-        """Those of the program."""
+        """The files of the program."""
         return frozenset(str(module.__file__) for module in self.modules)
 
     def run(self, seed: int, dangers: _Dangers) -> tuple[BaseException | None, list[str]]:
-        """Run one world; return the error, and what happened."""
+        """Run one world; return the error and the trace."""
         lot = random.Random(seed)  # noqa: S311 - it has to repeat
         schedule = _Schedule(random.Random(seed + 1), dangers.rate)  # noqa: S311
         world = World(schedule, traced=self.files if dangers.lines else (), seed=seed, steps=_STEPS, program=self.files)
@@ -295,7 +295,7 @@ class Search:
             raise OutsideError(f"{module} does not see the simulated world: simulate(..., modules=[{module}])")
 
     def repeated(self, seed: int, dangers: _Dangers, error: BaseException, trace: list[str]) -> SimulationError:
-        """Return what tells of a failure, in the calmest world in which it is the same one."""
+        """Return the error of a failure, in the calmest world in which it is the same one."""
         what, reason = self._where(error), ""
         if not isinstance(error, OutsideError):
             again, _ = self.run(seed, dangers)
@@ -320,7 +320,7 @@ class Search:
         return error, trace
 
     def _where(self, error: BaseException) -> tuple[type, object]:
-        """Return what two errors share that are one failure: the type, and the last line in the program."""
+        """Return the key by which two errors are one failure: the type, and the last line in the program."""
         lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
         return type(error), [place for place in lines if place[0] in self.files][-1:]
 
@@ -339,7 +339,7 @@ def _module_of(function: Callable[..., object]) -> str:
 
 
 def _seen_by(program: Callable[..., object], modules: Sequence[ModuleType]) -> tuple[ModuleType, ...]:
-    """Return the modules that see the world: that of the program, those that are named, and what is in them."""
+    """Return the modules that see the world: that of the program, those that are named, and its members."""
     names = {_module_of(program), *(module.__name__ for module in modules)}
     inside = tuple(f"{module.__name__}." for module in modules)
     return tuple(module for name, module in list(sys.modules.items()) if name in names or name.startswith(inside))
@@ -361,7 +361,7 @@ def simulate(
     the same type of error.
 
     Args:
-        program: called with each `Simulation`; what it raises fails the simulation.
+        program: called with each `Simulation`; an error of it fails the simulation.
         seeds: how many worlds.
         first: the seed of the first one.
         like: as for `Broker`.

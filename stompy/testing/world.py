@@ -1,8 +1,8 @@
-"""A simulated world: threads of which one runs at a time, a clock that jumps, and a choice of who is next.
+"""A simulated world: threads of which one runs at a time, a clock that jumps, and a choice of the next.
 
-The threads are real, and hand on a baton: at each lock, condition, event, start, end and sleep the one that has it asks
-who goes on. So a run is decided by its choices alone. The clock only moves when all wait, to the first deadline; if
-there is none, that is a deadlock, and its error says where each thread waits.
+The threads are real, and hand on a baton: at each lock, condition, event, start, end and sleep its holder asks
+which goes on. So a run is decided by its choices alone. The clock only moves when all wait, to the first deadline;
+if there is none, that is a deadlock, and its error says where each thread waits.
 
 A process has other threads of stompy's, such as those of a broker that many tests use. They see no simulated world.
 """
@@ -57,7 +57,7 @@ class DeadlockError(AssertionError):
 
 
 class LostWakeupError(AssertionError):
-    """A thread waits for a predicate that has long been true, as nobody has notified it."""
+    """A thread waits for a predicate that has long been true, without a notification."""
 
 
 class EndlessError(AssertionError):
@@ -65,7 +65,7 @@ class EndlessError(AssertionError):
 
 
 class OutsideError(AssertionError):
-    """The program uses what the world does not contain."""
+    """The program uses a part that the world lacks."""
 
 
 class AbandonedError(BaseException):
@@ -155,8 +155,8 @@ class World:
     """One run.
 
     Args:
-        choose: who is next. Its method `patience`, if it has one, says how often a thread that could go on keeps the
-            baton before it is asked.
+        choose: returns the next thread. Its method `patience`, if it has one, says how often a thread that could go on
+            keeps the baton before it is asked.
         traced: the files in which the baton may be handed on before each line too, not only where a thread waits.
         event: `line`, or `opcode` for each step of the interpreter in them.
         seed: of the random numbers that the program gets.
@@ -208,7 +208,7 @@ class World:
         self.current: Thread
 
     def run(self, program: Callable[[], T]) -> T:
-        """Run a program, with `installed`; return what it returned.
+        """Run a program, with `installed`; return its result.
 
         Raises:
             DeadlockError: the program waits forever.
@@ -253,7 +253,7 @@ class World:
             before = self.steps
 
     def stacks(self) -> str:
-        """Return where the threads of the program are, and what each waits for."""
+        """Return where the threads of the program are, and their conditions."""
         if self._program is None:
             return _stacks(self.alive)
         parts = ((thread, _stack(thread, self._program)) for thread in self.alive)
@@ -374,7 +374,7 @@ class World:
         return chosen
 
     def _look_for_lost_wakeups(self, waiting: Sequence[Thread]) -> None:
-        """Look at what threads wait for, while none can go on; whoever made it true may have to wait a moment first."""
+        """Look at the predicates of waiting threads, while none can go on; a thread that made one true may wait."""
         for thread in waiting:
             if thread.predicate is None or not thread.predicate():
                 thread.true_since = None
