@@ -184,9 +184,9 @@ def _denied(right: str, name: str, login: str | None, *, old: bool = False) -> s
     place = f"topic '{rest}' in exchange 'amq.topic'" if kind == "topic" else f"queue '{rest}'"
     if (kind, right) == ("queue", "write"):
         place = "exchange 'amq.default'"
-    code = "" if (kind, right) == ("topic", "read") else "ACCESS_REFUSED - "
-    verb = "" if old else right.replace("admin", "configure") + " "
-    return f"{code}{verb}access to {place} in vhost '/' refused for user '{login}'"
+    access = "access" if old else right.replace("admin", "configure") + " access"
+    text = f"{access} to {place} in vhost '/' refused for user '{login}'"
+    return text if (kind, right) == ("topic", "read") else f"ACCESS_REFUSED - {text}"
 
 
 _denied_by_3 = functools.partial(_denied, old=True)
