@@ -168,7 +168,7 @@ class RequestRules:
         translate: given the command, returns a lookup of the headers in the words of the embedded broker.
         declares: given the headers of a SUBSCRIBE, returns the queue that it makes.
         lacks: the headers of `UNSUPPORTED` that ask this broker for something; it ignores the others. `None` for all.
-        tick: seconds of which a schedule begins at the next multiple; 0 for now.
+        tick: seconds at whose next multiple a schedule begins; then a message lives from its delivery. 0 for now.
         read: headers of a SEND that it looks at, beside `SEND_HEADERS`.
         refuses: given command, headers and session, returns how a frame is refused that the embedded broker takes.
         selectors: how selectors are evaluated.
@@ -537,6 +537,8 @@ def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendRequ
     tick = profile.requests.tick
     begin = (now // tick + 1) * tick if tick else now
     due = begin + (delay or period) if delay or period else moment
+    if tick and due is not None and due > now and expires:
+        expires += due - now
     return SendRequest(
         priority=_priority(header("priority")),
         persistent=_boolean(header, "persistent"),

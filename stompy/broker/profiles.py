@@ -212,7 +212,6 @@ _ACTIVEMQ_HIDDEN = {
 """Headers that ActiveMQ passes over."""
 
 
-_MILLISECONDS, _LIFE = re.compile("[1-9][0-9]{0,15}"), ("expires", "AMQ_SCHEDULED_DELAY")
 _BOOLEANS = frozenset({profile.EXCLUSIVE, profile.NO_LOCAL[0]})
 
 
@@ -232,8 +231,6 @@ def _activemq_translate(command: str, header: Lookup) -> Lookup:
             return None
         if name == "AMQ_SCHEDULED_DELAY" and header(name) == "0" and header("AMQ_SCHEDULED_PERIOD") is None:
             return "1"  # it goes through the schedule too
-        if name == "expires" and all(_MILLISECONDS.fullmatch(header(one) or "") for one in _LIFE):
-            return str(sum(int(header(one) or "") for one in _LIFE))  # counted from the end of the delay
         return _java_boolean(header(name)) if name in _BOOLEANS else header(name)
 
     return lookup

@@ -43,6 +43,7 @@ def test_a_session_opens_in_the_version_asked_for(connect: Connect, version: str
 
 @pytest.mark.scenario("connect")
 @pytest.mark.once
+@pytest.mark.transports("tcp", "tls12", "tls13", "mtls", "unix")
 def test_what_follows_the_nul_of_each_frame(raw: Raw, queue: str, expect: Expect) -> None:
     client = raw()
     client.say("SUBSCRIBE", {"id": "1", "destination": queue, "ack": "auto"})

@@ -241,8 +241,8 @@ class Run:
             return
         self._leave()
         put_back(self._sender)
-        rest = self._until_end(self._sender.subscribe(program.destination))
-        assert sorted(rest) == sorted(each.text for each in present if each not in selected)
+        left = sorted(each.text for each in present if each not in selected)
+        assert sorted(self._until_end(self._sender.subscribe(program.destination), len(left))) == left
 
     def _browse(self, present: list[Sent]) -> None:
         try:
@@ -255,13 +255,14 @@ class Run:
 
     def _take(self, selected: list[Sent]) -> None:
         """Receive as the only consumer."""
-        taken = self._until_end(self._subscriptions[0])
+        taken = self._until_end(self._subscriptions[0], len(selected))
         assert sorted(taken) == sorted(each.text for each in selected)
         waited = not self.program.live or "prefetch" in self.program.options
         delayed = any("delay" in each.options for each in selected)
         if self._slow or (self._page.broker == "Artemis" and waited and delayed):
             return  # Artemis puts what was delayed in front of what waits
-        if not self.program.live:
+        # What waits for a durable subscriber of ActiveMQ with a small prefetch is taken by turns of both ranks.
+        if not self.program.live and not (self.program.durable and "prefetch" in self.program.options):
             assert taken == [each.text for each in sorted(selected, key=self._page.rank)]
             return
         # Messages may go out one by one as they come, or some may wait meanwhile: their ranks mix.
@@ -288,16 +289,19 @@ class Run:
         takers = Counter({(each.options["group"], taken[each.text]) for each in wanted if "group" in each.options})
         assert len({group for group, _ in takers}) == len(takers)
 
-    def _until_end(self, subscription: stompy.Subscription) -> list[str]:
-        """Return what comes before a message that is sent now, which every selector selects, and no rank puts first."""
+    def _until_end(self, subscription: stompy.Subscription, least: int) -> list[str]:
+        """Return what comes before a message that is sent now, which every selector selects, and no rank puts first.
+
+        Artemis may deliver it before some of the others.
+        """
         self._sender.send(subscription.destination, END, headers={"kind": "b"}, priority=0, confirm=True)
         texts: list[str] = []
-        while True:
+        while END not in texts or len(texts) <= least:
             message = subscription.receive(timeout=SOON)
             self._settle(message)
-            if message.text == END:
-                return texts
             texts.append(message.text)
+        texts.remove(END)
+        return texts
 
     @staticmethod
     def _settle(message: stompy.Message) -> None:

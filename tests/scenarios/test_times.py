@@ -55,13 +55,13 @@ def test_where_an_expired_message_ends(candidate: Candidate, connect: Connect, q
 def test_a_message_whose_delay_is_longer_than_its_life(connect: Connect, queue: str, expect: Expect) -> None:
     connection = connect()
     try:
-        connection.send(queue, "delayed", expires=LIFE, delay=2 * LIFE, confirm=True)
+        connection.send(queue, "delayed", expires=10 * LIFE, delay=11 * LIFE, confirm=True)
     except stompy.ConfigurationError:
         expect("expiry-delayed", REFUSED)
         return
     subscription = connection.subscribe(queue)
     # Where it has to come it is waited for; where it must not, another one that is due later shows that it did not.
-    connection.send(queue, "later", delay=4 * LIFE, confirm=True)
+    connection.send(queue, "later", delay=13 * LIFE, confirm=True)
     messages = [subscription.receive(timeout=SOON)]
     while messages[-1].text != "later":
         messages.append(subscription.receive(timeout=SOON))

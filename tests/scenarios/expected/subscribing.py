@@ -234,7 +234,7 @@ SUBSCRIBING: tuple[Fact, ...] = (
     fact(
         "expiry-delayed",
         _EXPIRY,
-        "Is a message of `send(expires=0.3, delay=0.6)` delivered?",
+        "Is a message of `send(expires=3.0, delay=3.3)` delivered?",
         on(RABBITMQ, REFUSED, "no: stompy raises", grade="no"),
         on(CLASSIC, "delayed", "yes: its life counts from its delivery", grade="own"),
         on((*EMBEDDED, *ARTEMIS), "nothing", "no: it has expired by then"),
