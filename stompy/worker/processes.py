@@ -84,7 +84,7 @@ _MARK = 3
 _PLACES = 1_024
 """More messages than these are not noted."""
 
-_DYING = 1.0
+_DYING = 3.0
 """Seconds for a child to die after its session has ended."""
 
 _COLLECTING = 10.0
