@@ -23,6 +23,8 @@ import stompy
 from stompy.testing import Simulation, SimulationError, simulate, world
 from tests.support.printed import TOP, blocks
 
+pytestmark = pytest.mark.timeout(300)
+
 QUEUE = "/queue/orders"
 ORDERS = [f"order {number}" for number in range(3)]
 
