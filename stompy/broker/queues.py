@@ -441,7 +441,7 @@ class Queue:
 
     def _rank(self, item: Item) -> int:
         if self._rules.persistent_first:
-            return int(item.message.options.persistent is True)
+            return int(not self.consumers and item.message.options.persistent is True)
         if self.declared.max_priority is None:
             return 0
         asked = item.message.shared.lookup("priority")
