@@ -505,8 +505,10 @@ class Commands:
 
     def makes(self, session: SessionState, frame: Frame) -> bool:
         """Whether a frame makes an address, where the profile has such; then it is known from now on."""
+        if not self._profile.names.addressed:
+            return False
         known = len(self._addresses)
-        if self._profile.names.addressed and frame.command in ROUTING:
+        if frame.command in ROUTING:
             with contextlib.suppress(FaultyFrame):
                 self._targets(session, frame.command, frame.headers.get)
         return len(self._addresses) != known
@@ -624,7 +626,7 @@ class Commands:
         named_delivery = session.ledger.find(token)
         unnamed = (Version.V1_0, Version.V1_2) if self._profile is OWN else (Version.V1_2,)
         if name is not None and frame.command in rules.refuses:
-            raise RemoteProtocolError(rules.refuses[frame.command].format(id=token))
+            raise FaultyFrame(Fault.NOT_TRANSACTED, rules.refuses[frame.command].format(id=token))
         if named_delivery.item.consumer.over:
             raise FaultyFrame(Fault.SUBSCRIPTION_ENDED, "the subscription of this message has ended (ACK)")
         entries = session.take(

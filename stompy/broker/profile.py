@@ -148,7 +148,7 @@ class RefusalRules:
         client: given the `client-id` and the address of the session that has it, returns the refusal of a second one.
         host: given the `host` header, returns the refusal of a wrong one.
         deaf: given the seconds of silence, returns the refusal of a client that missed its heartbeats.
-        denied: given a missing right, the destination and the login, returns what the user is told.
+        denied: given a missing right, the destination and the login, returns the text of the refusal.
     """
 
     refuse: Refuse | None = None

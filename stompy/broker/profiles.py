@@ -85,8 +85,13 @@ _ACTIVEMQ_UNREADABLE = {
 """What it says of a frame that cannot be read, by the start of what the parser says."""
 
 
-_POISON = "Poison ack cannot be transacted: "
-_MESSAGE_TYPES = (None, "text", "bytes")
+def _activemq_unreadable_send(header: Lookup) -> Refusal | None:
+    """Return how ActiveMQ refuses a SEND that it cannot make a message of."""
+    kind = header("amq-msg-type")
+    if kind not in (None, "text", "bytes"):
+        return _activemq_refusal(f"Unsupported message type '{kind}'", closes=False)
+    numbers = [header(name) or "0" for name in ("priority", "expires", "timestamp", "JMSXGroupSeq")]
+    return None if all(map(_INTEGER.fullmatch, numbers)) else Refusal("a header is no number", silent=True)
 
 
 def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
@@ -108,13 +113,9 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
         message = f"{_SERVER} an unexpected frame before CONNECT or STOMP frame: {command}"
         return _activemq_refusal(message, named=False, raw=True)
     if command == "SEND" and fault is Fault.UNKNOWN_TRANSACTION:  # which it looks for after it has read the others
-        kind = header("amq-msg-type")
-        if kind not in _MESSAGE_TYPES:
-            return _activemq_refusal(f"Unsupported message type '{kind}'", closes=False)
-        numbers = [header(name) or "0" for name in ("priority", "expires", "timestamp", "JMSXGroupSeq")]
-        if (header("destination") or "").strip() in ("", *destinations.KINDS) or not all(
-            map(_INTEGER.fullmatch, numbers)
-        ):
+        if (unreadable := _activemq_unreadable_send(header)) is not None:
+            return unreadable
+        if (header("destination") or "").strip() in ("", *destinations.KINDS):
             return Refusal(message, silent=True)
     empty = fault is Fault.EMPTY_DESTINATION and (command == "SEND" or bool(header("destination")))
     if empty or fault in (Fault.UNREADABLE_ID, Fault.INVALID_VALUE):
@@ -134,9 +135,9 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
         return _activemq_refusal(_NO_CONNECTION, "java.lang.IllegalArgumentException: ", closes=False)
     if fault is Fault.UNKNOWN_DURABLE:
         return _activemq_refusal(message, "jakarta.jms.InvalidDestinationException: ", closes=False)
-    if command == "UNSUBSCRIBE" and message.endswith("is in use"):
+    if command == "UNSUBSCRIBE" and fault is Fault.DURABLE_IN_USE:
         return _activemq_refusal("Durable consumer is in use", "jakarta.jms.JMSException: ", closes=False)
-    if command == "NACK" and message.startswith(_POISON):
+    if fault is Fault.NOT_TRANSACTED:
         return _activemq_refusal(message, "jakarta.jms.JMSException: ", closes=False)
     if (
         command == "SUBSCRIBE"
@@ -182,11 +183,9 @@ _CAST = (
 
 def _activemq_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
     """Return how ActiveMQ refuses a frame that the embedded broker takes."""
-    kind, beats = header("amq-msg-type"), header("heart-beat")
-    if command == "SEND" and kind not in _MESSAGE_TYPES:
-        return _activemq_refusal(f"Unsupported message type '{kind}'", closes=False)
-    if command == "SEND" and not _INTEGER.fullmatch(header("JMSXGroupSeq") or "0"):
-        return Refusal("JMSXGroupSeq is no number", silent=True)
+    if command == "SEND":
+        return _activemq_unreadable_send(header)
+    beats = header("heart-beat")
     browses, durable = header("browser") == "true", header(profile.DURABLE[0])
     topic = next((name for name in destinations.KINDS if (header("destination") or "").strip().startswith(name)), "")
     if command == "SUBSCRIBE" and browses and session.protocol.version is Version.V1_0:
@@ -365,7 +364,7 @@ ACTIVEMQ = profile.Profile(
         nack="dead letter", nack_alone=True, unreadable=lambda token: _JMS_ID.search(token) is None
     ),
     transactions=profile.TransactionRules(
-        refuses={"NACK": _POISON + "MessageAck {{lastMessageId = {id}}}"}, rollback_only=True
+        refuses={"NACK": "Poison ack cannot be transacted: MessageAck {{lastMessageId = {id}}}"}, rollback_only=True
     ),
     queues=profile.QueueRules(prioritized=False, persistent_first=True, keeps_by_default=False, browses_unacked=True),
     deliveries=profile.DeliveryRules(

@@ -178,18 +178,15 @@ def _refused_login(login: str | None, end: str = "") -> Refusal:
     return _ANSWERS("Bad CONNECT", f"Access refused for user '{'guest' if login is None else login}'{end}")
 
 
-def _denied(right: str, name: str, login: str | None, *, old: bool = False) -> str:
-    """Return how a user is told that a right is missing; RabbitMQ 3 does not say which."""
+def _denied(right: str, name: str, login: str | None, *, named: bool = True) -> str:
+    """Return the text by which a missing right is refused; RabbitMQ 3 does not name the right."""
     kind, rest = name[1:].split("/", 1)
     place = f"topic '{rest}' in exchange 'amq.topic'" if kind == "topic" else f"queue '{rest}'"
     if (kind, right) == ("queue", "write"):
         place = "exchange 'amq.default'"
-    access = "access" if old else right.replace("admin", "configure") + " access"
+    access = right.replace("admin", "configure") + " access" if named else "access"
     text = f"{access} to {place} in vhost '/' refused for user '{login}'"
     return text if (kind, right) == ("topic", "read") else f"ACCESS_REFUSED - {text}"
-
-
-_denied_by_3 = functools.partial(_denied, old=True)
 
 
 def _wrong_at_once(command: str, header: Lookup) -> Refusal | None:
@@ -366,7 +363,7 @@ _ORDER = (
 def _message_id(identity: str | None, destination: str, session: str) -> str:
     """Return how the `message-id`s of a subscription begin."""
     tag = f"Q_{destination}" if identity is None else f"T_{identity}"
-    return re.sub(r"\AT_(?=/temp-queue/)", "", f"{tag}@@{session}@@")
+    return f"{tag.removeprefix('T_') if tag.startswith('T_/temp-queue/') else tag}@@{session}@@"
 
 
 def _number_of(token: str) -> str:
@@ -451,7 +448,11 @@ RABBITMQ_3 = replace(
     name="rabbitmq3",
     server="RabbitMQ/3.10.8",
     handshake=replace(RABBITMQ.handshake, limits=DEFAULT_LIMITS),
-    refusals=replace(RABBITMQ.refusals, login=lambda login, version: _refused_login(login, "\n"), denied=_denied_by_3),
+    refusals=replace(
+        RABBITMQ.refusals,
+        login=lambda login, version: _refused_login(login, "\n"),
+        denied=functools.partial(_denied, named=False),
+    ),
     letters=replace(RABBITMQ.letters, headers=lambda pairs, options, queue: _letter(pairs, options, queue)[2::-1]),
     deliveries=replace(RABBITMQ.deliveries, arrange=in_order(_ORDER, lambda names: range(len(names))[::-1])),
 )

@@ -39,7 +39,7 @@ from stompy.broker.refusals import Refusal, RefusedError, refusal_frames
 from stompy.broker.session_state import Consumer, Feed
 from stompy.broker.settings import BrokerStats, Counters, MemoryBudget, Settings
 from stompy.broker.topology import Topology
-from stompy.broker.work import PIECE, Clock, Steps, Timer, Turn, Unfinished, Work
+from stompy.broker.work import PIECE, TOGETHER, Clock, Steps, Timer, Turn, Unfinished, Work
 from stompy.broker.write_queue import WriteQueue
 from stompy.errors import RemoteProtocolError
 from stompy.forks import Owner
@@ -415,7 +415,8 @@ class BrokerRouter:
 
     def _unacked(self, queue: Queue | None) -> frozenset[Item]:
         """Return the messages of a queue that wait for their ACK."""
-        deliveries = (entry.item for session in self._sessions for entry in session.ledger)
+        deliveries = [entry.item for session in self._sessions for entry in session.ledger]
+        self.work.left -= len(deliveries) // TOGETHER
         return frozenset(delivery.item for delivery in deliveries if delivery.item.queue is queue)
 
     def own(self, session: SessionState, target: Target) -> None:

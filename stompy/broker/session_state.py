@@ -126,9 +126,11 @@ class Consumer:
     grammar: Grammar = field(init=False)
     """How its frames are written."""
     waits_since: int = field(default=0, init=False)
-    """Who has waited longer at a queue gets the next message of it."""
+    """Since which turn it waits at a queue; the consumer that waits longest gets the next message."""
     kept: int = field(init=False)
     """Bytes that it counts for in its session."""
+    _replies: list[tuple[bytes, bytes]] = field(default_factory=list, init=False)
+    """How `reply-to` begins for temporary destinations of its session, for others and for the session itself."""
     _two_ids: bool = field(init=False)
     _message_id: bytes = field(init=False)
     _token: str = field(init=False)
@@ -234,11 +236,15 @@ class Consumer:
             item.queue.unacked += 1
         return delivery
 
+    def _reply_to(self, name: str) -> bytes:
+        return b"\n" + encode_lines("MESSAGE", [("reply-to", name)], grammar=self.grammar)[:-1]
+
     def _as_seen(self, head: bytes, message: StoredMessage) -> bytes:
         """Return a head in the broker's order, and with the session's own names of its temporary queues."""
-        for remote, own in zip(REMOTE, TEMPORARY, strict=True):
-            pairs = (("reply-to", f"{remote}{self.session.name}/"), ("reply-to", own))
-            old, new = [b"\n" + encode_lines("MESSAGE", [pair], grammar=self.grammar)[:-1] for pair in pairs]
+        if not self._replies:
+            remote = [self._reply_to(f"{kind}{self.session.name}/") for kind in REMOTE]
+            self._replies = list(zip(remote, map(self._reply_to, TEMPORARY), strict=True))
+        for old, new in self._replies:
             head = head.replace(old, new)
         if self.rules.arrange is None:
             return head

@@ -519,7 +519,7 @@ class Topology:
         known = self.durables.get((client, name))
         if known is not None:
             if known.queue.consumers:
-                raise RemoteProtocolError(f"the durable subscription {name[:80]!r} is in use")
+                raise FaultyFrame(Fault.DURABLE_IN_USE, f"the durable subscription {name[:80]!r} is in use")
             if (known.target, known.selector) == (target, options.selector):
                 known.no_local = session if options.no_local else None
                 return known
@@ -546,7 +546,7 @@ class Topology:
             message = f"No durable subscription exists for clientID: {client} and subscriptionName: {name[:80]}"
             raise FaultyFrame(Fault.UNKNOWN_DURABLE, message)
         if feed.queue.consumers:
-            raise RemoteProtocolError(f"the durable subscription {name[:80]!r} is in use")
+            raise FaultyFrame(Fault.DURABLE_IN_USE, f"the durable subscription {name[:80]!r} is in use")
         del self.durables[client or "", name]
         self._work.trash.append(feed.queue)
         self.remove(feed)

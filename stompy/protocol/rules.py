@@ -50,6 +50,8 @@ class Fault(enum.Enum):
     NOT_PUBLISHED = enum.auto()
     INVALID_SELECTOR = enum.auto()
     ACCESS_REFUSED = enum.auto()
+    DURABLE_IN_USE = enum.auto()
+    NOT_TRANSACTED = enum.auto()
 
 
 class FaultyFrame(RemoteProtocolError):

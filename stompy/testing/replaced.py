@@ -1,4 +1,4 @@
-"""What modules of stompy and of users see instead of Python in a simulated world: threads, clocks, chance, files."""
+"""The stand-ins of Python's modules for stompy and users in a simulated world: threads, clocks, chance, files."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Database(sqlite3.Connection):
 
 
 _OF_DATABASES = {"check_same_thread": False, "timeout": 0.0}
-"""Any thread may close one; and who waits for another's lock would keep the baton."""
+"""Any thread may close one; and a thread that waits for another's lock would keep the baton."""
 
 
 def _connect(path: str, **options: Any) -> sqlite3.Connection:
@@ -193,7 +193,7 @@ _OUTSIDE = {
 def _refuse(what: str) -> NoReturn:
     """Fail the run: the program uses a part that the world lacks."""
     error = OutsideError(f"a simulated world has no real {what}; is a module missing in `modules`?")
-    current_world().errors.append(error)  # whoever catches it
+    current_world().errors.append(error)  # also if the program catches it
     raise error
 
 
@@ -286,7 +286,7 @@ _REPLACED: dict[str, object] = {
         make_condition=lambda name, rank=None: SimulatedLock(name=name),
     ),
 }
-"""What stompy's modules see instead, by the names in stompy's modules."""
+"""The stand-ins, by the names in stompy's modules."""
 
 
 @functools.cache
@@ -345,7 +345,7 @@ _MADE: dict[type, Callable[[], object]] = {
     threading.Event: Event,
     queue.SimpleQueue: SimpleQueue,
 }
-"""What a module may have made when it was imported, and what takes its place in each run."""
+"""The stand-ins of objects that a module made when it was imported; new ones for each run."""
 
 
 def _imported(modules: Iterable[ModuleType]) -> Iterator[tuple[ModuleType, str, object, object]]:
@@ -389,7 +389,7 @@ def installed(
         for owner, name, what in ((threading.Thread, "start", "thread"), (time, "sleep", "sleep")):
             real = vars(owner)[name]
             undo.append((owner, name, real, _inside_only(functools.partial(_refused, what, real), real)))
-    # What counts in a module begins anew, as the length of a name decides where a stream breaks.
+    # Counters of modules begin anew, as the length of a name decides where a stream breaks.
     undo += [(module, name, vars(module)[name], count(1)) for module, name in counters]
     collects, disabled, log, bugs = gc.isenabled(), logging.root.manager.disable, logging.getLogger("stompy"), _Bugs()
     propagates, unraisable = log.propagate, sys.unraisablehook

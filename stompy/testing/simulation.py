@@ -30,7 +30,7 @@ _MOMENTS = ((LINE, 10), (LINE, 40), ("", 300))
 _DOWN, _FAULTY, _SETTLED = 0.5, 3.0, 5.0
 """Seconds until a process is started again, that faults go on, and that programs get after their queue is empty."""
 _FAILURES = 10
-"""How often processes may raise when nothing breaks any more, before the simulation fails by what they raise."""
+"""How often processes may raise when nothing breaks any more, before the simulation fails by the last error."""
 _BROKER, _FAULTS = "broker", "faults"
 _NOT_AGAIN = (
     "\nWith the same seed it did not fail in the same way again: what the program does depends on something outside of "
@@ -102,7 +102,7 @@ class _Schedule:
         self._random, self._rate = lot, rate
 
     def __call__(self, able: Sequence[Thread], current: Thread) -> int:
-        """Return the index of the next thread: what kills, else mostly the one that had the baton."""
+        """Return the index of the next thread: one that kills, else mostly the holder of the baton."""
         for index, thread in enumerate(able):
             if thread.process == _FAULTS:
                 return index

@@ -136,8 +136,8 @@ as 4.3 does.
 JAVA_SUITES = """\
 ## The test suites of ActiveMQ and Artemis
 
-The brokers' own test suites for STOMP, with the clients that they were written for, were run against the stand-ins in
-place of the broker that they start. What a test sends or receives by JMS was done by a second STOMP client, and the
+The brokers' own test suites for STOMP, with the clients that they were written for, were run by hand against the
+stand-ins, in place of the broker that they start, in November 2026. What a test sends or receives by JMS was done by a second STOMP client, and the
 size of a queue and the number of connections were asked of the stand-in. A test counts if it passes against the broker
 itself, started in the JVM as the suite does. Tests that look at Java objects, at JMX, or at what only JMS shows cannot be
 run.

@@ -415,6 +415,6 @@ def test_the_example_fails_as_the_page_prints_it(monkeypatch: pytest.MonkeyPatch
     (printed,) = (block.text for block in blocks("docs/how-to/simulating.md", "text"))
     with pytest.raises(SimulationError) as found:
         simulate(example.shop_that_charges_too_early)
-    told = f"SimulationError: {found.value}".splitlines()
-    assert [line for line in printed.splitlines() if line != "..." and line not in told] == [], told
+    error = f"SimulationError: {found.value}".splitlines()
+    assert [line for line in printed.splitlines() if line != "..." and line not in error] == [], error
     simulate(example.shop_that_charges, seeds=5)

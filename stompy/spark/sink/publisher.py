@@ -128,8 +128,6 @@ class Publisher:
         self._connection: Connection | None = None
         self.confirmed = 0
         """Number of messages that the broker has confirmed."""
-        self.chunks = 0
-        """Number of chunks that the broker has confirmed."""
 
     def close(self, *, timeout: float | Default = DEFAULT) -> None:
         """Disconnect, within some seconds; the next message connects again."""
@@ -153,7 +151,6 @@ class Publisher:
             self._rate_limiter.wait(len(chunk))
             self._deliver(chunk)
             self.confirmed += len(chunk)
-            self.chunks += 1
             on_confirmed()
 
     def _chunks(self, messages: Iterable[Outgoing]) -> Iterator[list[Item]]:

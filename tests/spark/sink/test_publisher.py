@@ -83,8 +83,9 @@ def bodies(messages: Iterable[stompy.Message]) -> list[str]:
 
 def test_every_row_arrives_once_in_order_with_an_id_of_its_own(broker: Broker, make: Make) -> None:
     with make(transaction_size=7) as publisher:
-        publisher.publish(rows(50))
-        assert (publisher.confirmed, publisher.chunks) == (50, 8)
+        chunks: list[int] = []
+        publisher.publish(rows(50), lambda: chunks.append(publisher.confirmed))
+    assert chunks == [7, 14, 21, 28, 35, 42, 49, 50]
     messages = stored(broker)
     assert bodies(messages) == [f"row {number}" for number in range(50)]
     assert len({message.headers[DEDUPE_HEADER] for message in messages}) == 50
@@ -99,15 +100,17 @@ def test_nothing_is_connected_for_no_rows() -> None:
 def test_a_chunk_ends_at_its_bytes_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CHUNK_BYTES", 100)
     with make() as publisher:
-        publisher.publish([Outgoing(QUEUE, b"x" * 60) for _ in range(4)])
-        assert publisher.chunks == 2
+        chunks: list[int] = []
+        publisher.publish([Outgoing(QUEUE, b"x" * 60) for _ in range(4)], lambda: chunks.append(publisher.confirmed))
+        assert chunks == [2, 4]
 
 
 def test_a_row_larger_than_a_chunk_goes_by_itself(broker: Broker, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CHUNK_BYTES", 100)
     with make() as publisher:
-        publisher.publish([Outgoing(QUEUE, b"x" * 5000)] * 2)
-        assert publisher.chunks == 2
+        chunks: list[int] = []
+        publisher.publish([Outgoing(QUEUE, b"x" * 5000)] * 2, lambda: chunks.append(publisher.confirmed))
+        assert chunks == [1, 2]
     assert broker.depth(QUEUE) == 2
 
 
@@ -115,8 +118,9 @@ def test_a_low_rate_makes_small_chunks(make: Make, monkeypatch: pytest.MonkeyPat
     slept: list[float] = []
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=slept.append))
     with make(rate_limit=2) as publisher:
-        publisher.publish(rows(6))
-        assert publisher.chunks == 3
+        chunks: list[int] = []
+        publisher.publish(rows(6), lambda: chunks.append(publisher.confirmed))
+        assert chunks == [2, 4, 6]
     assert len(slept) == 2
 
 
