@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from stompy.broker.session_state import Consumer
 
 IN_ORDER = QueueRules(prioritized=False)
+"""Those of a queue for one subscriber of a topic."""
 _IN_FRONT = 1 << 62
+"""Subtracted from the place of a message that goes before all others; more than there are places."""
+_TURNS = itertools.count(1)
+"""Numbers by which consumers of several views wait for their turn."""
 
 _VALUES = operator.methodcaller("values")
-
-_TURNS = itertools.count(1)
 
 
 class Item:
