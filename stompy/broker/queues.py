@@ -174,8 +174,9 @@ class Ready:
     def _level(self, priority: int) -> OrderedDict[int, Item]:
         if priority not in self._levels:
             level, self._spare = self._spare, None
+            lowest = next(reversed(self._levels), priority)
             self._levels[priority] = OrderedDict() if level is None else level
-            if len(self._levels) > 1:
+            if len(self._levels) > 1 and priority > lowest:
                 self._levels = dict(sorted(self._levels.items(), reverse=True))
         return self._levels[priority]
 
@@ -339,6 +340,8 @@ class Queue:
         """Messages that wait for a consumer."""
         self._bytes = 0
         self._all = View(None)
+        self._level = 0
+        """Where persistent messages go first: that of the others. It falls when the last subscriber leaves."""
         self._waiting: weakref.ref[Waiting] | None = None
         """As long as nothing was added since, and somebody looks at them."""
         self._selecting: dict[tuple[Selector | None, str | None], View] = {}
@@ -443,7 +446,7 @@ class Queue:
 
     def _rank(self, item: Item) -> int:
         if self._rules.persistent_first:
-            return int(not self.consumers and item.message.options.persistent is True)
+            return self._level + int(not self.consumers and item.message.options.persistent is True)
         if self.declared.max_priority is None:
             return 0
         asked = item.message.shared.lookup("priority")
@@ -506,6 +509,8 @@ class Queue:
     def leave(self, consumer: Consumer) -> None:
         """Give a consumer nothing more."""
         view = self.consumers.pop(consumer)
+        if not self.consumers:
+            self._level -= 2
         self._exclusive.pop(consumer, None)
         if consumer in view.turns:
             view.turns.remove(consumer)

@@ -20,6 +20,22 @@ def test_a_wrong_frame_leaves_the_connection_open() -> None:
     assert (refusal.message, refusal.closes, refusal.named) == ("Invalid transaction id: t", False, True)
 
 
+def test_persistent_messages_are_first_only_among_those_that_no_subscriber_has_met(serve: Serve) -> None:
+    served = serve(like="activemq")
+    client, other = served.client(), served.client()
+    other.subscribe("/queue/a", "client-individual", **{"activemq.prefetchSize": "1"})
+    for text in ("1", "2", "3"):
+        client.send("/queue/a", text)
+    client.sync()
+    other.messages(1)
+    other.sure("UNSUBSCRIBE", {"id": "1"})
+    for text, persistent in (("6", "false"), ("4", "true"), ("5", "true")):
+        client.send("/queue/a", text, persistent=persistent)
+    client.sync()
+    client.subscribe("/queue/a")
+    assert b"".join(message.body for message in client.messages(6)) == b"123456"
+
+
 DUPLICATE = "StompWireFormat is configured for 'server' mode and received a duplicate CONNECT or STOMP frame"
 
 
