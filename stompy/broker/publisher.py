@@ -409,8 +409,7 @@ class BrokerPublisher:
 
     def _move(self, item: Item, name: str, reason: str) -> bool:
         pairs = tuple(zip(LETTER_HEADERS, (item.message.destination, str(item.deliveries), reason), strict=True))
-        source = item.queue.name
-        letters = self._settings.profile.letters
+        source, letters = item.queue.name, self._settings.profile.letters
         headers = letters.headers(pairs, item.message.options, source)
         message = item.message.moved(name, headers, without=letters.without)
         self._work.left -= 1

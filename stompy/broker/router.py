@@ -219,7 +219,7 @@ class BrokerRouter:
             max_bytes=settings.max_outbox_bytes,
             max_frames=settings.max_outbox_frames,
             touched=self._touched,
-            ending=settings.profile.ending,
+            ending=settings.profile.endings[0],
         )
 
     def peer_of(self, client: str) -> str | None:
