@@ -32,7 +32,7 @@ from stompy.transport.address import PLAIN, TLS, WS, WSS, host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.unix import UnixListener
 from stompy.transport.websocket.handshake import END, HandshakePolicy, HandshakeRefused, parse_head
-from stompy.world import threading
+from stompy.world import os, threading
 
 if TYPE_CHECKING:
     import ssl
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from stompy.transport.base import Transport, TransportListener
     from stompy.transport.tls.options import Tls
     from stompy.transport.tls.transport import TlsListener
-    from stompy.world import os
 
 _LOG = logging.getLogger("stompy.broker")
 
@@ -320,6 +319,6 @@ class Acceptor:
 
     def _add(self, session: ClientSession) -> None:
         # Ended sessions are left out now and then, so that the list does not grow with the clients served.
-        if len(self._sessions) >= 2 * self._router.sessions + 16:
+        if len(self._sessions) >= 2 * len(self._router.connected) + 16:
             self._sessions = [other for other in self._sessions if not other.ended]
         self._sessions.append(session)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -19,13 +19,10 @@ from stompy.errors import RemoteProtocolError
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import ACK_MODES, Fault, FaultyFrame, parse_accept_version, shown
+from stompy.protocol.rules import ACK_MODES, Fault, FaultyFrame, Lookup, parse_accept_version, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from stompy.frames.frame import Frame, Pairs
-    from stompy.protocol.rules import Lookup
     from stompy.protocol.server import ServerProtocol
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -491,14 +488,14 @@ SEND_HEADERS = frozenset(UNSUPPORTED["SEND"]) | {
 """The headers of a SEND that the broker looks at beside those of the specification; most messages have none."""
 
 
-def check_routing(command: str, header: Lookup, targets: Sequence[Target]) -> None:
-    """Refuse a routing type that is not that of a destination.
+def check_routing(command: str, header: Lookup, targets: Sequence[Target], profile: Profile = OWN) -> None:
+    """Refuse a routing type that is not that of a destination, where its name says that.
 
     Raises:
         RemoteProtocolError: it is not.
     """
     asked = header(ROUTING[command])
-    if asked is not None and any(target.kind != KINDS_ROUTED.get(asked) for target in targets):
+    if profile is OWN and asked is not None and any(target.kind != KINDS_ROUTED.get(asked) for target in targets):
         raise RemoteProtocolError(f"{ROUTING[command]} does not match the destination, whose name says what it is")
 
 

@@ -13,13 +13,12 @@ from stompy.broker.selector import Evaluation
 from stompy.errors import LimitExceededError
 from stompy.frames.grammar import CLIENT_COMMANDS, NEGOTIABLE, SERVER_COMMANDS, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import ACK_MODES, Fault, fault_of
+from stompy.protocol.rules import ACK_MODES, Fault, Lookup, fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stompy.frames.frame import Frame, Pairs
-    from stompy.protocol.rules import Lookup
 
 
 def _or_null(login: str | None) -> str:

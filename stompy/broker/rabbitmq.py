@@ -12,13 +12,12 @@ from stompy.broker import destinations, profile
 from stompy.broker.refusals import HEART_BEAT, VERSIONS, FrameOrigin, Refusal, filled, in_order
 from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
+from stompy.protocol.rules import Fault, FaultyFrame, Lookup, fault_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stompy.frames.frame import Frame, Pairs
-    from stompy.protocol.rules import Lookup
 
 _ANSWERS = functools.partial(Refusal, headers=VERSIONS, named=False, closes=False)
 """An ERROR that names no frame and leaves the connection open."""

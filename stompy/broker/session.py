@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from stompy.broker.profile import OWN, deletes_durable
 from stompy.broker.refusals import Refusal
 from stompy.broker.session_state import SessionState
-from stompy.broker.settings import SessionBudget
+from stompy.broker.settings import FrameHook, SessionBudget, Settings
 from stompy.broker.write_queue import WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, LimitExceededError, ProtocolError, RemoteProtocolError, StompTimeoutError
@@ -38,7 +38,6 @@ from stompy.world import threading, time
 if TYPE_CHECKING:
     from stompy.broker.commands import Commands
     from stompy.broker.router import BrokerRouter
-    from stompy.broker.settings import FrameHook, Settings
     from stompy.broker.users import Admission, ClientSlot, User
     from stompy.transport.base import Transport
 
