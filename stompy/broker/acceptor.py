@@ -223,13 +223,14 @@ class Acceptor:
 
     def __init__(self, router: BrokerRouter, commands: Commands, settings: Settings, *, instance: str) -> None:
         self._router = router
-        self._commands = commands
-        self._settings = settings
         self._instance = instance
         self._admission = Admission(
             max_sessions=settings.max_sessions,
             max_handshakes=settings.max_handshakes,
             max_handshakes_per_address=given(settings.max_handshakes_per_address, None),
+        )
+        self._session = partial(
+            ClientSession, router=router, commands=commands, settings=settings, admission=self._admission
         )
         self._numbers = itertools.count(1)
         self._lock = make_lock(Rank.BROKER_LEAF, "sessions")
@@ -293,16 +294,7 @@ class Acceptor:
             transport.close()
             return
         number = next(self._numbers)
-        session = ClientSession(
-            transport,
-            admission=self._admission,
-            slot=slot,
-            router=self._router,
-            commands=self._commands,
-            settings=self._settings,
-            name=f"{self._instance}-{number}",
-            number=number,
-        )
+        session = self._session(transport, slot=slot, name=f"{self._instance}-{number}", number=number)
         with self._lock:
             # A `stop` that did not wait for this thread has taken the list already.
             stopped = threading.current_thread() not in self._threads

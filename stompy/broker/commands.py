@@ -64,25 +64,25 @@ class SendPlan:
         moment: the time in its heads, where the broker adds that; in milliseconds since the epoch.
         targets: where its messages go.
         routes: the same with the starts of their heads, one for each target.
-        transaction: the header of that name.
-        owned: temporary destinations that come to be by it.
         declares: the queue that it makes, where its session has not declared that.
-        personal: it may mean something else in another session.
-        replaced: names of headers that the routes have in place of the sender's.
         text: the body is text, in which invalid UTF-8 is replaced.
         unmade: without its queue the message is dropped.
+        transaction: the header of that name.
+        owned: temporary destinations that come to be by it.
+        personal: it may mean something else in another session.
+        replaced: names of headers that the routes have in place of the sender's.
     """
 
     moment: int
     targets: tuple[Target, ...]
     routes: list[Route]
-    transaction: str | None
-    owned: tuple[Target, ...]
     declares: profile.Declaration | None
-    personal: bool
-    replaced: frozenset[str]
     text: bool
     unmade: bool
+    transaction: str | None = None
+    owned: tuple[Target, ...] = ()
+    personal: bool = False
+    replaced: frozenset[str] = frozenset()
     _raw: bytes = field(default=b"", init=False)
     _lines: bytes = field(default=b"", init=False)
     _heads: list[MessageHead] = field(default_factory=list, init=False)
@@ -103,18 +103,8 @@ class SendPlan:
         Raises:
             LocalProtocolError: its name cannot be written.
         """
-        return SendPlan(
-            self.moment,
-            (target,),
-            [self.routes[0].to(target, start)],
-            self.transaction,
-            self.owned,
-            self.declares,
-            self.personal,
-            self.replaced,
-            self.text,
-            self.unmade,
-        )
+        route = self.routes[0].to(target, start)
+        return SendPlan(self.moment, (target,), [route], self.declares, self.text, self.unmade)
 
     def body(self, body: bytes) -> bytes:
         """Return a body as it is passed on."""
@@ -408,7 +398,7 @@ class Commands:
             replaced["reply-to"] = names.reply_name(own.name)
         elif reply_to is not None and (name := names.reply_to(reply_to)) != reply_to:
             replaced["reply-to"] = name
-        if rules.empty_length and header("content-length") == "0":
+        if rules.own_length and header("content-length") == "0":
             replaced["content-length"] = "0"
         if len(targets) > 1:
             first, *others = (header("destination") or "").split(",")
@@ -429,20 +419,18 @@ class Commands:
             )
             for target in targets
         ]
-        text = rules.text and not counted
-        moment = 0 if rules.added is None else round(now * 1000)
         declares = self._profile.requests.declares(header)
         return SendPlan(
-            moment,
+            0 if rules.added is None else round(now * 1000),
             targets,
             routes,
+            declares=None if targets[0].kind == "topic" or targets[0].owner is not None else declares,
+            text=rules.text and not counted,
+            unmade=names.must_exist(header("destination") or ""),
             transaction=header("transaction"),
             owned=owned,
-            declares=None if targets[0].kind == "topic" or targets[0].owner is not None else declares,
             personal=bool(owned) or unsaid or "user-id" in self._asks & written,
             replaced=_SCHEDULED.union(replaced) if options.due and not own_ways else frozenset(replaced),
-            text=text,
-            unmade=names.must_exist(header("destination") or ""),
         )
 
     def _check_taken(self, session: SessionState, command: str, header: Lookup) -> None:
@@ -478,7 +466,7 @@ class Commands:
             RemoteProtocolError: the header is empty, or malformed.
         """
         destination = header("destination")
-        if not destination and (destination is None or not self._profile.names.nameless):
+        if not destination and (destination is None or not self._profile.names.addressed):
             message = f"a {command} frame needs a destination that is not empty"
             raise FaultyFrame(Fault.EMPTY_DESTINATION, message)
         found = (self._read if len(destination) <= _LONGEST else self._read.__wrapped__)(destination, session.name)
@@ -604,9 +592,9 @@ class Commands:
             raise FaultyFrame(Fault.SUBSCRIPTION_ENDED, "the subscription of this message has ended (ACK)")
         entries = session.take(
             token,
-            subscription=None if settling.ack_by_message or version in unnamed else header("subscription"),
-            alone=refused and settling.nack_alone,
-            whole=settling.ack_reaches_connection,
+            subscription=None if settling.ack_of_connection or version in unnamed else named,
+            alone=refused and settling.nack == "dead letter",
+            whole=settling.ack_of_connection,
         )
         if name is None or frame.command not in rules.waits:
             requeue = not refused or (header("requeue") or "").lower() != "false"

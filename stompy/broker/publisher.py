@@ -157,8 +157,7 @@ class BrokerPublisher:
         """
         refuses = self._settings.profile.names.refuses_late_replies
         if refuses and name.startswith(REMOTE[0]) and name not in self._topology.queues:
-            kind = "queue" if name.startswith(REMOTE[0]) else "topic"
-            raise FaultyFrame(Fault.NO_OWNER, f"temp-{kind}://{name.partition('/')[2].partition('/')[2][:80]}")
+            raise FaultyFrame(Fault.NO_OWNER, f"temp-queue://{name.split('/', 2)[2][:80]}")
 
     def check_topics(self, messages: Iterable[StoredMessage], sender: str) -> None:
         """Check that the messages of a transaction to topics can be published.

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.message import MessageHead, StoredMessage, route_to
 from stompy.broker.profile import Declaration, SubscribeRequest
 from stompy.broker.publisher import REFUSED, BrokerPublisher
-from stompy.broker.queues import Item, Queue, Snapshot, order_of
+from stompy.broker.queues import Item, Queue, Snapshot, View, order_of
 from stompy.broker.refusals import Refusal, RefusedError, refusal_frames
 from stompy.broker.session_state import Consumer, Feed, OutgoingMessage, SessionState, SessionTransaction
 from stompy.broker.settings import BrokerStats, Counters, MemoryBudget, Settings
@@ -174,8 +174,8 @@ class BrokerRouter:
                 self._dirty[queue] = None
             if queue.declared.unused is not None:
                 self.publisher.watch(queue, self.clock.now())
-            if queue.removable:
-                self.topology.forget_if_useless(queue)
+            if queue.removable and self.topology.queues.get(queue.name) is queue:
+                self.topology.forget(queue)
 
     def tick(self) -> None:
         """Do the work due by the clock; takes the lock."""
@@ -291,7 +291,7 @@ class BrokerRouter:
         for consumer in list(session.consumers.values()):
             yield from self.end_subscription(consumer)
         returning: set[Consumer] = set()
-        first_alone = self._settings.profile.settling.first_as_redelivered and not session.lost
+        first_alone = self._settings.profile.settling.returns_as_new and not session.lost
         for entry in entries:
             delivery = entry.item
             delivery.item.queue.unacked -= 1
@@ -396,16 +396,10 @@ class BrokerRouter:
         end = MessageHead(route_to(shown, consumer.grammar, first=[("browser", "end")]), b"", 0)
         waiting: list[Item] = [] if queue is None else self.topology.collect(consumer, queue)
         unacked = self._unacked(queue) if self._settings.profile.queues.browses_unacked else None
-        consumer.backlog = Snapshot(
-            queue,
-            sorted([*waiting, *unacked], key=order_of) if unacked else waiting,
-            name=target.name,
-            selector=consumer.selector,
-            no_local=consumer.session.name if consumer.options.no_local else None,
-            unacked=unacked,
-            copied=self.publisher.new_item,
-            end=StoredMessage(end, b""),
-        )
+        waiting = sorted([*waiting, *unacked], key=order_of) if unacked else waiting
+        browsed = View(consumer.selector, consumer.session.name if consumer.options.no_local else None, waiting)
+        copied, last = self.publisher.new_item, StoredMessage(end, b"")
+        consumer.backlog = Snapshot(queue, name=target.name, browsed=browsed, unacked=unacked, copied=copied, end=last)
         consumer.selector = None
         self.topology.join(consumer, consumer.backlog)
 

@@ -327,11 +327,6 @@ class Topology:
             self._keep(queue, forced=True)
         return known or queue
 
-    def forget_if_useless(self, queue: Queue) -> None:
-        """Forget a queue of which nothing would be lost."""
-        if queue.removable and self.queues.get(queue.name) is queue:
-            self.forget(queue)
-
     def forget(self, queue: Queue) -> None:
         """Forget a queue, with all it holds."""
         queue.deleted = queue.owner is not None
