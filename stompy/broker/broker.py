@@ -99,7 +99,8 @@ class Broker(Management):
     - **A header that a subscriber's version cannot express** (a line end in 1.0) sends the message to the dead-letter
       queue instead.
     - **Full.** A SEND or COMMIT that a queue cannot take is answered with ERROR. After any ERROR the connection is
-      closed, in every version.
+      closed, in every version. The limits are for senders: a full queue of dead letters or of expired messages still
+      takes those that are moved there, so that none is lost.
 
     It may be started again after `close`; its queues then still hold their messages, and the port is the same.
 

@@ -310,13 +310,13 @@ class Profile:
     Attributes:
         name: its name in `Broker(like=...)`.
         server: the header of that name in CONNECTED.
-        ending: bytes after the NUL of each frame.
+        endings: bytes after the NUL of each frame, over TCP and over WebSocket.
         names: how destinations are read.
     """
 
     name: str = "stompy"
     server: str = "stompy-broker"
-    ending: bytes = b""
+    endings: tuple[bytes, bytes] = (b"", b"")
     names: Names = field(default_factory=Names)
     handshake: HandshakeRules = field(default_factory=HandshakeRules)
     refusals: RefusalRules = field(default_factory=RefusalRules)

@@ -300,7 +300,7 @@ def mirrored(asked: HeartbeatOffer) -> HeartbeatOffer:
 ACTIVEMQ = profile.Profile(
     name="activemq",
     server="ActiveMQ/6.1.7",
-    ending=b"\n",
+    endings=(b"\n", b""),
     names=destinations.Names(
         rest=(">",),
         read=destinations.below_queue,
@@ -608,7 +608,7 @@ def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refu
 ARTEMIS = profile.Profile(
     name="artemis",
     server="ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine",
-    ending=b"\n",
+    endings=(b"\n", b"\n"),
     names=destinations.Names(
         rest=("#",),
         read=lambda name: (name if name.startswith(("/queue/", "/topic/")) else "/topic/" + name, name),

@@ -392,32 +392,29 @@ class BrokerPublisher:
         item.queue.counts.discarded += 1
 
     def _expired(self, item: Item) -> None:
+        queue = item.queue
         self._counters.expired += 1
-        item.queue.counts.expired += 1
-        kept = self._settings.profile.letters.keeps(item.message.options) and not self._is_backlog(item)
-        name = item.queue.declared.letters or (self._settings.expired_letters if kept else None)
+        queue.counts.expired += 1
+        kept = queue.permanent or self._topology.queues.get(queue.name) is queue  # not in the backlog of a topic
+        kept = kept and self._settings.profile.letters.keeps(item.message.options)
+        name = queue.declared.letters or (self._settings.expired_letters if kept else None)
         if name is not None:
             self._move(item, name, "expired")
 
-    def _is_backlog(self, item: Item) -> bool:
-        queue = item.queue
-        return not queue.permanent and self._topology.queues.get(queue.name) is not queue
-
     def _move(self, item: Item, name: str, reason: str) -> bool:
         pairs = tuple(zip(LETTER_HEADERS, (item.message.destination, str(item.deliveries), reason), strict=True))
-        source = item.queue.name
-        letters = self._settings.profile.letters
+        source, letters = item.queue.name, self._settings.profile.letters
         headers = letters.headers(pairs, item.message.options, source)
         message = item.message.moved(name, headers, without=letters.without)
         self._work.left -= 1
         if is_topic(name):
             self._deliver_soon(message, None, forced=True)
             return True
-        queue = self._topology.queue(name, forced=True)
-        if source == name or not queue.fits(1, message.size):
-            text = f"a message from {source!r} is discarded, {name!r} cannot take it: {reason}"
-            self._work.note(logging.WARNING, text)
+        if source == name:
+            self._work.note(logging.WARNING, f"a dead letter in {name!r} is discarded: {reason}")
             return False
+        # Its limits are for senders, as at ActiveMQ and Artemis: the broker has no other place, and has the memory.
+        queue = self._topology.queue(name, forced=True)
         self._append(queue, message, named=item.named if letters.same_id else None)
         queue.counts.letters += 1
         return True

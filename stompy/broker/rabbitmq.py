@@ -373,7 +373,7 @@ def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
 RABBITMQ = profile.Profile(
     name="rabbitmq",
     server="RabbitMQ/4.0.5",
-    ending=b"\n",
+    endings=(b"\n", b"\n"),
     names=destinations.Names(
         rest=("#",),
         pattern_queues=False,

@@ -216,7 +216,7 @@ class BrokerRouter:
             max_bytes=settings.max_outbox_bytes,
             max_frames=settings.max_outbox_frames,
             touched=self._touched,
-            ending=settings.profile.ending,
+            ending=settings.profile.endings[0],
         )
 
     def peer_of(self, client: str) -> str | None:
@@ -519,11 +519,9 @@ class BrokerRouter:
             item = delivery.item
             item.nacks += 1
             lettered = nack == "dead letter" or delivery.transient or item.nacks >= most
-            if not requeue and item.queue.declared.letters is not None:
-                self.publisher.dead_letter(item, REFUSED)
-            elif nack == "discarded" or not requeue:
+            if nack == "discarded" if requeue else item.queue.declared.letters is None:
                 self.publisher.discard(item)
-            elif nack == "requeued" or not lettered:
+            elif requeue and (nack == "requeued" or not lettered):
                 again.append(delivery)
             else:
                 self.publisher.dead_letter(item, REFUSED)

@@ -206,6 +206,7 @@ class ClientSession:
             return True  # it cannot be read any more, and the connection stays
         if self._pulse is None:
             self._protocol.prefer(version_of(self._transport))
+            self._write_queue.ending = self._settings.profile.endings[getattr(self._transport, "keeps_messages", False)]
         items = self._parse(data)
         if items and self._pulse is not None:
             self._state.last_frame = items[-1].command, self._pulse.last_heard

@@ -172,7 +172,7 @@ class BrokerStats:
         dead_lettered: messages moved to the dead-letter queue.
         expired: messages whose time was over before they were delivered.
         duplicates: messages dropped as their `dedupe_id` was seen before.
-        discarded: messages given up: refused as dead letters too, or the dead-letter queue was full.
+        discarded: messages given up, as no queue keeps them, or they were refused as dead letters too.
         errors: ERROR frames written.
         longest_turn: the most messages, subscriptions and queues that were looked at for one client before others had
             their turn.

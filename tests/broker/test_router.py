@@ -243,14 +243,58 @@ def test_a_message_refused_as_a_dead_letter_is_given_up_with_a_warning(
     assert (served.broker.stats().discarded, served.depth("/queue/DLQ")) == (1, (0, 0))
 
 
-def test_a_full_dead_letter_queue_costs_the_message_and_not_the_session(serve: Serve) -> None:
-    served = serve(attempts=1, limits=BrokerLimits(max_queue_messages=1))
+@pytest.mark.parametrize(
+    ("like", "how"),
+    [
+        *itertools.product([None, "activemq"], ["client", "client-individual", "expired"]),
+        (None, "transaction"),  # ActiveMQ has no NACK in one
+    ],
+)
+def test_a_full_dead_letter_queue_takes_what_was_given_up_and_refuses_others(
+    serve: Serve, how: str, like: str | None
+) -> None:
+    limits = BrokerLimits(max_queue_messages=3, max_store_bytes=2000)
+    served = serve(like=like, attempts=1, expired="/queue/DLQ", limits=limits)
+    dead = "/queue/ActiveMQ.DLQ" if like else "/queue/DLQ"
     client = served.client()
-    client.send("/queue/DLQ", "full")
-    client.subscribe("/queue/a", "client")
-    client.send("/queue/a", "x")
-    client.nack(client.expect("MESSAGE"))
-    assert (served.broker.stats().discarded, served.broker.depth("/queue/DLQ")) == (1, 1)
+    client.send(dead, "1", "2", "3", persistent="true")
+    if how == "expired":
+        client.send("/queue/a", "4", "5", persistent="true", expires="1")
+    client.subscribe("/queue/a", "client-individual" if how == "client-individual" else "client")
+    if how != "expired":
+        client.send("/queue/a", "4", "5", persistent="true")
+        messages = client.messages(2)
+        named = {"transaction": "t"} if how == "transaction" else {}
+        if named:
+            client.sure("BEGIN", named)
+        for message in messages if how == "client-individual" or like else messages[1:]:
+            client.nack(message, **named)
+        if named:
+            client.sure("COMMIT", named)
+    served.until(lambda stats: stats.queues[dead].ready == 5)
+    stats = served.broker.stats()
+    assert (stats.discarded, served.depth("/queue/a"), stats.expired) == (0, (0, 0), 2 * (how == "expired"))
+    served.broker.restart()
+    other = served.client()
+    other.say("SEND", {"destination": dead}, b"x")
+    assert "full" in other.expect("ERROR").headers["message"]
+    again = served.client()
+    again.subscribe(dead, "client")
+    assert sorted(again.bodies(5)) == ["1", "2", "3", "4", "5"]
+
+
+def test_a_full_dead_letter_queue_takes_what_was_delivered_too_often(serve: Serve) -> None:
+    served = serve(like="artemis", limits=BrokerLimits(max_queue_messages=1))
+    served.client("1.1").send("/queue/DLQ", "full")
+    served.client("1.1").send("/queue/a", "x")
+    for _ in range(10):
+        client = served.client("1.1")
+        client.subscribe("/queue/a", "client")
+        client.messages(1)
+        client.close()
+        served.until(lambda stats: "/queue/a" not in stats.queues or not stats.queues["/queue/a"].unacked)
+    served.until(lambda stats: stats.queues["/queue/DLQ"].ready == 2)
+    assert served.broker.stats().discarded == 0
 
 
 @pytest.mark.requirement("A-04")

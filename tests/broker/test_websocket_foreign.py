@@ -41,6 +41,16 @@ def greeting(version: str) -> str:
 # Clients.
 
 
+@pytest.mark.parametrize(
+    ("like", "ending"), [(None, ""), ("activemq", ""), ("activemq5", ""), ("artemis", "\n"), ("rabbitmq", "\n")]
+)
+def test_frames_end_as_those_of_the_broker_that_it_stands_in_for(like: Any, ending: str) -> None:
+    with Broker(ws=True, like=like) as broker, foreign_connect(broker.ws_url, subprotocols=["v12.stomp"]) as client:
+        client.send("CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+        client.send(SUBSCRIBE + "SEND\ndestination:/queue/a\n\nx\0")
+        assert [str(client.recv()).partition("\0")[1:] for _ in range(2)] == [("\0", ending)] * 2
+
+
 @pytest.mark.parametrize("version", SUBPROTOCOLS)
 def test_a_client_made_with_websockets(broker: Broker, version: str) -> None:
     with foreign_connect(broker.ws_url, subprotocols=[SUBPROTOCOLS[version]]) as client:

@@ -121,8 +121,8 @@ class Plan:
         )
         restarts = tuple(random.uniform(0.0, 4.0) for _ in range(random.choice((0, 0, 1, 2)) if faults else 0))
         like, rate = random.choice(LIKE), random.choice((0.01, 0.05, 0.3))
-        # Where a dead-letter queue is full too, what is refused is lost: then no handler fails.
-        room = random.choice((2, 4)) if faults and not any(consumer.fails for consumer in consumers) else None
+        failing = any(consumer.fails for consumer in consumers)
+        room = (Random(seed + 4).choice((None, 2, 4)) if failing else random.choice((2, 4))) if faults else None  # noqa: S311
         depth = random.choice((None, None, 1, 2, 4))
         lines = (random.choice(LINES),) if random.random() < 0.05 else ()
         frames = tuple(_drawn_fault(random) for _ in range(random.choice((0, 0, 1, 2)) if faults else 0))
