@@ -32,7 +32,7 @@ from stompy.transport.address import PLAIN, TLS, WS, WSS, host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.unix import UnixListener
 from stompy.transport.websocket.handshake import END, HandshakePolicy, HandshakeRefused, parse_head
-from stompy.world import threading
+from stompy.world import os, threading
 
 if TYPE_CHECKING:
     import ssl
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from stompy.transport.base import Transport, TransportListener
     from stompy.transport.tls.options import Tls
     from stompy.transport.tls.transport import TlsListener
-    from stompy.world import os
 
 _LOG = logging.getLogger("stompy.broker")
 
@@ -224,13 +223,14 @@ class Acceptor:
 
     def __init__(self, router: BrokerRouter, commands: Commands, settings: Settings, *, instance: str) -> None:
         self._router = router
-        self._commands = commands
-        self._settings = settings
         self._instance = instance
         self._admission = Admission(
             max_sessions=settings.max_sessions,
             max_handshakes=settings.max_handshakes,
             max_handshakes_per_address=given(settings.max_handshakes_per_address, None),
+        )
+        self._session = partial(
+            ClientSession, router=router, commands=commands, settings=settings, admission=self._admission
         )
         self._numbers = itertools.count(1)
         self._lock = make_lock(Rank.BROKER_LEAF, "sessions")
@@ -294,16 +294,7 @@ class Acceptor:
             transport.close()
             return
         number = next(self._numbers)
-        session = ClientSession(
-            transport,
-            admission=self._admission,
-            slot=slot,
-            router=self._router,
-            commands=self._commands,
-            settings=self._settings,
-            name=f"{self._instance}-{number}",
-            number=number,
-        )
+        session = self._session(transport, slot=slot, name=f"{self._instance}-{number}", number=number)
         with self._lock:
             # A `stop` that did not wait for this thread has taken the list already.
             stopped = threading.current_thread() not in self._threads
@@ -320,6 +311,6 @@ class Acceptor:
 
     def _add(self, session: ClientSession) -> None:
         # Ended sessions are left out now and then, so that the list does not grow with the clients served.
-        if len(self._sessions) >= 2 * self._router.sessions + 16:
+        if len(self._sessions) >= 2 * len(self._router.connected) + 16:
             self._sessions = [other for other in self._sessions if not other.ended]
         self._sessions.append(session)

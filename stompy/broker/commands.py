@@ -15,43 +15,25 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from stompy.broker import profile
 from stompy.broker.destinations import TOPIC, Target, least_of, reply_target, targets_of
 from stompy.broker.message import MessageHead, Route, StoredMessage, lines_named, passed_on, route_to
-from stompy.broker.profile import (
-    KINDS_ROUTED,
-    OWN,
-    PLAIN,
-    ROUTING,
-    SEND_HEADERS,
-    Declaration,
-    check_combination,
-    check_routing,
-    durable_name,
-    send_options,
-    subscribe_options,
-)
 from stompy.broker.refusals import RefusedError
-from stompy.broker.session_state import SessionTransaction
-from stompy.broker.users import is_allowed
+from stompy.broker.session_state import SessionState, SessionTransaction
+from stompy.broker.users import Right, is_allowed
 from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
 from stompy.frames.encoder import encode, encode_lines
-from stompy.frames.frame import Frame, headers_from_head, text_on_the_wire
-from stompy.frames.grammar import Version
-from stompy.protocol.rules import Fault, FaultyFrame, shown
+from stompy.frames.frame import Frame, Headers, headers_from_head, text_on_the_wire
+from stompy.frames.grammar import Grammar, Version
+from stompy.protocol.rules import Fault, FaultyFrame, Lookup, shown
 from stompy.protocol.state import subscription_key, unknown_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stompy.broker.profile import DeliveryRules
     from stompy.broker.router import BrokerRouter
-    from stompy.broker.session_state import SessionState
     from stompy.broker.settings import Settings
-    from stompy.broker.users import Right
-    from stompy.frames.frame import Headers
-    from stompy.frames.grammar import Grammar
     from stompy.frames.heads import Row, Run
-    from stompy.protocol.rules import Lookup
 
 _REMEMBERED = 4096
 """Plans that are remembered, those of all sessions."""
@@ -82,25 +64,25 @@ class SendPlan:
         moment: the time in its heads, where the broker adds that; in milliseconds since the epoch.
         targets: where its messages go.
         routes: the same with the starts of their heads, one for each target.
-        transaction: the header of that name.
-        owned: temporary destinations that come to be by it.
         declares: the queue that it makes, where its session has not declared that.
-        personal: it may mean something else in another session.
-        replaced: names of headers that the routes have in place of the sender's.
         text: the body is text, in which invalid UTF-8 is replaced.
         unmade: without its queue the message is dropped.
+        transaction: the header of that name.
+        owned: temporary destinations that come to be by it.
+        personal: it may mean something else in another session.
+        replaced: names of headers that the routes have in place of the sender's.
     """
 
     moment: int
     targets: tuple[Target, ...]
     routes: list[Route]
-    transaction: str | None
-    owned: tuple[Target, ...]
-    declares: Declaration | None
-    personal: bool
-    replaced: frozenset[str]
+    declares: profile.Declaration | None
     text: bool
     unmade: bool
+    transaction: str | None = None
+    owned: tuple[Target, ...] = ()
+    personal: bool = False
+    replaced: frozenset[str] = frozenset()
     _raw: bytes = field(default=b"", init=False)
     _lines: bytes = field(default=b"", init=False)
     _heads: list[MessageHead] = field(default_factory=list, init=False)
@@ -121,24 +103,14 @@ class SendPlan:
         Raises:
             LocalProtocolError: its name cannot be written.
         """
-        return SendPlan(
-            self.moment,
-            (target,),
-            [self.routes[0].to(target, start)],
-            self.transaction,
-            self.owned,
-            self.declares,
-            self.personal,
-            self.replaced,
-            self.text,
-            self.unmade,
-        )
+        route = self.routes[0].to(target, start)
+        return SendPlan(self.moment, (target,), [route], self.declares, self.text, self.unmade)
 
     def body(self, body: bytes) -> bytes:
         """Return a body as it is passed on."""
         return body.decode("utf-8", "replace").encode() if self.text else body
 
-    def heads(self, raw: bytes, body: bytes, rules: DeliveryRules) -> list[MessageHead]:
+    def heads(self, raw: bytes, body: bytes, rules: profile.DeliveryRules) -> list[MessageHead]:
         """Return the heads of its messages: those of the last SEND, if all that is passed on is the same.
 
         Raises:
@@ -164,7 +136,7 @@ class Commands:
         self._router = router
         self._settings = settings
         self._profile = settings.profile
-        names, self._asks = self._profile.names, SEND_HEADERS | self._profile.requests.read
+        names, self._asks = self._profile.names, profile.SEND_HEADERS | self._profile.requests.read
         self._read = functools.lru_cache(1024)(lambda destination, session: targets_of(destination, session, names))
         self._addresses: set[str] = set()
         """Those of the latest queues and topics, where a profile has such."""
@@ -175,16 +147,16 @@ class Commands:
         """By the header lines that are meant for the broker."""
         self._alike: dict[bytes, SendPlan] = {}
         """One that goes to a queue, by those lines without the destination."""
-        self._handlers = {
+        self._handlers: dict[str, Callable[[SessionState, Frame], None]] = {
             "SEND": self._send,
             "SUBSCRIBE": self._subscribe,
             "UNSUBSCRIBE": self._unsubscribe,
             "ACK": self._ack,
             "NACK": self._ack,
             "BEGIN": self._begin,
-            "COMMIT": self._commit,
-            "ABORT": self._abort,
-            "DISCONNECT": self._disconnect,
+            "COMMIT": lambda session, frame: router.commit(session, _open_transaction(session, frame)),
+            "ABORT": lambda session, frame: router.abort(session, _open_transaction(session, frame)),
+            "DISCONNECT": lambda session, frame: router.detach(session),
         }
 
     def process(self, session: SessionState, frame: Frame) -> None:
@@ -408,16 +380,15 @@ class Commands:
             RemoteProtocolError: the headers ask for a feature that the broker lacks, or the profile refuses them.
         """
         header, grammar, rules = headers.get, session.protocol.grammar, self._profile.deliveries
-        now, written = self._router.clock.now(), {name for name, _ in headers.pairs}
+        now, written, own_ways = self._router.clock.now(), set(headers), self._profile is profile.OWN
         targets, plain = self._targets(session, "SEND", header), self._asks.isdisjoint(written)
         if not plain:
             self._check_taken(session, "SEND", header)
-        options = PLAIN if plain else send_options(header, now, self._profile)
+        options = profile.PLAIN if plain else profile.send_options(header, now, self._profile)
         if any(target.pattern for target in targets) and not self._profile.names.sends_to_patterns:
             message = f"a message cannot be sent to a pattern, {shown(header('destination') or '')}"
             raise FaultyFrame(Fault.INVALID_DESTINATION, message)
-        if self._profile is OWN:
-            check_routing("SEND", header, targets)
+        profile.check_routing("SEND", header, targets, self._profile)
         owned = tuple(target for target in targets if target.owner is not None)
         replaced: dict[str, str] = {}
         names, reply_to = self._profile.names, header("reply-to")
@@ -427,12 +398,12 @@ class Commands:
             replaced["reply-to"] = names.reply_name(own.name)
         elif reply_to is not None and (name := names.reply_to(reply_to)) != reply_to:
             replaced["reply-to"] = name
-        if rules.empty_length and header("content-length") == "0":
+        if rules.own_length and header("content-length") == "0":
             replaced["content-length"] = "0"
         if len(targets) > 1:
             first, *others = (header("destination") or "").split(",")
             replaced["original-destination"] = ",".join([first, *map(names.part, others)])
-        unsaid = names.addressed and _is_plain(targets[0].shown) and not header(ROUTING["SEND"])
+        unsaid = names.addressed and _is_plain(targets[0].shown) and not header(profile.ROUTING["SEND"])
         added = () if rules.added is None else rules.added(options, "" if unsaid else targets[0].kind, now)
         counted = "content-length" in written or header("amq-msg-type") == "bytes"
         routes = [
@@ -448,20 +419,18 @@ class Commands:
             )
             for target in targets
         ]
-        text = rules.text and not counted
-        moment = 0 if rules.added is None else round(now * 1000)
         declares = self._profile.requests.declares(header)
         return SendPlan(
-            moment,
+            0 if rules.added is None else round(now * 1000),
             targets,
             routes,
+            declares=None if targets[0].kind == "topic" or targets[0].owner is not None else declares,
+            text=rules.text and not counted,
+            unmade=names.must_exist(header("destination") or ""),
             transaction=header("transaction"),
             owned=owned,
-            declares=None if targets[0].kind == "topic" or targets[0].owner is not None else declares,
             personal=bool(owned) or unsaid or "user-id" in self._asks & written,
-            replaced=frozenset(replaced) | (_SCHEDULED if options.due and self._profile is not OWN else frozenset()),
-            text=text,
-            unmade=names.must_exist(header("destination") or ""),
+            replaced=_SCHEDULED.union(replaced) if options.due and not own_ways else frozenset(replaced),
         )
 
     def _check_taken(self, session: SessionState, command: str, header: Lookup) -> None:
@@ -497,7 +466,7 @@ class Commands:
             RemoteProtocolError: the header is empty, or malformed.
         """
         destination = header("destination")
-        if not destination and (destination is None or not self._profile.names.nameless):
+        if not destination and (destination is None or not self._profile.names.addressed):
             message = f"a {command} frame needs a destination that is not empty"
             raise FaultyFrame(Fault.EMPTY_DESTINATION, message)
         found = (self._read if len(destination) <= _LONGEST else self._read.__wrapped__)(destination, session.name)
@@ -508,14 +477,15 @@ class Commands:
         if not self._profile.names.addressed:
             return False
         known = len(self._addresses)
-        if frame.command in ROUTING:
+        if frame.command in profile.ROUTING:
             with contextlib.suppress(FaultyFrame):
                 self._targets(session, frame.command, frame.headers.get)
         return len(self._addresses) != known
 
     def _addressed(self, target: Target, command: str, header: Lookup) -> Target:
         """Return the queue or the topic of an address, as its routing type says; no topic where there is a queue."""
-        kind, rest = KINDS_ROUTED.get(header(ROUTING[command]) or "", target.kind), target.name[len(TOPIC) :]
+        kind, rest = target.kind, target.name[len(TOPIC) :]
+        kind = profile.KINDS_ROUTED.get(header(profile.ROUTING[command]) or "", kind)
         if not rest and (kind == "queue" or command == "SUBSCRIBE"):
             fault = Fault.EMPTY_DESTINATION if kind == "queue" else Fault.INVALID_DESTINATION
             raise FaultyFrame(fault, f"a {command} frame needs a destination that is not empty")
@@ -549,11 +519,8 @@ class Commands:
 
     def _subscribe(self, session: SessionState, frame: Frame) -> None:
         header = frame.headers.get
-        most = self._settings.max_session_subscriptions
-        if len(session.consumers) >= most:
-            raise LimitExceededError(
-                "too many subscriptions in one session", limit_name="max_session_subscriptions", limit=most
-            )
+        if len(session.consumers) >= self._settings.max_session_subscriptions:
+            raise self._settings.exceeded("max_session_subscriptions", "too many subscriptions in one session")
         targets, key = self._targets(session, "SUBSCRIBE", header), subscription_key(header)
         if self._profile.names.first_kind:
             targets = tuple(target for target in targets if target.kind == targets[0].kind)
@@ -561,13 +528,12 @@ class Commands:
         if key in session.consumers and ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS) not in self._profile.refusals.takes:
             raise FaultyFrame(Fault.SUBSCRIPTION_EXISTS, f"there is a subscription {shown(key)} already")
         self._check_taken(session, "SUBSCRIBE", header)
-        options = subscribe_options(header, prefetch=self._settings.prefetch, profile=self._profile)
+        options = profile.subscribe_options(header, prefetch=self._settings.prefetch, profile=self._profile)
         if self._profile.names.addressed and targets[0].kind == "queue":
             options = replace(options, durable=None)
         self._check_rights(session, "read", targets)
-        check_combination(options, targets, self._profile)
-        if self._profile is OWN:
-            check_routing("SUBSCRIBE", header, targets)
+        profile.check_combination(options, targets, self._profile)
+        profile.check_routing("SUBSCRIBE", header, targets, self._profile)
         destination = header("destination") or ""
         if self._profile.names.must_exist(destination) and targets[0].name not in self._router.topology.queues:
             missing = f"NOT_FOUND - no queue '{targets[0].name.removeprefix('/queue/')}' in vhost '/'"
@@ -583,18 +549,13 @@ class Commands:
             text = f"a subscription to {shown(destination)} gets nothing, as its prefetch is 0 or less"
             self._router.work.note(logging.WARNING, text)
         self._router.subscribe(
-            session,
-            key,
-            targets=targets,
-            destination=destination,
-            identity=identity,
-            options=options,
+            session, key, targets=targets, destination=destination, identity=identity, options=options
         )
 
     def _unsubscribe(self, session: SessionState, frame: Frame) -> None:
         header = frame.headers.get
         consumer = session.consumers.get(subscription_key(header))
-        name = durable_name(self._profile.requests.translate("SUBSCRIBE", header))
+        name = profile.durable_name(self._profile.requests.translate("SUBSCRIBE", header))
         if consumer is None and header("id") is None:  # one with an id, where the profile takes that
             implied = self._profile.names.implied_id(header("destination") or "")
             asked, consumers = implied or header("destination"), session.consumers.values()
@@ -624,16 +585,16 @@ class Commands:
             raise FaultyFrame(Fault.UNREADABLE_ID, f"{shown(token)} is no id of a message")
         name = header("transaction")
         named_delivery = session.ledger.find(token)
-        unnamed = (Version.V1_0, Version.V1_2) if self._profile is OWN else (Version.V1_2,)
+        unnamed = (Version.V1_0, Version.V1_2) if self._profile is profile.OWN else (Version.V1_2,)
         if name is not None and frame.command in rules.refuses:
             raise FaultyFrame(Fault.NOT_TRANSACTED, rules.refuses[frame.command].format(id=token))
         if named_delivery.item.consumer.over:
             raise FaultyFrame(Fault.SUBSCRIPTION_ENDED, "the subscription of this message has ended (ACK)")
         entries = session.take(
             token,
-            subscription=None if settling.ack_by_message or version in unnamed else header("subscription"),
-            alone=refused and settling.nack_alone,
-            whole=settling.ack_reaches_connection,
+            subscription=None if settling.ack_of_connection or version in unnamed else named,
+            alone=refused and settling.nack == "dead letter",
+            whole=settling.ack_of_connection,
         )
         if name is None or frame.command not in rules.waits:
             requeue = not refused or (header("requeue") or "").lower() != "false"
@@ -656,23 +617,11 @@ class Commands:
         session.transactions[name].implied = False
 
     def _open_new(self, session: SessionState, name: str) -> None:
-        most = self._settings.max_session_transactions
-        if len(session.transactions) >= most:
-            raise LimitExceededError(
-                "too many open transactions in one session", limit_name="max_session_transactions", limit=most
-            )
+        if len(session.transactions) >= self._settings.max_session_transactions:
+            raise self._settings.exceeded("max_session_transactions", "too many open transactions in one session")
         kept = 3 * sys.getsizeof(name) + _OBJECTS  # here, in the protocol object, and what reading it leaves of holes
         session.budget.take(kept)
         session.transactions[name] = SessionTransaction(kept)
-
-    def _commit(self, session: SessionState, frame: Frame) -> None:
-        self._router.commit(session, _open_transaction(session, frame))
-
-    def _abort(self, session: SessionState, frame: Frame) -> None:
-        self._router.abort(session, session.transactions.pop(_open_transaction(session, frame)))
-
-    def _disconnect(self, session: SessionState, frame: Frame) -> None:
-        self._router.detach(session)
 
     def _open(self, session: SessionState, name: str, *, adding: int = 0) -> SessionTransaction:
         """Return an open transaction that may take one more frame, with `adding` bytes."""
@@ -682,14 +631,12 @@ class Commands:
         size = sum(transaction.size for transaction in transactions)
         settings, what = self._settings, f"transaction {name[:80]!r} is too large"
         if frames >= settings.max_transaction_frames:
-            most = settings.max_transaction_frames
-            raise LimitExceededError(what, limit_name="max_transaction_frames", limit=most)
+            raise settings.exceeded("max_transaction_frames", what)
         if size + adding > settings.max_transaction_bytes:
-            raise LimitExceededError(what, limit_name="max_transaction_bytes", limit=settings.max_transaction_bytes)
-        found = session.transactions.get(name)
-        if found is None:
+            raise settings.exceeded("max_transaction_bytes", what)
+        if name not in session.transactions:
             raise unknown_transaction(name, "SEND")
-        return found
+        return session.transactions[name]
 
 
 def _open_transaction(session: SessionState, frame: Frame) -> str:

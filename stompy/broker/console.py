@@ -32,14 +32,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from stompy.broker.acceptor import Acceptor
 from stompy.broker.commands import Commands
-from stompy.broker.destinations import is_topic, targets_of
+from stompy.broker.destinations import Target, is_topic, targets_of
 from stompy.broker.profile import OWN, subscribe_options
 from stompy.broker.publisher import origin_of
 from stompy.broker.queues import COUNTED, DestinationCounts
 from stompy.broker.topology import DestinationRow, Patterns
 from stompy.errors import ConfigurationError, NotConnectedError, RemoteProtocolError, StompError
 from stompy.frames.encoder import encode
-from stompy.frames.frame import is_secret
+from stompy.frames.frame import Frame, Pairs, is_secret
 from stompy.frames.grammar import NEGOTIABLE, Leniency
 from stompy.printable import printable
 from stompy.protocol.heartbeat import HeartbeatOffer
@@ -51,14 +51,12 @@ from stompy.transport.websocket.handshake import END, HandshakePolicy, Handshake
 from stompy.world import secrets, threading, time
 
 if TYPE_CHECKING:
-    from stompy.broker.destinations import Target
     from stompy.broker.management import Management, QueuedMessage
     from stompy.broker.message import StoredMessage
     from stompy.broker.router import BrokerRouter
     from stompy.broker.session_state import SessionState
     from stompy.broker.settings import FrameHook, Settings
     from stompy.deadline import Deadline
-    from stompy.frames.frame import Frame, Pairs
 
 _SCRIPTS = ("stomp", "dom", "store", "table", "messages", "live", "detail", "main")
 """The parts of the page's script, in their order."""

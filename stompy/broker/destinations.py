@@ -52,7 +52,6 @@ class Names:
             and that by which MESSAGE frames name it.
         composite: a name may be several, with commas before slashes.
         first_kind: a subscription to several is one to those that are of the kind of the first.
-        nameless: there is a queue without a name.
         temporary: one's own; the same for all; or one's own in `reply-to` alone, where it is a subscription's id too.
         refuses_late_replies: a message to a temporary queue whose owner is gone is refused.
         implied_id: given the destination of a subscription without an id, returns the id that its messages name.
@@ -62,7 +61,8 @@ class Names:
         sends_to_patterns: a SEND to a pattern is one to a destination of that name.
         part: given one of several names in a header, but for the first, returns it as `original-destination` shows it.
         virtual: given the name of a queue, returns the topic whose messages it gets too, where it is such a queue.
-        addressed: a queue and a topic of one name share an address, which is no topic once there is the queue.
+        addressed: a queue and a topic of one name share an address, which is no topic once there is the queue; there is
+            one without a name.
         durable_alone: an UNSUBSCRIBE that names a durable one ends no other; in 1.0 that of the client of its name.
     """
 
@@ -71,7 +71,6 @@ class Names:
     read: Callable[[str], tuple[str, str]] = lambda name: (name, name)
     composite: bool = True
     first_kind: bool = False
-    nameless: bool = False
     temporary: Literal["own", "shared", "in reply-to"] = "own"
     refuses_late_replies: bool = False
     reply_name: Callable[[str], str] = lambda name: name
@@ -124,28 +123,24 @@ def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tupl
 
 
 def _target(destination: str, session: str, names: Names) -> Target:
-    if names.temporary == "own" and destination.startswith(TEMPORARY):
-        temporary = reply_target(destination, session)
-        if temporary is not None:
-            return temporary
+    if names.temporary == "own" and (temporary := reply_target(destination, session)) is not None:
+        return temporary
     name, shown = names.read(destination)
-    for own, remote in zip(TEMPORARY, REMOTE, strict=True) if name.startswith(REMOTE) else ():
-        if name.startswith(remote):
-            owner, _, rest = name[len(remote) :].partition("/")
-            kind: Literal["queue", "topic"] = "queue" if own == TEMPORARY[0] else "topic"
-            return Target(kind, name, own + rest if shown == name else shown, owner=owner)
-    kind = "topic" if is_topic(name) else "queue"
+    kind: Literal["queue", "topic"] = "topic" if is_topic(name) else "queue"
+    if name.startswith(REMOTE):
+        owner, _, rest = name.split("/", 2)[2].partition("/")
+        return Target(kind, name, f"/temp-{kind}/{rest}" if shown == name else shown, owner=owner)
     pattern = (kind == "topic" or names.pattern_queues) and has_wildcards(name, names.rest)
     return Target(kind, name, shown, pattern=pattern)
 
 
 def reply_target(destination: str, session: str) -> Target | None:
     """Return a temporary destination of a session's own; `None` for any other name."""
-    for own, remote in zip(TEMPORARY, REMOTE, strict=True):
-        if destination.startswith(own):
-            kind: Literal["queue", "topic"] = "queue" if own == TEMPORARY[0] else "topic"
-            return Target(kind, f"{remote}{session}/{destination[len(own) :]}", destination, owner=session)
-    return None
+    if not destination.startswith(TEMPORARY):
+        return None
+    _, own, rest = destination.split("/", 2)
+    name = f"/remote-{own}/{session}/{rest}"
+    return Target("topic" if is_topic(name) else "queue", name, destination, owner=session)
 
 
 def is_topic(name: str) -> bool:

@@ -10,20 +10,17 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stompy.broker.profile import PLAIN
-from stompy.broker.settings import excess
+from stompy.broker.profile import PLAIN, DeliveryRules, SendRequest
+from stompy.broker.settings import MemoryBudget, excess
 from stompy.frames.encoder import encode_lines
 from stompy.frames.frame import Headers, Pairs, headers_from_head
-from stompy.frames.grammar import Version
+from stompy.frames.grammar import Grammar, Version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stompy.broker.destinations import Target
-    from stompy.broker.profile import DeliveryRules, SendRequest
     from stompy.broker.selector import Value
-    from stompy.broker.settings import MemoryBudget
-    from stompy.frames.grammar import Grammar
 
 _COMMAND = "MESSAGE"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -19,13 +19,10 @@ from stompy.errors import RemoteProtocolError
 from stompy.frames.encoder import encode
 from stompy.frames.grammar import DEFAULT_LIMITS, NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import ACK_MODES, Fault, FaultyFrame, parse_accept_version, shown
+from stompy.protocol.rules import ACK_MODES, Fault, FaultyFrame, Lookup, parse_accept_version, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from stompy.frames.frame import Frame, Pairs
-    from stompy.protocol.rules import Lookup
     from stompy.protocol.server import ServerProtocol
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -112,12 +109,10 @@ class HandshakeRules:
         heartbeat: given the client's offer, returns the broker's; `None` for the settings' own.
         mirrors_beats: CONNECTED has those of the client, the other way round and as they were written.
         beats_in_1_0: the oldest version has heartbeats too.
-        nameless_in_1_0: CONNECTED has no `server` there, and a version only if CONNECT has `accept-version`.
-        beats_if_asked: CONNECTED has `heart-beat` only if CONNECT has.
-        client_is_session: the `client-id` of a session without one is its own name.
-        hosts: the `host` headers that are taken; `None` for all.
+        sparing: CONNECTED has `heart-beat` only if CONNECT has; in 1.0 it has no `server`, and a version only if
+            CONNECT has `accept-version`.
+        client_is_session: CONNECTED has the `client-id` as its session; that of a session without one is its own name.
         echoes: headers of CONNECTED, each with those of CONNECT of which it has the first.
-        session_is_client: CONNECTED has the `client-id` as its session.
         wrong_beats: an unreadable `heart-beat` gets an ERROR for CONNECTED, whose message begins so.
     """
 
@@ -128,12 +123,9 @@ class HandshakeRules:
     heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None
     mirrors_beats: bool = False
     beats_in_1_0: bool = False
-    nameless_in_1_0: bool = False
-    beats_if_asked: bool = False
+    sparing: bool = False
     client_is_session: bool = False
-    hosts: frozenset[str] | None = None
     echoes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    session_is_client: bool = False
     wrong_beats: str = ""
 
 
@@ -146,7 +138,6 @@ class RefusalRules:
         takes: what is wrong and taken all the same: commands and faults.
         login: given the login and the version, returns the refusal of a wrong one.
         client: given the `client-id` and the address of the session that has it, returns the refusal of a second one.
-        host: given the `host` header, returns the refusal of a wrong one.
         deaf: given the seconds of silence, returns the refusal of a client that missed its heartbeats.
         denied: given a missing right, the destination and the login, returns the text of the refusal.
     """
@@ -155,7 +146,6 @@ class RefusalRules:
     takes: frozenset[tuple[str, Fault]] = frozenset()
     login: Callable[[str | None, Version | None], Refusal] | None = None
     client: Callable[[str, str], Refusal] | None = None
-    host: Callable[[str], Refusal] | None = None
     deaf: Callable[[float], Refusal] | None = None
     denied: Callable[[str, str, str | None], str] | None = None
 
@@ -210,25 +200,21 @@ class SettlingRules:
 
     Attributes:
         nack: a refused message is delivered again a few times, or at once without a limit; a dead letter; discarded.
-        nack_alone: a NACK is about its one message in the mode `client` too.
-        ack_reaches_connection: an ACK in the mode `client` reaches the earlier messages of all subscriptions.
-        ack_by_message: an ACK needs no `subscription`, and that of another one is ignored.
+            A NACK that makes a dead letter is about its one message in the mode `client` too.
+        ack_of_connection: an ACK needs no `subscription`, and that of another one is ignored; in the mode `client` it
+            reaches the earlier messages of all subscriptions.
         unsubscribe_returns: an UNSUBSCRIBE gives back unacknowledged messages.
-        returns_as_new: such a message does not say that it is delivered again.
-        first_as_redelivered: of what a session that ended by DISCONNECT or ERROR gives back, the first of each
-            subscription alone is `redelivered`.
+        returns_as_new: such a message does not say that it is delivered again; of what a session that ended by
+            DISCONNECT or ERROR gives back, the first of each subscription alone does.
         token: given the id in an ACK, returns by what its delivery is known.
         unreadable: whether the id in an ACK is none; then the session ends, if it has the subscription.
         max_deliveries: how often a message is delivered before it is a dead letter, over all connections.
     """
 
     nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
-    nack_alone: bool = False
-    ack_reaches_connection: bool = False
-    ack_by_message: bool = False
+    ack_of_connection: bool = False
     unsubscribe_returns: bool = True
     returns_as_new: bool = False
-    first_as_redelivered: bool = False
     token: Callable[[str], str] = str
     unreadable: Callable[[str], bool] = lambda token: False
     max_deliveries: int | None = None
@@ -294,9 +280,9 @@ class DeliveryRules:
         doubled: headers that the broker adds though the sender's own are passed on too; where there are any, in 1.0 a
             value of the sender takes the place of the broker's own.
         repeated: which of the headers of one name are passed on.
-        own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it.
+        own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it; where there are
+            such, one without a body has it too.
         value: given a header's value and its sender's version, returns it as it is passed on.
-        empty_length: a MESSAGE without a body has a `content-length` too where its SEND had it.
         text: a body without `content-length` is text: invalid UTF-8 in it is replaced.
         arrange: the order of the headers, in CONNECTED and ERROR too; see `Arrange`.
         one_id: what an ACK names is the `message-id` in 1.2 too.
@@ -311,7 +297,6 @@ class DeliveryRules:
     repeated: Literal["all", "first", "last before 1.2"] = "all"
     own_length: frozenset[Version] = frozenset()
     value: Callable[[str, Version], str] | None = None
-    empty_length: bool = False
     text: bool = False
     arrange: Arrange | None = None
     one_id: bool = False
@@ -346,17 +331,17 @@ class Profile:
         """Return CONNECTED as the broker writes it, in answer to a CONNECT with these headers."""
         version, rules, receipt = protocol.version, self.handshake, header("receipt")
         assert version is not None
-        client, beats = header("client-id") if rules.session_is_client else None, header("heart-beat")
+        client, beats = header("client-id") if rules.client_is_session else None, header("heart-beat")
         if rules.wrong_beats and version.has_heartbeats and beats and not HEART_BEAT.fullmatch(beats):
             named = () if receipt is None else (("receipt-id", receipt),)
             return encode("ERROR", (("message", rules.wrong_beats + beats), *named), grammar=protocol.grammar)
         pairs = [("session", _CONTROL.sub(" ", client or session))]
-        nameless = not version.has_heartbeats and rules.nameless_in_1_0
+        nameless = not version.has_heartbeats and rules.sparing
         if not nameless or header("accept-version") is not None:
             pairs.append(("version", version.value))
         for name, asked in rules.echoes.items():
             pairs += [(name, _CONTROL.sub(" ", value)) for value in map(header, asked) if value is not None][:1]
-        if (version.has_heartbeats or rules.beats_in_1_0) and (beats is not None or not rules.beats_if_asked):
+        if (version.has_heartbeats or rules.beats_in_1_0) and (beats is not None or not rules.sparing):
             mirrored = ",".join(reversed(beats.split(","))) if beats and rules.mirrors_beats else str(protocol.offer)
             pairs.append(("heart-beat", mirrored))
         if not nameless:
@@ -491,14 +476,14 @@ SEND_HEADERS = frozenset(UNSUPPORTED["SEND"]) | {
 """The headers of a SEND that the broker looks at beside those of the specification; most messages have none."""
 
 
-def check_routing(command: str, header: Lookup, targets: Sequence[Target]) -> None:
-    """Refuse a routing type that is not that of a destination.
+def check_routing(command: str, header: Lookup, targets: Sequence[Target], profile: Profile = OWN) -> None:
+    """Refuse a routing type that is not that of a destination, where its name says that.
 
     Raises:
         RemoteProtocolError: it is not.
     """
     asked = header(ROUTING[command])
-    if asked is not None and any(target.kind != KINDS_ROUTED.get(asked) for target in targets):
+    if profile is OWN and asked is not None and any(target.kind != KINDS_ROUTED.get(asked) for target in targets):
         raise RemoteProtocolError(f"{ROUTING[command]} does not match the destination, whose name says what it is")
 
 
@@ -531,16 +516,15 @@ def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendRequ
     expires, lifetime = _milliseconds(header, "expires"), _milliseconds(header, "expiration")
     period, again = _milliseconds(header, "AMQ_SCHEDULED_PERIOD") or 0.0, header("AMQ_SCHEDULED_REPEAT") or "0"
     if not again.isdecimal() or int(again) > _MOST_REPEATS:
-        raise FaultyFrame(
-            Fault.INVALID_VALUE, f"AMQ_SCHEDULED_REPEAT must be up to {_MOST_REPEATS}, not {shown(again)}"
-        )
+        message = f"AMQ_SCHEDULED_REPEAT must be up to {_MOST_REPEATS}, not {shown(again)}"
+        raise FaultyFrame(Fault.INVALID_VALUE, message)
     tick = profile.requests.tick
     begin = (now // tick + 1) * tick if tick else now
     due = begin + (delay or period) if delay or period else moment
     if tick and due is not None and due > now and expires:
         expires += due - now
     return SendRequest(
-        priority=_priority(header("priority")),
+        priority=_priority(header),
         persistent=_boolean(header, "persistent"),
         expires=now + lifetime if lifetime is not None else expires or None,
         due=due if due is not None and due > now else None,
@@ -610,25 +594,28 @@ def deletes_durable(frame: Frame) -> bool:
     return frame.command == "UNSUBSCRIBE" and durable_name(frame.headers.get) is not None
 
 
+def number_in(header: Lookup, name: str, form: re.Pattern[str], what: str, *, least: int = -sys.maxsize) -> int | None:
+    """Return the number in a header; `None` where there is none.
+
+    Raises:
+        FaultyFrame: it is not of that form, or less than the `least`.
+    """
+    value = header(name)
+    if value is not None and not (form.fullmatch(value) and int(value) >= least):
+        raise FaultyFrame(Fault.INVALID_VALUE, f"{name} must be {what}, not {shown(value)}")
+    return None if value is None else int(value)
+
+
 def _prefetch(header: Lookup, default: int) -> int:
     for name in PREFETCH:
-        value = header(name)
-        if value is None:
-            continue
-        if not _NUMBER.fullmatch(value):
-            raise FaultyFrame(
-                Fault.INVALID_VALUE, f"{name} must be a number of at most nine digits, not {shown(value)}"
-            )
-        return sys.maxsize if int(value) == 0 and name == PREFETCH[0] else int(value)
+        if (value := number_in(header, name, _NUMBER, "a number of at most nine digits")) is not None:
+            return sys.maxsize if value == 0 and name == PREFETCH[0] else value
     return default
 
 
-def _priority(value: str | None) -> int:
-    if value is None:
-        return DEFAULT_PRIORITY
-    if not _NUMBER.fullmatch(value):
-        raise FaultyFrame(Fault.INVALID_VALUE, f"priority must be a number from 0 to 9, not {shown(value)}")
-    return min(max(int(value), 0), 9)
+def _priority(header: Lookup) -> int:
+    value = number_in(header, "priority", _NUMBER, "a number from 0 to 9")
+    return DEFAULT_PRIORITY if value is None else min(max(value, 0), 9)
 
 
 def _boolean(header: Lookup, name: str) -> bool | None:
@@ -642,12 +629,8 @@ def _boolean(header: Lookup, name: str) -> bool | None:
 
 def _milliseconds(header: Lookup, name: str) -> float | None:
     """Return a duration, or a moment, in seconds."""
-    value = header(name)
-    if value is None:
-        return None
-    if not _MILLISECONDS.fullmatch(value):
-        raise FaultyFrame(Fault.INVALID_VALUE, f"{name} must be a number of milliseconds, not {shown(value)}")
-    return int(value) / 1000
+    value = number_in(header, name, _MILLISECONDS, "a number of milliseconds")
+    return None if value is None else value / 1000
 
 
 def _selector(text: str | None, ways: Evaluation) -> Selector | None:

@@ -13,13 +13,12 @@ from stompy.broker.selector import Evaluation
 from stompy.errors import LimitExceededError
 from stompy.frames.grammar import CLIENT_COMMANDS, NEGOTIABLE, SERVER_COMMANDS, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import ACK_MODES, Fault, fault_of
+from stompy.protocol.rules import ACK_MODES, Fault, Lookup, fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stompy.frames.frame import Frame, Pairs
-    from stompy.protocol.rules import Lookup
 
 
 def _or_null(login: str | None) -> str:
@@ -135,17 +134,11 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
         return _activemq_refusal(_NO_CONNECTION, "java.lang.IllegalArgumentException: ", closes=False)
     if fault is Fault.UNKNOWN_DURABLE:
         return _activemq_refusal(message, "jakarta.jms.InvalidDestinationException: ", closes=False)
-    if command == "UNSUBSCRIBE" and fault is Fault.DURABLE_IN_USE:
-        return _activemq_refusal("Durable consumer is in use", "jakarta.jms.JMSException: ", closes=False)
-    if fault is Fault.NOT_TRANSACTED:
+    if fault is Fault.NOT_TRANSACTED or (command == "UNSUBSCRIBE" and fault is Fault.DURABLE_IN_USE):
+        message = message if fault is Fault.NOT_TRANSACTED else "Durable consumer is in use"
         return _activemq_refusal(message, "jakarta.jms.JMSException: ", closes=False)
-    if (
-        command == "SUBSCRIBE"
-        and fault is Fault.NO_DESTINATION
-        and header("id") is None
-        and version is not Version.V1_0
-    ):
-        fault = Fault.NO_ID
+    if fault is Fault.NO_DESTINATION and command == "SUBSCRIBE" and version is not Version.V1_0:
+        fault = fault if "id" in frame.headers else Fault.NO_ID
     message = _ACTIVEMQ_MESSAGES.get((command, fault)) or _ACTIVEMQ_MESSAGES.get(("", fault), message)
     if fault is Fault.NO_ID and version is Version.V1_0 and command == "UNSUBSCRIBE":
         message = "Must specify the subscriptionId or the destination you are unsubscribing from"
@@ -185,22 +178,22 @@ def _activemq_refuses(command: str, header: Lookup, session: FrameOrigin) -> Ref
     """Return how ActiveMQ refuses a frame that the embedded broker takes."""
     if command == "SEND":
         return _activemq_unreadable_send(header)
-    beats = header("heart-beat")
+    if command == "CONNECT":
+        beats = header("heart-beat")
+        wrong = beats is not None and not HEART_BEAT.fullmatch(beats)
+        return _activemq_refusal(f"Invalid heart-beat header:{beats}", raw=True) if wrong else None
     browses, durable = header("browser") == "true", header(profile.DURABLE[0])
     topic = next((name for name in destinations.KINDS if (header("destination") or "").strip().startswith(name)), "")
-    if command == "SUBSCRIBE" and browses and session.protocol.version is Version.V1_0:
+    if browses and session.protocol.version is Version.V1_0:
         return _activemq_refusal("Queue Browser feature only valid for Stomp v1.1+ clients!", closes=False)
-    if command == "SUBSCRIBE" and durable is not None and "topic" not in topic:
+    if durable is not None and "topic" not in topic:
         return _activemq_refusal(_ACTIVEMQ_MESSAGES[command, Fault.DURABLE_QUEUE], closes=False)
-    if command == "SUBSCRIBE" and "topic" in topic:
-        if durable is not None and topic != destinations.TOPIC:
-            message = "A durable subscription cannot be created for a temporary topic."
-            return _activemq_refusal(message, "jakarta.jms.JMSException: ", closes=False)
-        if browses:
-            kind = "" if durable is None else "Durable"
-            return _activemq_refusal(_CAST.format(kind), "java.lang.ClassCastException: ", closes=False)
-    if command == "CONNECT" and beats is not None and not HEART_BEAT.fullmatch(beats):
-        return _activemq_refusal(f"Invalid heart-beat header:{beats}", raw=True)
+    if durable is not None and topic != destinations.TOPIC:
+        message = "A durable subscription cannot be created for a temporary topic."
+        return _activemq_refusal(message, "jakarta.jms.JMSException: ", closes=False)
+    if browses and "topic" in topic:
+        kind = "" if durable is None else "Durable"
+        return _activemq_refusal(_CAST.format(kind), "java.lang.ClassCastException: ", closes=False)
     return None
 
 
@@ -334,7 +327,6 @@ ACTIVEMQ = profile.Profile(
         mirrors_beats=True,
         beats_in_1_0=True,
         echoes=dict.fromkeys(("response-id", "receipt-id"), ("request-id", "receipt")),
-        session_is_client=True,
         client_is_session=True,
     ),
     refusals=profile.RefusalRules(
@@ -360,9 +352,7 @@ ACTIVEMQ = profile.Profile(
         keeps=lambda options: options.persistent is True,
         same_id=True,
     ),
-    settling=profile.SettlingRules(
-        nack="dead letter", nack_alone=True, unreadable=lambda token: _JMS_ID.search(token) is None
-    ),
+    settling=profile.SettlingRules(nack="dead letter", unreadable=lambda token: _JMS_ID.search(token) is None),
     transactions=profile.TransactionRules(
         refuses={"NACK": "Poison ack cannot be transacted: MessageAck {{lastMessageId = {id}}}"}, rollback_only=True
     ),
@@ -373,7 +363,6 @@ ACTIVEMQ = profile.Profile(
         dropped=profile.NOT_PASSED_ON - {"ack"} | _ACTIVEMQ_CONSUMED,
         repeated="first",
         own_length=frozenset(NEGOTIABLE),
-        empty_length=True,
         text=True,
         arrange=java_hash_map,
     ),
@@ -402,7 +391,6 @@ ACTIVEMQ_5 = replace(
 _ARTEMIS_NAMED = frozenset({"MESSAGE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "SEND", "RECEIPT"})
 """The commands whose ERROR names the frame."""
 
-_ARTEMIS_NO_MESSAGE = "AMQ339018 Error acknowledging message {token}"
 _ARTEMIS_MESSAGES: dict[tuple[str, Fault | None], str] = {
     ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS): "There already is a subscription for: {subscription}. Either use unique "
     "subscription IDs or do not create multiple subscriptions for the same destination",
@@ -444,6 +432,7 @@ _ARTEMIS_NO_ADDRESS = f'Cannot invoke "{_ADDRESS}.startsWith({_ADDRESS})" becaus
 _ARTEMIS_UNREADABLE = re.compile(r"not a STOMP command line: '([A-Za-z ]+)")
 """What the parser says of a first line that is no command."""
 _ESCAPE = re.compile(r"undefined escape sequence '\\(\\.)")
+_ARTEMIS_BARE = functools.partial(Refusal, detail="", named=False, length=False, bare=True)
 
 
 def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
@@ -458,7 +447,7 @@ def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | No
     if frame is None and message.startswith("content-length must be"):
         return Refusal(message, closes=False, ignored=True)
     if frame is None and (escape := _ESCAPE.search(message)) is not None:
-        return Refusal(f"AMQ339040 Undefined escape sequence {escape[1]}", "", named=False, length=False, bare=True)
+        return _ARTEMIS_BARE(f"AMQ339040 Undefined escape sequence {escape[1]}")
     if frame is None and message.startswith("a body of"):
         return _artemis_invalid("0,", length=False)
     unreadable = _ARTEMIS_UNREADABLE.match(message) if frame is None else None
@@ -603,9 +592,9 @@ def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refu
     if command == "CONNECT" and beats and version is not Version.V1_0 and not HEART_BEAT.fullmatch(beats):
         wrong = [each for each in beats.split(",") if not HEART_BEAT.fullmatch(f"{each},0")]
         if beats.count(",") == 1:
-            return Refusal(f'For input string: "{wrong[0]}"', "", named=False, length=False, bare=True)
+            return _ARTEMIS_BARE(f'For input string: "{wrong[0]}"')
         if version is Version.V1_2:
-            return Refusal(f"Incorrect heartbeat header {beats}", "", named=False, length=False, bare=True)
+            return _ARTEMIS_BARE(f"Incorrect heartbeat header {beats}")
     if command == "SEND" and strange:
         return stays("AMQ339031 Error handling send", "", bare=True)
     if command == "SUBSCRIBE" and strange:
@@ -624,7 +613,6 @@ ARTEMIS = profile.Profile(
         rest=("#",),
         read=lambda name: (name if name.startswith(("/queue/", "/topic/")) else "/topic/" + name, name),
         composite=False,
-        nameless=True,
         temporary="shared",
         implied_id=_artemis_subscription,
         addressed=True,
@@ -637,22 +625,17 @@ ARTEMIS = profile.Profile(
         limits=FrameLimits(max_body=1024 * 1024 * 1024),
         offered=profile.exact_versions,
         heartbeat=least,
-        nameless_in_1_0=True,
         wrong_beats="Incorrect heartbeat header ",
-        beats_if_asked=True,
+        sparing=True,
         echoes={"receipt-id": ("receipt",), "response-id": ("request-id",)},
     ),
     refusals=profile.RefusalRules(
         refuse=_artemis_refuse,
         takes=_ARTEMIS_TAKEN,
         login=_artemis_refused_login,
-        deaf=lambda seconds: Refusal(
+        deaf=lambda seconds: _ARTEMIS_BARE(
             f"AMQ229014: Did not receive data from client within the {seconds * 1000:.0f}ms connection TTL. "
-            "The connection will now be closed.",
-            "",
-            named=False,
-            length=False,
-            bare=True,
+            "The connection will now be closed."
         ),
     ),
     requests=profile.RequestRules(
@@ -669,7 +652,7 @@ ARTEMIS = profile.Profile(
     letters=profile.LetterRules(
         expired="/queue/ExpiryQueue", headers=_artemis_letter, without=frozenset({"destination-type"})
     ),
-    settling=profile.SettlingRules(nack="discarded", returns_as_new=True, first_as_redelivered=True, max_deliveries=10),
+    settling=profile.SettlingRules(nack="discarded", returns_as_new=True, max_deliveries=10),
     transactions=profile.TransactionRules(waits=frozenset(), implied_begin=True),
     queues=profile.QueueRules(delayed_first=True, keeps_by_default=False),
     deliveries=profile.DeliveryRules(
@@ -682,7 +665,6 @@ ARTEMIS = profile.Profile(
         own_length=frozenset({Version.V1_0}),
         value=_artemis_value,
         text=True,
-        empty_length=True,
         arrange=in_order(_ARTEMIS_ORDER, _artemis_others),
         one_id=True,
     ),

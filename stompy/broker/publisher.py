@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from stompy.broker.destinations import REMOTE, is_topic, targets_of
 from stompy.broker.profile import TOO_LONG
 from stompy.broker.queues import Item, Queue, order_of
-from stompy.broker.work import PIECE, TOGETHER, Schedule
-from stompy.errors import LimitExceededError, ProtocolError, RemoteProtocolError
+from stompy.broker.work import PIECE, TOGETHER, Clock, Schedule, Steps, Work
+from stompy.errors import ProtocolError, RemoteProtocolError
 from stompy.protocol.rules import Fault, FaultyFrame
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from stompy.broker.session_state import Consumer, Feed, OutgoingMessage
     from stompy.broker.settings import Counters, Settings
     from stompy.broker.topology import Followers, Topology
-    from stompy.broker.work import Clock, Steps, Work
 
 LETTER_HEADERS = ("original-destination", "delivery-count", "dead-letter-reason")
 """Headers of a dead letter: where it was, how often it was delivered, why it is one."""
@@ -71,7 +70,7 @@ class BrokerPublisher:
         work: counts the work of the turn, and keeps the rest for later.
         clock: the broker's.
         counters: counts.
-        overrun: ends the session of a subscriber whose backlog is full, with the name and the value of the limit.
+        overrun: ends the session of a subscriber whose backlog is full, with the name of the limit.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class BrokerPublisher:
         *,
         clock: Clock,
         counters: Counters,
-        overrun: Callable[[Consumer, str, int], None],
+        overrun: Callable[[Consumer, str], None],
     ) -> None:
         self._settings = settings
         self._topology = topology
@@ -138,9 +137,8 @@ class BrokerPublisher:
         Raises:
             LimitExceededError: they would.
         """
-        limit = self._settings.max_queue_messages
-        if messages and self.schedule.waiting + messages > limit:
-            raise LimitExceededError("too many delayed messages", limit_name="max_queue_messages", limit=limit)
+        if messages and self.schedule.waiting + messages > self._settings.max_queue_messages:
+            raise self._settings.exceeded("max_queue_messages", "too many delayed messages")
 
     def has_seen(self, target: str, identity: str) -> bool:
         """Whether a message with such an id was sent to a destination before."""
@@ -159,8 +157,7 @@ class BrokerPublisher:
         """
         refuses = self._settings.profile.names.refuses_late_replies
         if refuses and name.startswith(REMOTE[0]) and name not in self._topology.queues:
-            kind = "queue" if name.startswith(REMOTE[0]) else "topic"
-            raise FaultyFrame(Fault.NO_OWNER, f"temp-{kind}://{name.partition('/')[2].partition('/')[2][:80]}")
+            raise FaultyFrame(Fault.NO_OWNER, f"temp-queue://{name.split('/', 2)[2][:80]}")
 
     def check_topics(self, messages: Iterable[StoredMessage], sender: str) -> None:
         """Check that the messages of a transaction to topics can be published.
@@ -304,10 +301,8 @@ class BrokerPublisher:
             self._refuse_full(queue, 1)
         else:
             # A topic waits for nobody, and no message is dropped silently: the subscriber gets an ERROR.
-            name, limit = "max_backlog_messages", self._settings.max_backlog_messages
-            if queue.ready < limit:
-                name, limit = "max_backlog_bytes", self._settings.max_backlog_bytes
-            self._overrun(feed.consumer, name, limit)
+            crowded = queue.ready >= self._settings.max_backlog_messages
+            self._overrun(feed.consumer, "max_backlog_messages" if crowded else "max_backlog_bytes")
 
     def must_fit(self, queue: Queue, messages: int, size: int) -> None:
         """Check that a queue can take so many messages, of so many bytes, after it has handed out.
@@ -321,10 +316,9 @@ class BrokerPublisher:
             self._refuse_full(queue, messages)
 
     def _refuse_full(self, queue: Queue, messages: int) -> None:
-        settings, what = self._settings, f"queue {queue.name[:80]!r} is full"
-        if queue.ready + messages > settings.max_queue_messages:
-            raise LimitExceededError(what, limit_name="max_queue_messages", limit=settings.max_queue_messages)
-        raise LimitExceededError(what, limit_name="max_queue_bytes", limit=settings.max_queue_bytes)
+        crowded = queue.ready + messages > self._settings.max_queue_messages
+        limit = "max_queue_messages" if crowded else "max_queue_bytes"
+        raise self._settings.exceeded(limit, f"queue {queue.name[:80]!r} is full")
 
     # Out of them
 

@@ -46,7 +46,6 @@ class Item:
         priority: items of a higher one go first.
         expires: see `SendRequest`.
         group: see `SendRequest`.
-        group_ends: see `SendRequest`.
         deliveries: how often it was handed to a subscriber.
         nacks: how often it was refused.
         named: its message-id, from the first delivery on.
@@ -54,18 +53,8 @@ class Item:
     """
 
     __slots__ = (
-        "__weakref__",
-        "deliveries",
-        "expires",
-        "group",
-        "group_ends",
-        "message",
-        "nacks",
-        "named",
-        "order",
-        "priority",
-        "queue",
-        "sender",
+        *("__weakref__", "deliveries", "expires", "group", "message", "nacks"),
+        *("named", "order", "priority", "queue", "sender"),
     )
 
     queue: Queue
@@ -78,7 +67,6 @@ class Item:
         self.priority = options.priority
         self.expires = options.expires
         self.group = options.group
-        self.group_ends = options.group_ends
         self.deliveries = 0
         self.nacks = 0
         self.named: bytes | None = None
@@ -106,14 +94,7 @@ class Ready:
     def __iter__(self) -> Iterator[Item]:
         return itertools.chain.from_iterable(map(_VALUES, self._levels.values()))
 
-    def append(self, item: Item) -> None:
-        """Add a message at the end of its priority."""
-        level = self._levels.get(item.priority)
-        if level is None:
-            level = self._level(item.priority)
-        level[item.order] = item
-
-    def extend(self, items: Iterable[Item]) -> None:
+    def append(self, *items: Item) -> None:
         """Add messages, each at the end of its priority."""
         for item in items:
             level = self._levels.get(item.priority)
@@ -230,13 +211,13 @@ class View:
 
     __slots__ = ("looked_at", "no_local", "owners", "ready", "selector", "turns", "unseen", "waiting")
 
-    def __init__(self, selector: Selector | None, no_local: str | None = None) -> None:
+    def __init__(self, selector: Selector | None, no_local: str | None = None, waiting: Sequence[Item] = ()) -> None:
         self.selector = selector
         self.no_local = no_local
         self.ready = Ready()
         self.turns: deque[Consumer] = deque()
         self.owners: dict[str, Consumer] = {}
-        self.waiting: Sequence[Item] = ()
+        self.waiting = waiting
         self.looked_at = 0
         self.unseen: deque[Item] = deque()
 
@@ -380,8 +361,7 @@ class Queue:
 
         There may be some among them that do not wait any more.
         """
-        known = None if self._waiting is None else self._waiting()
-        if known is not None:
+        if self._waiting is not None and (known := self._waiting()) is not None:
             return known, False
         collected = Waiting(self.items())
         self._waiting = weakref.ref(collected)
@@ -442,7 +422,7 @@ class Queue:
         self.ready += len(items)
         self.counts.enqueued += len(items)
         self._bytes += sum([item.message.size for item in items])
-        self._all.ready.extend(items)
+        self._all.ready.append(*items)
 
     def _rank(self, item: Item) -> int:
         if self._rules.persistent_first:
@@ -476,9 +456,8 @@ class Queue:
         return True
 
     def _hide(self, item: Item) -> bool:
-        if self._selecting:
-            for view in self._selecting.values():
-                view.ready.discard(item)
+        for view in self._selecting.values():
+            view.ready.discard(item)
         return self._all.ready.discard(item)
 
     def _taken(self, item: Item) -> None:
@@ -502,8 +481,7 @@ class Queue:
             return self._all
         view = self._selecting.get((selector, no_local))
         if view is None:
-            self._selecting[selector, no_local] = view = View(selector, no_local)
-            view.waiting, _ = self.waiting()
+            self._selecting[selector, no_local] = view = View(selector, no_local, self.waiting()[0])
         return view
 
     def leave(self, consumer: Consumer) -> None:
@@ -528,16 +506,13 @@ class Queue:
         """Let only the first exclusive consumer have turns, or all where there is none."""
         for view in (self._all, *self._selecting.values()):
             view.turns.clear()
-        taking = next(([consumer] for consumer in self._exclusive), list(self.consumers))
-        for consumer in taking:
+        for consumer in [*self._exclusive][:1] or self.consumers:
             self.consumers[consumer].enter(consumer)
 
     def resume(self, consumer: Consumer) -> None:
         """Ask a consumer again whether it has room."""
         view = self.consumers.get(consumer)
-        if view is None or consumer in view.turns:
-            return
-        if not self._exclusive or next(iter(self._exclusive)) is consumer:
+        if view is not None and consumer not in view.turns and consumer is next(iter(self._exclusive), consumer):
             view.enter(consumer)
 
     # Handing out
@@ -635,7 +610,7 @@ class Queue:
         self, item: Item, consumer: Consumer, view: View, refuse: Callable[[Item, str], None], now: float
     ) -> None:
         self._taken(item)
-        if item.group is not None and item.group_ends:
+        if item.group is not None and item.message.options.group_ends:
             view.owners.pop(item.group, None)
         if item.expires is not None and item.expires <= now:
             refuse(item, "")
@@ -655,10 +630,8 @@ class Snapshot(Queue):
 
     Args:
         source: the queue; `None` for one that is not there.
-        waiting: its messages; messages that wait no more at their turn are left out.
         name: of the queue.
-        selector: which of its messages the browser gets.
-        no_local: the session whose messages it does not get.
+        browsed: what the browser sees of its messages; those that wait no more at their turn are left out.
         unacked: messages of the queue that were delivered, which it gets too; `None` for a broker that hides these, and
             how often others were delivered.
         copied: returns a place for a message.
@@ -668,11 +641,9 @@ class Snapshot(Queue):
     def __init__(
         self,
         source: Queue | None,
-        waiting: Sequence[Item],
         *,
         name: str,
-        selector: Selector | None,
-        no_local: str | None = None,
+        browsed: View,
         unacked: frozenset[Item] | None = None,
         copied: Callable[[StoredMessage], Item],
         end: StoredMessage,
@@ -680,8 +651,7 @@ class Snapshot(Queue):
         super().__init__(name, max_messages=sys.maxsize, max_bytes=sys.maxsize)
         self._source = source
         self._unacked = unacked
-        self._browsed = View(selector, no_local)
-        self._browsed.waiting = waiting
+        self._browsed = browsed
         self._copied = copied
         self._end: StoredMessage | None = end
 

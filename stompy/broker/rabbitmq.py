@@ -12,13 +12,12 @@ from stompy.broker import destinations, profile
 from stompy.broker.refusals import HEART_BEAT, VERSIONS, FrameOrigin, Refusal, filled, in_order
 from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import Fault, FaultyFrame, fault_of, shown
+from stompy.protocol.rules import Fault, FaultyFrame, Lookup, fault_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stompy.frames.frame import Frame, Pairs
-    from stompy.protocol.rules import Lookup
 
 _ANSWERS = functools.partial(Refusal, headers=VERSIONS, named=False, closes=False)
 """An ERROR that names no frame and leaves the connection open."""
@@ -151,9 +150,11 @@ def _ended(command: str, message: str, detail: str) -> Refusal:
 
 def _refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
     """Return how RabbitMQ refuses a frame that the embedded broker takes."""
+    if command == "CONNECT" and header("host") not in (None, "/"):
+        return _ANSWERS("Bad CONNECT", f"Virtual host '{header('host')}' access denied")
     if command == "CONNECT":
         beats = header("heart-beat")
-        return None if beats is None or HEART_BEAT.fullmatch(beats) else _ANSWERS(*_INVALID, named=False)
+        return None if beats is None or HEART_BEAT.fullmatch(beats) else _ANSWERS(*_INVALID)
     if (first := _wrong_at_once(command, header)) is not None:
         return first
     send, destination = command == "SEND", header("destination") or ""
@@ -239,12 +240,8 @@ def read(name: str) -> tuple[str, str]:
             whole = rest and "/" not in rest
             if whole and kind != "temp_queue":
                 return kept, kept
-            message = (
-                f"'{name}' is not a valid destination for '{{command}}'"
-                if whole
-                else f"'/{rest}' is not a valid {kind} destination"
-            )
-            raise FaultyFrame(Fault.INVALID_DESTINATION, message)
+            text, what = (name, "destination for '{command}'") if whole else (f"/{rest}", f"{kind} destination")
+            raise FaultyFrame(Fault.INVALID_DESTINATION, f"'{text}' is not a valid {what}")
     raise FaultyFrame(Fault.UNKNOWN_DESTINATION, f"{shown(name)} is not a valid destination")
 
 
@@ -293,7 +290,7 @@ def declares(header: Lookup) -> profile.Declaration | None:
         unused=unused and unused / 1000,
         max_priority=_number(header, "x-max-priority"),
         arguments=tuple(
-            (name, f"'{value}'" if name == "x-queue-type" else f"the value '{value}' of type '{_kind(value)}'")
+            (name, f"'{value}'" if name == "x-queue-type" else f"the value '{value}' of type '{_type_of(value)}'")
             for name in profile.QUEUE_ARGUMENTS
             if (value := header(name)) is not None and name[:2] == "x-" and value != "classic"
         ),
@@ -320,17 +317,12 @@ def declares(header: Lookup) -> profile.Declaration | None:
     return replace(arguments, name=name, auto_delete=not lasts, exclusive=own)
 
 
-def _kind(value: str) -> str:
+def _type_of(value: str) -> str:
     return "long" if value.isdecimal() else "longstr"
 
 
 def _number(header: Lookup, name: str, *, least: int = 0) -> int | None:
-    value = header(name)
-    if value is None:
-        return None
-    if not _NUMBER.fullmatch(value) or int(value) < least:
-        raise FaultyFrame(Fault.INVALID_VALUE, f"{name} must be a number of {least} or more, not {shown(value)}")
-    return int(value)
+    return profile.number_in(header, name, _NUMBER, f"a number of {least} or more", least=least)
 
 
 def _letter(pairs: Pairs, options: profile.SendRequest, queue: str) -> Pairs:
@@ -407,13 +399,11 @@ RABBITMQ = profile.Profile(
         offered=profile.exact_versions,
         heartbeat=whole_seconds,
         beats_in_1_0=True,
-        hosts=frozenset({"/"}),
     ),
     refusals=profile.RefusalRules(
         refuse=_refuse,
         takes=_TAKEN,
         login=lambda login, version: _refused_login(login),
-        host=lambda host: _ANSWERS("Bad CONNECT", f"Virtual host '{host}' access denied"),
         deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
         denied=_denied,
     ),
@@ -426,7 +416,7 @@ RABBITMQ = profile.Profile(
     ),
     letters=profile.LetterRules(headers=_letter, keeps=lambda options: False),
     settling=profile.SettlingRules(
-        nack="requeued", ack_reaches_connection=True, ack_by_message=True, unsubscribe_returns=False, token=_number_of
+        nack="requeued", ack_of_connection=True, unsubscribe_returns=False, token=_number_of
     ),
     transactions=profile.TransactionRules(
         found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE, Fault.NOT_PUBLISHED}), late_receipts=True

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from stompy.errors import RemoteProtocolError
 from stompy.frames.encoder import encode
-from stompy.frames.grammar import Version, grammar_of
+from stompy.frames.grammar import Grammar, Version, grammar_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from stompy.frames.frame import Frame
-    from stompy.frames.grammar import Grammar
     from stompy.protocol.server import ServerProtocol
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

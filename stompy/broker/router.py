@@ -32,11 +32,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from stompy.broker.message import MessageHead, StoredMessage, route_to
-from stompy.broker.profile import SubscribeRequest
+from stompy.broker.profile import Declaration, SubscribeRequest
 from stompy.broker.publisher import REFUSED, BrokerPublisher
-from stompy.broker.queues import Snapshot, order_of
+from stompy.broker.queues import Item, Queue, Snapshot, View, order_of
 from stompy.broker.refusals import Refusal, RefusedError, refusal_frames
-from stompy.broker.session_state import Consumer, Feed
+from stompy.broker.session_state import Consumer, Feed, OutgoingMessage, SessionState, SessionTransaction
 from stompy.broker.settings import BrokerStats, Counters, MemoryBudget, Settings
 from stompy.broker.topology import Topology
 from stompy.broker.work import PIECE, TOGETHER, Clock, Steps, Timer, Turn, Unfinished, Work
@@ -48,9 +48,6 @@ from stompy.printable import printable
 
 if TYPE_CHECKING:
     from stompy.broker.destinations import Target
-    from stompy.broker.profile import Declaration
-    from stompy.broker.queues import Item, Queue
-    from stompy.broker.session_state import OutgoingMessage, SessionState, SessionTransaction
     from stompy.frames.frame import Frame
     from stompy.protocol.ack import Entry
 
@@ -177,8 +174,8 @@ class BrokerRouter:
                 self._dirty[queue] = None
             if queue.declared.unused is not None:
                 self.publisher.watch(queue, self.clock.now())
-            if queue.removable:
-                self.topology.forget_if_useless(queue)
+            if queue.removable and self.topology.queues.get(queue.name) is queue:
+                self.topology.forget(queue)
 
     def tick(self) -> None:
         """Do the work due by the clock; takes the lock."""
@@ -287,15 +284,14 @@ class BrokerRouter:
         for delivery in unwritten:
             delivery.item.deliveries -= 1
         lost = [delivery for delivery in unwritten if delivery.consumer.ledger is None]
-        for transaction in session.transactions.values():
-            self.abort(session, transaction)
-            self.work.trash.append(transaction)
-        session.transactions.clear()
+        self.work.trash += session.transactions.values()
+        for name in list(session.transactions):
+            self.abort(session, name)
         entries = session.ledger.take_all()
         for consumer in list(session.consumers.values()):
             yield from self.end_subscription(consumer)
         returning: set[Consumer] = set()
-        first_alone = self._settings.profile.settling.first_as_redelivered and not session.lost
+        first_alone = self._settings.profile.settling.returns_as_new and not session.lost
         for entry in entries:
             delivery = entry.item
             delivery.item.queue.unacked -= 1
@@ -313,12 +309,12 @@ class BrokerRouter:
         self._sessions.pop(session, None)
         self.work.trash += (entries, lost)
 
-    def _overrun(self, consumer: Consumer, name: str, limit: int) -> None:
+    def _overrun(self, consumer: Consumer, name: str) -> None:
         """End the session of a subscription of a topic that is too slow, as no message is dropped silently."""
         session = consumer.session
         session.write_queue.withdraw(lambda delivery: delivery.transient)
-        what = f"the backlog of the subscription to {consumer.destination!r} is full (limit {name}={limit})"
-        self.fail(session, RemoteProtocolError(f"too slow: {what}"))
+        what = f"too slow: the backlog of the subscription to {consumer.destination!r} is full"
+        self.fail(session, self._settings.exceeded(name, what))
 
     # Subscriptions
 
@@ -400,16 +396,10 @@ class BrokerRouter:
         end = MessageHead(route_to(shown, consumer.grammar, first=[("browser", "end")]), b"", 0)
         waiting: list[Item] = [] if queue is None else self.topology.collect(consumer, queue)
         unacked = self._unacked(queue) if self._settings.profile.queues.browses_unacked else None
-        consumer.backlog = Snapshot(
-            queue,
-            sorted([*waiting, *unacked], key=order_of) if unacked else waiting,
-            name=target.name,
-            selector=consumer.selector,
-            no_local=consumer.session.name if consumer.options.no_local else None,
-            unacked=unacked,
-            copied=self.publisher.new_item,
-            end=StoredMessage(end, b""),
-        )
+        waiting = sorted([*waiting, *unacked], key=order_of) if unacked else waiting
+        browsed = View(consumer.selector, consumer.session.name if consumer.options.no_local else None, waiting)
+        copied, last = self.publisher.new_item, StoredMessage(end, b"")
+        consumer.backlog = Snapshot(queue, name=target.name, browsed=browsed, unacked=unacked, copied=copied, end=last)
         consumer.selector = None
         self.topology.join(consumer, consumer.backlog)
 
@@ -549,7 +539,7 @@ class BrokerRouter:
         """
         transaction = session.transactions[name]
         if transaction.spoiled:
-            self.abort(session, session.transactions.pop(name))
+            self.abort(session, name)
             raise RemoteProtocolError(transaction.spoiled)
         needed = transaction.needed
         self.topology.check_room(needed)
@@ -578,8 +568,9 @@ class BrokerRouter:
         session.ledger.restore(itertools.chain.from_iterable(transaction.lost))
         self.work.trash.append(transaction)
 
-    def abort(self, session: SessionState, transaction: SessionTransaction) -> None:
+    def abort(self, session: SessionState, name: str) -> None:
         """Drop the messages of a transaction; the deliveries that it settled wait for their ACK again."""
+        transaction = session.transactions.pop(name)
         session.budget.take(-transaction.kept)
         held = [*(entries for entries, _ in transaction.settled), *transaction.lost]
         session.ledger.restore(itertools.chain.from_iterable(held))
@@ -588,13 +579,8 @@ class BrokerRouter:
 
     @property
     def connected(self) -> tuple[SessionState, ...]:
-        """The sessions that are connected, oldest first."""
+        """The sessions that are connected, oldest first; needs no lock."""
         return tuple(self._sessions)
-
-    @property
-    def sessions(self) -> int:
-        """How many sessions are connected; needs no lock."""
-        return len(self._sessions)
 
     def depth(self, name: str) -> int:
         """Return how many messages of a queue wait for a consumer."""

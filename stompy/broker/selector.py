@@ -13,11 +13,12 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 Value: TypeAlias = "str | int | float | bool | None"
 Lookup: TypeAlias = "Callable[[str], Value]"
 Node: TypeAlias = "Callable[[Lookup], Value]"
+T = TypeVar("T")
 
 _NUMBER = re.compile(r"[+-]?(?:\d+|(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d{1,3})?|\d+[eE][+-]?\d{1,3})")
 
@@ -137,12 +138,12 @@ def _number(text: str) -> int | float | None:
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
-def in_of(value: Node, texts: frozenset[str]) -> Node:
-    """Return whether a value is one of some texts."""
+def tested(value: Node, fits: Callable[[str], bool]) -> Node:
+    """Return whether a value is a text that fits."""
 
     def evaluate(lookup: Lookup) -> Value:
         text = value(lookup)
-        return None if text is None else isinstance(text, str) and text in texts
+        return None if text is None else isinstance(text, str) and fits(text)
 
     return evaluate
 
@@ -172,14 +173,13 @@ def _operand_of(value: Value, convert: bool) -> int | float | None:
     return None if isinstance(value, bool) else value
 
 
-def _calculate(left: int | float, sign: str, right: int | float, *, cut: bool) -> int | float | None:
+_RESULTS: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
+def _calculate(left: int | float, sign: str, right: int | float, *, cut: bool) -> Any:
     try:
-        if sign == "+":
-            return left + right
-        if sign == "-":
-            return left - right
-        if sign == "*":
-            return left * right
+        if sign in _RESULTS:
+            return _RESULTS[sign](left, right)
         if cut and isinstance(left, int) and isinstance(right, int):
             quotient = abs(left) // abs(right)  # whole numbers are cut towards zero
             return quotient if (left < 0) == (right < 0) else -quotient
@@ -234,14 +234,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _KEYWORDS = frozenset(("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE"))
-_ORDER: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+_EQUALITY: dict[str, Callable[[Any, Any], Any]] = {"=": operator.eq, "<>": operator.ne}
+_ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge} | _EQUALITY
 
 
 class Selector:
@@ -326,10 +320,14 @@ class _Parser:
         kind, text = self._next
         return SelectorError("the selector ends too early" if kind == "end" else f"unexpected {text!r} in the selector")
 
-    def _deeper(self) -> None:
+    def _deeper(self, part: Callable[[], Node]) -> Node:
+        """Return a part that is one level below this one."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise SelectorError(f"a selector has at most {MAX_DEPTH} levels")
+        node = part()
+        self._depth -= 1
+        return node
 
     # Conditions
 
@@ -339,7 +337,7 @@ class _Parser:
     def _and(self) -> Node:
         return all_of([part for _, part in self._list(self._not, "AND")])
 
-    def _list(self, part: Callable[[], Node], *signs: str) -> list[tuple[str, Node]]:
+    def _list(self, part: Callable[[], T], *signs: str) -> list[tuple[str, T]]:
         """Return parts with these signs between them, each with the sign before it."""
         found = [("", part())]
         while sign := self._accept(*signs):
@@ -350,22 +348,15 @@ class _Parser:
         return self._comparison() if self._ways.activemq else self._negated(self._not) or self._comparison()
 
     def _negated(self, part: Callable[[], Node]) -> Node | None:
-        if not self._accept("NOT"):
-            return None
-        self._deeper()
-        node = negated(part())
-        self._depth -= 1
-        return node
+        return negated(self._deeper(part)) if self._accept("NOT") else None
 
     def _comparison(self) -> Node:
-        start = self._at
-        left = self._sum()
+        start, left = self._at, self._sum()
         if sign := self._accept(*_ORDER):
-            second = self._at
-            right = self._sum()
-            if sign not in ("=", "<>"):
+            second, right = self._at, self._sum()
+            if sign not in _EQUALITY:
                 self._refuse_literals(start, second)
-            return compared(left, _ORDER[sign], right, equality=sign in ("=", "<>"), ways=self._ways)
+            return compared(left, _ORDER[sign], right, equality=sign in _EQUALITY, ways=self._ways)
         if self._accept("IS"):
             wanted = self._accept("NOT") is None
             self._expect("NULL")
@@ -374,7 +365,10 @@ class _Parser:
         if self._accept("BETWEEN"):
             return self._between(left, negative=negative)
         if self._accept("IN"):
-            node = in_of(left, self._texts())
+            self._expect("(")
+            texts = frozenset(text for _, text in self._list(self._text, ","))
+            self._expect(")")
+            node = tested(left, texts.__contains__)
         elif self._accept("LIKE"):
             node = self._like(left)
         elif negative:
@@ -399,14 +393,6 @@ class _Parser:
             return any_of([order(value, operator.lt, low), order(value, operator.gt, high)])
         return all_of([order(value, operator.ge, low), order(value, operator.le, high)])
 
-    def _texts(self) -> frozenset[str]:
-        self._expect("(")
-        texts = [self._text()]
-        while self._accept(","):
-            texts.append(self._text())
-        self._expect(")")
-        return frozenset(texts)
-
     def _text(self) -> str:
         kind, text = self._next
         if kind != "text":
@@ -419,13 +405,7 @@ class _Parser:
         escape = self._text() if self._accept("ESCAPE") else None
         if escape is not None and len(escape) != 1:
             raise SelectorError("ESCAPE takes one character")
-        fits = pattern_test(pattern, escape)
-
-        def like(lookup: Lookup) -> Value:
-            text = value(lookup)
-            return None if text is None else isinstance(text, str) and fits(text)
-
-        return like
+        return tested(value, pattern_test(pattern, escape))
 
     # Arithmetic
 
@@ -441,18 +421,14 @@ class _Parser:
         sign = self._accept("+", "-")
         if sign is None:
             return self._operand()
-        self._deeper()
-        node = self._signed()
-        if sign == "-" or not self._ways.activemq:
-            node = calculated([("", lambda lookup: 0), (sign, node)], ways=self._ways)
-        self._depth -= 1
-        return node
+        node = self._deeper(self._signed)
+        if sign == "+" and self._ways.activemq:
+            return node
+        return calculated([("", lambda lookup: 0), (sign, node)], ways=self._ways)
 
     def _operand(self) -> Node:
         if self._accept("("):
-            self._deeper()
-            node = self._or()
-            self._depth -= 1
+            node = self._deeper(self._or)
             self._expect(")")
             return node
         kind, text = self._next

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from stompy.broker.profile import OWN, deletes_durable
 from stompy.broker.refusals import Refusal
 from stompy.broker.session_state import SessionState
-from stompy.broker.settings import SessionBudget
+from stompy.broker.settings import FrameHook, SessionBudget, Settings
 from stompy.broker.write_queue import WriterThread
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, LimitExceededError, ProtocolError, RemoteProtocolError, StompTimeoutError
@@ -38,7 +38,6 @@ from stompy.world import threading, time
 if TYPE_CHECKING:
     from stompy.broker.commands import Commands
     from stompy.broker.router import BrokerRouter
-    from stompy.broker.settings import FrameHook, Settings
     from stompy.broker.users import Admission, ClientSlot, User
     from stompy.transport.base import Transport
 
@@ -256,10 +255,7 @@ class ClientSession:
             return
         seconds = self._protocol.heartbeats.silence_allowed(self._settings.heartbeat_tolerance)
         deaf = self._profile.refusals.deaf
-        if deaf is not None:
-            self._refuse(deaf(seconds or 0.0))
-        else:
-            self._fail(f"nothing was received for {seconds:g} s despite heartbeats")
+        self._fail(f"nothing was received for {seconds:g} s despite heartbeats", deaf and deaf(seconds or 0.0))
 
     def _process(self, items: Sequence[Frame | Run]) -> None:
         while items and self._pulse is None:
@@ -350,13 +346,9 @@ class ClientSession:
         if not accepted or self._state.ended:
             return
         headers = accepted[0].headers
-        hosts, refused_host = self._profile.handshake.hosts, self._profile.refusals.host
-        if hosts is not None and refused_host is not None and headers.get("host", "/") not in hosts:
-            self._refuse(refused_host(headers.get("host", "")))
-            return
         refusal = self._profile.requests.refuses("CONNECT", headers.get, self._state)
         if refusal is not None:
-            self._refuse(refusal, accepted[0])
+            self._fail(refusal.message, refusal, accepted[0])
             return
         users = self._settings.users
         passcode = Secret(headers.get("passcode", ""))
@@ -364,11 +356,9 @@ class ClientSession:
         if users is not None and user is None:
             # The same message and the same wait, whether there is such a user or not.
             self._aborted.wait(self._settings.login_delay)
-            refused_login = self._profile.refusals.login
-            if refused_login is None:
-                self._fail("access refused: wrong login or passcode")
-            else:
-                self._refuse(refused_login(headers.get("login"), self._protocol.version), accepted[0])
+            login = self._profile.refusals.login
+            refusal = login and login(headers.get("login"), self._protocol.version)
+            self._fail("access refused: wrong login or passcode", refusal, accepted[0])
             return
         with self._router.turn():
             refused_client, client = self._profile.refusals.client, headers.get("client-id")
@@ -397,17 +387,17 @@ class ClientSession:
         self._write_queue.answer(connected)
         self._router.attach(self._state)
 
-    def _refuse(self, refusal: Refusal, offender: Frame | None = None) -> None:
-        with self._router.turn():
-            self._router.refuse(self._state, refusal, offender)
-
     def _refill(self) -> None:
         with self._router.turn():
             self._router.refill(self._state)
 
-    def _fail(self, message: str) -> None:
+    def _fail(self, message: str, refusal: Refusal | None = None, offender: Frame | None = None) -> None:
+        """End the session with an ERROR that says why, or refuse a frame in the words of the profile."""
         with self._router.turn():
-            self._router.fail(self._state, RemoteProtocolError(message))
+            if refusal is None:
+                self._router.fail(self._state, RemoteProtocolError(message))
+            else:
+                self._router.refuse(self._state, refusal, offender)
 
     # The end
 

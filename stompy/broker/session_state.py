@@ -6,22 +6,19 @@ Guarded by the router's lock.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from stompy.broker.destinations import REMOTE, TEMPORARY, is_topic
+from stompy.broker.destinations import REMOTE, TEMPORARY, Target, is_topic
 from stompy.errors import LocalProtocolError, ProtocolError
 from stompy.frames.encoder import encode_lines
-from stompy.frames.grammar import Version
+from stompy.frames.grammar import Grammar, Version
 from stompy.protocol.ack import Entry, Ledger
 from stompy.protocol.rules import Fault, FaultyFrame, shown
 from stompy.world import time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from stompy.broker.destinations import Target
     from stompy.broker.message import StoredMessage
     from stompy.broker.profile import DeliveryRules, SubscribeRequest
     from stompy.broker.queues import Item, Queue
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from stompy.broker.settings import SessionBudget
     from stompy.broker.users import User
     from stompy.broker.write_queue import WriteQueue
-    from stompy.frames.grammar import Grammar
     from stompy.protocol.heartbeat import HeartbeatTimer
     from stompy.protocol.server import ServerProtocol
 

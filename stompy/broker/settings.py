@@ -323,6 +323,10 @@ class Settings(BrokerLimits):
     on_frame: FrameHook | None = None
     profile: Profile = OWN
 
+    def exceeded(self, name: str, what: str) -> LimitExceededError:
+        """Return the error that says that a limit of this name was passed."""
+        return LimitExceededError(what, limit_name=name, limit=getattr(self, name))
+
     @property
     def frame_limits(self) -> FrameLimits:
         """The limits of a client's frame."""

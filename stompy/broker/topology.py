@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from stompy.broker.destinations import MAX_PARTS, ONE, REST, Target, has_wildcards, is_topic, words_of
 from stompy.broker.queues import DestinationCounts, Queue, Waiting
-from stompy.broker.session_state import Feed
-from stompy.errors import LimitExceededError, RemoteProtocolError
+from stompy.broker.session_state import Consumer, Feed, SessionState
+from stompy.errors import RemoteProtocolError
 from stompy.protocol.rules import Fault, FaultyFrame
 from stompy.world import time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from stompy.broker.profile import Declaration, SubscribeRequest
     from stompy.broker.selector import Lookup
-    from stompy.broker.session_state import Consumer, SessionState
     from stompy.broker.settings import MemoryBudget, Settings
     from stompy.broker.work import Steps, Work
 
@@ -86,16 +83,11 @@ class Patterns(Generic[T]):
         for word in words_of(name):
             following = []
             for node in nodes:
-                rest = node.below.get(REST[0])
-                if rest is not None:
-                    yield from rest.values
+                yield from node.rest
                 following += [found for key in (word, ONE) if (found := node.below.get(key)) is not None]
             nodes = following
         for node in nodes:
-            yield from node.values
-            rest = node.below.get(REST[0])
-            if rest is not None:
-                yield from rest.values
+            yield from (*node.values, *node.rest)
 
 
 class _Node(Generic[T]):
@@ -104,6 +96,11 @@ class _Node(Generic[T]):
     def __init__(self) -> None:
         self.below: dict[str, _Node[T]] = {}
         self.values: dict[T, None] = {}
+
+    @property
+    def rest(self) -> Iterable[T]:
+        """The values for the rest of a name."""
+        return self.below[REST[0]].values if REST[0] in self.below else ()
 
 
 def _normal(words: list[str]) -> list[str]:
@@ -134,16 +131,14 @@ class Followers:
             if equality is None:
                 self._looked_at.append(place)
             else:
-                name, value = equality
-                self._by_value.setdefault(name, {}).setdefault(value, []).append(place)
+                self._by_value.setdefault(equality[0], {}).setdefault(equality[1], []).append(place)
 
     def __len__(self) -> int:
         return len(self._feeds)
 
     def overlaps(self, other: Followers) -> bool:
         """Whether some are in both."""
-        if self._set is None:
-            self._set = frozenset(self._feeds)
+        self._set = self._set or frozenset(self._feeds)
         return not self._set.isdisjoint(other._feeds)
 
     def candidates(self, lookup: Lookup) -> Iterator[Feed]:
@@ -211,11 +206,10 @@ class Topology:
         Raises:
             LimitExceededError: there are too many; not where it is `forced`.
         """
-        queue = self.queues.get(name)
-        if queue is not None:
-            return queue
+        if name in self.queues:
+            return self.queues[name]
         if not forced:
-            self._check_room(1)
+            self.check_room((name,))
         queue = self._made(name, owner=owner, kept=owner is not None)
         self._keep(queue, forced=forced)
         return queue
@@ -314,16 +308,13 @@ class Topology:
         Raises:
             LimitExceededError: they would.
         """
-        self._check_room(sum(name not in self.queues for name in names))
-
-    def _check_room(self, new: int) -> None:
-        limit = self._settings.max_queues
-        held = len(self.queues) + len(self.durables)
+        limit, held = self._settings.max_queues, len(self.queues) + len(self.durables)
+        new = sum(name not in self.queues for name in names)
         if new and held + new > limit:
             self._work.left -= len(self.queues) // 4
             useless = sum(queue.removable for queue in self.queues.values())
             if held - useless + new > limit:
-                raise LimitExceededError("too many queues", limit_name="max_queues", limit=limit)
+                raise self._settings.exceeded("max_queues", "too many queues")
 
     def home(self, queue: Queue) -> Queue | None:
         """Return where messages of a queue go back to; `None` where it was deleted with all it held."""
@@ -335,11 +326,6 @@ class Topology:
         if known is None:  # an empty one may have been forgotten since
             self._keep(queue, forced=True)
         return known or queue
-
-    def forget_if_useless(self, queue: Queue) -> None:
-        """Forget a queue of which nothing would be lost."""
-        if queue.removable and self.queues.get(queue.name) is queue:
-            self.forget(queue)
 
     def forget(self, queue: Queue) -> None:
         """Forget a queue, with all it holds."""
@@ -430,18 +416,14 @@ class Topology:
 
     def backlog(self, name: str) -> Queue:
         """Return a queue for the messages of one subscriber."""
-        settings = self._settings
-        return Queue(
-            name,
-            max_messages=settings.max_backlog_messages,
-            max_bytes=settings.max_backlog_bytes,
-        )
+        limits = self._settings
+        return Queue(name, max_messages=limits.max_backlog_messages, max_bytes=limits.max_backlog_bytes)
 
     def add(self, feed: Feed) -> None:
         """Let a subscription get the messages of its topic from now on."""
-        if feed.target.pattern:
-            self._topic_patterns.add(feed.target.name, feed)
         name = feed.target.name
+        if feed.target.pattern:
+            self._topic_patterns.add(name, feed)
         if name not in self._feeds:
             self._feeds[name], self._topics[name] = {}, self._recall(name, DestinationCounts())
         self._feeds[name][feed] = None
@@ -449,9 +431,9 @@ class Topology:
 
     def remove(self, feed: Feed) -> None:
         """Let a subscription get nothing more of its topic."""
-        if feed.target.pattern:
-            self._topic_patterns.remove(feed.target.name, feed)
         name = feed.target.name
+        if feed.target.pattern:
+            self._topic_patterns.remove(name, feed)
         followers = self._feeds[name]
         del followers[feed]
         self._topics[name] = self._topics[name].with_copies([feed.queue])
@@ -529,8 +511,7 @@ class Topology:
         queue = self._made(shown, kept=True)
         queue.kept += sys.getsizeof(client) + sys.getsizeof(name)
         self._budget.take(0, queue.kept)
-        no_local = session if options.no_local else None
-        feed = Feed(target, queue, selector=options.selector, no_local=no_local)
+        feed = Feed(target, queue, options.selector, no_local=session if options.no_local else None)
         self.durables[client, name] = feed
         self.add(feed)
         return feed

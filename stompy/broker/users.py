@@ -164,16 +164,14 @@ class User:
         hidden, passcode = as_secret(passcode), None
         for name, value in (("passcode", hidden), ("passcode_hash", passcode_hash)):
             object.__setattr__(self, name, value)
-        for name, patterns in (("read", read), ("write", write), ("admin", admin)):
-            object.__setattr__(self, name, patterns)
         check_text("passcode", self.passcode)
         check_arguments(User.__init__, {"passcode_hash": passcode_hash}, hidden=("passcode_hash",))
         if (self.passcode is None) == (self.passcode_hash is None):
             raise ConfigurationError("a user has either a passcode or the hash of one")
         if self.passcode_hash is not None:
             _parts(self.passcode_hash)
-        for name in ("read", "write", "admin"):
-            object.__setattr__(self, name, _patterns(name, getattr(self, name)))
+        for name, patterns in (("read", read), ("write", write), ("admin", admin)):
+            object.__setattr__(self, name, _patterns(name, patterns))
 
 
 def is_allowed(user: User, right: Right, destination: str) -> bool:
@@ -203,14 +201,12 @@ class Users:
         """Return the user with this login and passcode; `None` if there is none, or no turn came in time."""
         user = self._users.get(login)
         right = self._hash_fits(user, passcode, deadline)
-        if user is None:
-            return None
-        if user.passcode is not None:
+        if user is not None and user.passcode is not None:
             right = as_secret(user.passcode) == passcode
         return user if right else None
 
     def _hash_fits(self, user: User | None, passcode: Secret[str], deadline: Deadline) -> bool:
-        known = user.passcode_hash if user is not None and user.passcode_hash is not None else None
+        known = None if user is None else user.passcode_hash
         compared = known or self._dummy_hash
         if compared is None:
             return False

@@ -200,13 +200,8 @@ class Schedule(Generic[T, E]):
         self._compact_at = 1024
 
     @property
-    def later(self) -> list[T]:
-        """What waits for its time."""
-        return [entry for _, _, entry in self._later]
-
-    @property
     def waiting(self) -> int:
-        """How much that is."""
+        """How many messages wait for their time."""
         return len(self._later)
 
     def add(self, due: float, entry: T) -> None:

@@ -14,18 +14,15 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 
 from stompy.deadline import Deadline
 from stompy.errors import ConnectionLostError, SendTimeoutError
 from stompy.frames.encoder import HEARTBEAT
 from stompy.locks import Rank, make_condition
 from stompy.protocol.heartbeat import HeartbeatTimer
-from stompy.transport.base import DirectTransport, MessageTransport
+from stompy.transport.base import DirectTransport, MessageTransport, Transport
 from stompy.world import threading, time
-
-if TYPE_CHECKING:
-    from stompy.transport.base import Transport
 
 _LOG = logging.getLogger("stompy.broker")
 

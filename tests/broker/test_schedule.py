@@ -32,7 +32,7 @@ def test_what_is_due_comes_in_order() -> None:
     assert (schedule.waiting, schedule.next()) == (4, 1.0)
     assert list(schedule.due(2.0)) == ["a", "a again", "b"]
     schedule.keep(lambda entry: entry != "c")
-    assert (schedule.later, schedule.next()) == ([], None)
+    assert (schedule.waiting, schedule.next()) == (0, None)
 
 
 def test_what_expires_is_not_kept_by_that() -> None:
