@@ -292,7 +292,7 @@ class Network:
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.open: set[Stream] = set()
         self.log: list[str] = []
-        self.tap: Callable[[], Tap] | None = None
+        self.tap: Callable[[], Tap | None] | None = None
         """Makes what looks at the bytes that pass a stream."""
         self._streams = 0
 

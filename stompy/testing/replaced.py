@@ -391,15 +391,17 @@ def installed(
             undo.append((owner, name, real, _inside_only(functools.partial(_refused, what, real), real)))
     # Counters of modules begin anew, as the length of a name decides where a stream breaks.
     undo += [(module, name, vars(module)[name], count(1)) for module, name in counters]
-    collects, disabled, log, bugs = gc.isenabled(), logging.root.manager.disable, logging.getLogger("stompy"), _Bugs()
-    propagates, unraisable = log.propagate, sys.unraisablehook
+    collects, disabled, bugs = gc.isenabled(), logging.root.manager.disable, _Bugs()
+    logs = [logging.getLogger(name) for name in ("stompy", "stomp.py")]
+    propagate, unraisable = [log.propagate for log in logs], sys.unraisablehook
     sys.unraisablehook = lambda raised: None if isinstance(raised.exc_value, AbandonedError) else unraisable(raised)
     gc.disable()  # finalizers would run at a moment that nobody chose
     me = threading.get_ident()
     inside.add(me)
     logging.disable(quiet)
-    log.addHandler(bugs)
-    log.propagate = False
+    for log in logs:
+        log.addHandler(bugs)
+        log.propagate = False
     try:
         for module, name, _, value in undo:
             setattr(module, name, value)
@@ -411,8 +413,9 @@ def installed(
             setattr(module, name, value)
         inside.discard(me)
         sys.unraisablehook = unraisable
-        log.removeHandler(bugs)
-        log.propagate = propagates
+        for log, propagates in zip(logs, propagate, strict=True):
+            log.removeHandler(bugs)
+            log.propagate = propagates
         logging.disable(disabled)
         if collects:
             gc.enable()

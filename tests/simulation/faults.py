@@ -270,6 +270,52 @@ FAULTS: dict[str, Fault] = {
         "worker.failure",
         ("    delivery_of(message).link.fail(ConnectionLostError(reason))", "    del message, reason"),
     ),
+    "a session of the drop-in begins beside the callbacks of the last": _fault(
+        "compat.transport", ("                before.done.wait(_HANDOVER)\n", "                pass\n")
+    ),
+    "a callback that raised is the last that is called": _fault(
+        "compat.transport",
+        (
+            '                    log.error("%s of a listener raised", name, exc_info=True)',
+            '                    log.error("%s of a listener raised", name, exc_info=True)\n                    return',
+        ),
+    ),
+    "on_disconnected is called twice": _fault(
+        "compat.transport",
+        ('events = ["disconnected", "receiver_loop_completed"]', 'events = ["disconnected", "disconnected"]'),
+    ),
+    "the end of a session confirms receipts of the drop-in": _fault(
+        "compat.listener",
+        (
+            "            self._failure = failure\n",
+            "            self._failure = failure\n            self.received = self.received or failure is not None\n",
+        ),
+    ),
+    "the end of a session wakes no thread that waits for a receipt": _fault(
+        "compat.listener",
+        (
+            "            self._failure = failure\n            self.receipt_condition.notify_all()\n",
+            "            self._failure = failure\n",
+        ),
+    ),
+    "a session of the drop-in that changed wakes nobody": _fault(
+        "compat.transport",
+        (
+            "self.running = connected or session.link.alive\n                self._changed.notify_all()",
+            "self.running = connected or session.link.alive",
+        ),
+    ),
+    "a connection that broke has sent nothing": _fault(
+        "compat.exception",
+        ("        (SessionError, _ConnectionLost),\n", "        (SessionError, NotConnectedException),\n"),
+    ),
+    "a refused frame of the drop-in counts as confirmed": _fault(
+        "compat.listener",
+        (
+            '            self._fail(StompException(f"the broker refused',
+            '            self.received = True\n            self._fail(StompException(f"the broker refused',
+        ),
+    ),
 }
 
 
@@ -302,11 +348,11 @@ class _Planting(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(source, self._file, "exec"), vars(module))
 
 
-def may_show(*, workers: bool, outboxes: bool) -> bool:
-    """Return whether a world can show the fault that is planted: one with the folder that has it."""
+def may_show(**folders: object) -> bool:
+    """Return whether a world can show the fault that is planted: one with something of the folder that has it."""
     name = os.environ.get(PLANTED)
     folder = FAULTS[name].module.split(".")[1] if name else ""
-    return {"worker": workers, "outbox": outboxes}.get(folder, True)
+    return bool(folders.get(folder, True))
 
 
 def plant() -> None:

@@ -11,6 +11,7 @@ import stompy
 from stompy.broker import Like
 from stompy.testing.faults import Cut, Delay, Double, Drop, FrameFault
 from stompy.testing.network import Weather
+from tests.simulation.dropins import DropInProgram
 from tests.simulation.outboxes import OutboxProgram
 from tests.simulation.workers import WorkerProgram
 
@@ -25,6 +26,9 @@ WORKERS = 0.1
 
 OUTBOXES = 0.1
 """The part of the worlds whose producers have an outbox."""
+
+DROP_INS = 0.1
+"""The part of the worlds that have programs for stomp.py."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Plan:
     """What happens to single frames, until the weather clears up."""
     workers: tuple[WorkerProgram, ...] = ()
     outboxes: tuple[OutboxProgram, ...] = ()
+    drop_ins: tuple[DropInProgram, ...] = ()
 
     @classmethod
     def drawn(cls, seed: int) -> Plan:
@@ -134,7 +139,26 @@ class Plan:
             # What a full queue refuses ends sessions, and an outbox tries again for minutes.
             programs = tuple(OutboxProgram.drawn(lot, each.queue, faults=faults) for each in plan.producers)
             plan = replace(plan, producers=(), outboxes=programs, room=None)
-        return plan
+        lot = Random(seed + 4)  # noqa: S311
+        return plan.with_drop_ins(lot, faults=faults) if lot.random() < DROP_INS else plan
+
+    def with_drop_ins(self, random: Random, *, faults: bool) -> Plan:
+        """Return the plan with programs for stomp.py in the place of some of its programs."""
+        queues = sorted({*(each.queue for each in self.producers), *(each.queue for each in self.outboxes)})
+        programs = tuple(
+            DropInProgram.drawn(random, random.choice(queues), receives=not self.workers, faults=faults)
+            for _ in range(random.choice((1, 1, 2)))
+        )
+        producers = tuple(each for each in self.producers if random.random() < 0.5)
+        consumers = tuple(each for each in self.consumers if random.random() < 0.5)
+        # A dead-letter queue that is full too loses what fails.
+        room = None if any(program.fails for program in programs) else self.room
+        return replace(self, producers=producers, consumers=consumers, drop_ins=programs, room=room)
+
+    @property
+    def receivers(self) -> list[Consumer | DropInProgram]:
+        """Consumers and drop-ins with a subscription."""
+        return [*self.consumers, *(program for program in self.drop_ins if program.mode is not None)]
 
     def with_workers(self, random: Random, ops: Sequence[Op], *, faults: bool) -> Plan:
         """Return the plan with a worker for each queue that gets messages, and more of them."""
@@ -152,7 +176,7 @@ class Plan:
     @property
     def faultless(self) -> bool:
         """Whether nothing breaks."""
-        programs: list[Producer | Consumer] = [*self.producers, *self.consumers]
+        programs: list[Producer | Consumer | DropInProgram] = [*self.producers, *self.consumers, *self.drop_ins]
         restarted = [*(each.kills for each in self.workers), *(each.kills for each in self.outboxes)]
         killed = any(program.killed_at is not None for program in programs) or any(restarted)
         weather = self.weather.breaks or self.weather.refusals
@@ -163,7 +187,7 @@ class Plan:
     def calm(self) -> bool:
         """Whether nothing breaks, nothing is slow, and so no call may fail."""
         wide = self.weather.window == 65_536 and self.weather.latency <= 0.02
-        return self.faultless and wide and not any(consumer.fails for consumer in self.consumers)
+        return self.faultless and wide and not any(each.fails for each in self.receivers)
 
     def smaller(self) -> Iterator[Plan]:
         """Yield plans with one thing less, to find the smallest that fails."""
@@ -202,6 +226,10 @@ class Plan:
             yield replace(self, outboxes=self.outboxes[:number] + self.outboxes[number + 1 :])
             for smaller in outbox.smaller():
                 yield replace(self, outboxes=(*self.outboxes[:number], smaller, *self.outboxes[number + 1 :]))
+        for number, drop_in in enumerate(self.drop_ins):
+            yield replace(self, drop_ins=self.drop_ins[:number] + self.drop_ins[number + 1 :])
+            for other in drop_in.smaller():
+                yield replace(self, drop_ins=(*self.drop_ins[:number], other, *self.drop_ins[number + 1 :]))
         for number in range(len(self.restarts)):
             yield replace(self, restarts=self.restarts[:number] + self.restarts[number + 1 :])
         for weather in (

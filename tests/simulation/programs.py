@@ -10,14 +10,16 @@ from __future__ import annotations
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import stompy
 from stompy.broker import Broker, BrokerLimits, User
+from stompy.compat import waiting
 from stompy.errors import StompError
 from stompy.frames.frame import Frame
 from stompy.testing.faults import RECEIVED, SENT, FaultPlan, FrameSplitter
@@ -25,9 +27,11 @@ from stompy.testing.network import Network
 from stompy.testing.replaced import installed
 from stompy.testing.world import Event, Thread, World, current_world
 from stompy.transport.tcp import TcpDialer, TcpListener
-from tests.simulation import outboxes, workers
+from tests.simulation import dropins, outboxes, workers
+from tests.simulation.dropins import DropInProgram
 from tests.simulation.plans import Consumer, Op, Plan, Producer
 from tests.simulation.schedules import Drawn, Few
+from tests.simulation.seen import Handled, HandlerError, Seen, Sent, outcome_of
 
 _BLOCKS = ("transaction", "abort", "refused")
 REFUSED = "/queue/refused"
@@ -44,89 +48,8 @@ IDLE = 12.0
 STARTED_WITHIN = 40.0
 """Simulated seconds in which a worker has started: the limits of an attempt that was cut off, and the longest delay."""
 TIMEOUTS = stompy.Timeouts(connect=3.0, start=20.0, send=4.0, receipt=4.0, close=4.0)
-SLACK = 1.0
 SHARED = next((folder for folder in ("/dev/shm",) if Path(folder).is_dir()), None)  # noqa: S108 - a sync is free there
 """Where the files of outboxes are."""
-
-
-class HandlerError(Exception):
-    """What a handler raises."""
-
-
-@dataclass
-class Sent:
-    """A message, and its outcome for its program: `sending`, until a call returned or raised."""
-
-    body: str
-    queue: str
-    sender: str
-    outcome: str = "sending"
-    block: str | None = None
-    resends: bool = False
-
-
-@dataclass
-class Handled:
-    """A message that a handler has finished, and when it got it."""
-
-    at: float
-    queue: str
-    body: str
-    consumer: str
-    redelivered: bool
-    dedupe_id: str | None
-
-
-@dataclass
-class Seen:
-    """What the world saw."""
-
-    plan: Plan
-    sent: dict[str, Sent] = field(default_factory=dict)
-    handled: list[Handled] = field(default_factory=list)
-    acknowledged: dict[str, float] = field(default_factory=dict)
-    """By body, when the broker had confirmed an ACK."""
-    left: Counter[str] = field(default_factory=Counter)
-    watches: list[workers.Watch] = field(default_factory=list)
-    """What workers noted."""
-    stored: list[outboxes.Stored] = field(default_factory=list)
-    arrivals: list[outboxes.Arrival] = field(default_factory=list)
-    """What the broker received, if there are outboxes."""
-    breaches: list[str] = field(default_factory=list)
-    opened: int = 0
-    """Connections that programs have opened."""
-    over: bool = False
-    """Whether programs close their connections, whatever their other threads do with them."""
-    early_commits: list[str] = field(default_factory=list)
-    trace: list[str] = field(default_factory=list)
-
-    def note(self, what: str) -> None:
-        """Note what happened."""
-        world = current_world()
-        self.trace.append(f"{world.now - 1000:9.3f} {world.current.process:10} {what}")
-
-    @contextmanager
-    def call(self, what: str, limit: float) -> Iterator[None]:
-        """Note how a call ends; it must end in time, and raise what the package documents."""
-        began = current_world().now
-        self.note(what)
-        try:
-            yield
-        except StompError as error:
-            self.note(f"{what}: {type(error).__name__}: {error} {getattr(error, 'outcome', '')}")
-            usual = (stompy.ReceiveTimeoutError, stompy.NotConnectedError) if self.over else stompy.ReceiveTimeoutError
-            if self.plan.calm and not isinstance(error, usual):
-                self.breaches.append(f"{what} failed, although nothing broke: {error}")
-            raise
-        finally:
-            took = current_world().now - began
-            if took > limit + SLACK:
-                self.breaches.append(f"{what} took {took:.1f} s, its limit is {limit:g} s")
-
-
-def outcome_of(error: StompError) -> str:
-    """Return what the error of a call says of its frame."""
-    return str(getattr(error, "outcome", None) or "unknown")
 
 
 class Programs:
@@ -218,17 +141,17 @@ class Programs:
             sent = self._new(producer, sender, body)
             confirm = op == "confirm"
             with (
-                self._with_outcome(sent, "confirmed" if confirm else "written"),
+                self._seen.outcome([sent], "confirmed" if confirm else "written"),
                 self._seen.call(f"{op} {body}", 8.0 if confirm else 4.0),
             ):
                 conn.send(queue, body, confirm=confirm, persistent=True)
         elif op == "async":
             sent = self._new(producer, sender, body)
-            with self._with_outcome(sent, "sending"), self._seen.call(f"send_async {body}", 4.0):
+            with self._seen.outcome([sent], "sending"), self._seen.call(f"send_async {body}", 4.0):
                 receipts.append((sent, conn.send_async(queue, body, persistent=True)))
         elif op == "batch":
             block = [self._new(producer, sender, f"{body}.{index}") for index in range(3)]
-            with self._with_outcomes(block, "written"), self._seen.call(f"batch {body}", 8.0), conn.batch():
+            with self._seen.outcome(block, "written"), self._seen.call(f"batch {body}", 8.0), conn.batch():
                 for sent in block:
                     conn.send(queue, sent.body, persistent=True)
         else:
@@ -236,7 +159,7 @@ class Programs:
             if op == "refused":
                 block[current_world().random.randrange(3)].queue = REFUSED
             with (
-                self._with_outcomes(block, "confirmed"),
+                self._seen.outcome(block, "confirmed"),
                 self._seen.call(f"{op} {body}", 24.0),
                 conn.transaction() as tx,
             ):
@@ -244,26 +167,6 @@ class Programs:
                     tx.send(sent.queue, sent.body, persistent=True)
                 if op == "abort":
                     raise HandlerError
-
-    @contextmanager
-    def _with_outcome(self, sent: Sent, success: str) -> Iterator[None]:
-        with self._with_outcomes([sent], success):
-            yield
-
-    @contextmanager
-    def _with_outcomes(self, block: list[Sent], success: str) -> Iterator[None]:
-        try:
-            yield
-        except StompError as error:
-            for sent in block:
-                sent.outcome = outcome_of(error)
-            raise
-        except HandlerError:
-            for sent in block:
-                sent.outcome = "not-sent"
-            raise
-        for sent in block:
-            sent.outcome = success
 
     # Consumers
 
@@ -396,7 +299,7 @@ class Programs:
 
     def _put(self, outbox: stompy.Outbox, queue: str, sender: str, body: str) -> None:
         sent = self._seen.sent[body] = Sent(body, queue, sender, resends=True)
-        with self._with_outcome(sent, "confirmed"), self._seen.call(f"put {body}", 1.0):
+        with self._seen.outcome([sent], "confirmed"), self._seen.call(f"put {body}", 1.0):
             outbox.put(queue, body)
 
     def _start_outbox(self, number: int, pause: float) -> None:
@@ -408,6 +311,12 @@ class Programs:
             headers = frame.headers
             arrival = outboxes.Arrival(headers["destination"], frame.body.decode(), headers.get("stompy-dedupe-id"))
             self._seen.arrivals.append(arrival)
+
+    # Programs for stomp.py
+
+    def drop_in(self, name: str, program: DropInProgram) -> None:
+        """Run a program for stomp.py until all is over."""
+        dropins.DropIn(program, name, self._seen).run(PORT, self._over)
 
     # The world
 
@@ -427,6 +336,8 @@ class Programs:
             threads[f"p{number}"] = self._started(f"p{number}", partial(self.produce, f"p{number}", producer))
         for number, consumer in enumerate(plan.consumers):
             threads[f"c{number}"] = self._started(f"c{number}", partial(self.consume, f"c{number}", consumer))
+        for number, drop_in in enumerate(plan.drop_ins):
+            threads[f"d{number}"] = self._started(f"d{number}", partial(self.drop_in, f"d{number}", drop_in))
         for number, worker in enumerate(plan.workers):
             seen.watches.append(workers.Watch(worker))
             self._start_worker(number, 0.0)
@@ -484,8 +395,10 @@ class Programs:
     def _break(self, broker: Broker) -> None:
         plan, world = self._seen.plan, self._world
         events: list[tuple[float, str]] = [(at, "restart") for at in plan.restarts]
-        programs: dict[str, Producer | Consumer] = {f"p{number}": each for number, each in enumerate(plan.producers)}
+        programs: dict[str, Producer | Consumer | DropInProgram]
+        programs = {f"p{number}": each for number, each in enumerate(plan.producers)}
         programs |= {f"c{number}": each for number, each in enumerate(plan.consumers)}
+        programs |= {f"d{number}": each for number, each in enumerate(plan.drop_ins)}
         events += [(each.killed_at, name) for name, each in programs.items() if each.killed_at is not None]
         events += [(at, f"w{number}") for number, worker in enumerate(plan.workers) for at in worker.kills]
         events += [(at, f"o{number}") for number, outbox in enumerate(plan.outboxes) for at in outbox.kills]
@@ -507,7 +420,7 @@ class Programs:
     def _wait_until_handled(self, broker: Broker) -> None:
         """Wait until the queues that have a living consumer are empty, or for long."""
         plan, world = self._seen.plan, self._world
-        consumed = {consumer.queue for consumer in plan.consumers if consumer.killed_at is None}
+        consumed = {each.queue for each in plan.receivers if each.killed_at is None}
         end, changed_at, before = world.now + CALM * (10 if plan.workers else 1), world.now, None
         started_at = world.now + STARTED_WITHIN
         while world.now < end and world.now < changed_at + IDLE:
@@ -526,11 +439,7 @@ class Programs:
             queue
             for queue in consumed
             if plan.room is None
-            and all(
-                consumer.fails == 0.0 and consumer.killed_at is None
-                for consumer in plan.consumers
-                if consumer.queue == queue
-            )
+            and all(each.fails == 0.0 and each.killed_at is None for each in plan.receivers if each.queue == queue)
         }
         depths = broker.stats().queues
         steady |= {name for watch in self._seen.watches for name in depths if watch.program.empties(name)}
@@ -580,7 +489,7 @@ def judge(seen: Seen) -> list[str]:
     handled: dict[str, list[Handled]] = defaultdict(list)
     for each in seen.handled:
         handled[each.body].append(each)
-    lossy = {consumer.queue for consumer in plan.consumers if consumer.mode == "auto"}
+    lossy = {each.queue for each in plan.receivers if each.mode == "auto"}
     all_arrived = _arrived(seen)
     for body, sent in seen.sent.items():
         copies = handled.get(body, [])
@@ -621,8 +530,10 @@ def judge(seen: Seen) -> list[str]:
     if seen.stored:
         order: dict[str, list[str]] = defaultdict(list)
         for sent in seen.sent.values():
-            order[sent.sender].append(sent.body)
-        own = [arrival for arrival in seen.arrivals if arrival.body in seen.sent and ">" not in arrival.body]
+            if sent.sender[0] == "o" and ">" not in sent.body:
+                order[sent.sender].append(sent.body)
+        put = {body for bodies in order.values() for body in bodies}
+        own = [arrival for arrival in seen.arrivals if arrival.body in put]
         dead = {body for stored in seen.stored for body in stored.dead}
         breaches += outboxes.breaches(own, order, dead)
         breaches += [breach for stored in seen.stored for breach in stored.breaches]
@@ -640,7 +551,7 @@ def _arrived(seen: Seen) -> set[str]:
 def _partial(seen: Seen, all_arrived: set[str]) -> Iterator[str]:
     """Yield the transactions that have taken effect in part (promise 9)."""
     blocks: dict[str, list[Sent]] = defaultdict(list)
-    lossy = {consumer.queue for consumer in seen.plan.consumers if consumer.mode == "auto"}
+    lossy = {each.queue for each in seen.plan.receivers if each.mode == "auto"}
     for sent in seen.sent.values():
         if sent.block is not None and sent.queue not in lossy:
             blocks[sent.block].append(sent)
@@ -654,9 +565,9 @@ def _out_of_order(seen: Seen) -> Iterator[str]:
     """Yield the senders whose messages a single consumer got in another order, although nothing broke."""
     if not seen.plan.faultless:
         return
-    consumers = Counter(consumer.queue for consumer in seen.plan.consumers)
+    consumers = Counter(each.queue for each in seen.plan.receivers)
     for queue, count in consumers.items():
-        if count > 1 or any(consumer.fails for consumer in seen.plan.consumers):
+        if count > 1 or any(each.fails for each in seen.plan.receivers):
             continue
         order: dict[str, list[str]] = defaultdict(list)
         for each in seen.handled:
@@ -690,9 +601,11 @@ def run(plan: Plan) -> Run:
     network = Network(world, random, plan.weather, FaultPlan(*plan.frames, seed=plan.seed))
     seen = Seen(plan)
     if any(op in ops for producer in plan.producers for ops in producer.threads for op in _BLOCKS):
-        network.tap = lambda: Wire(seen.early_commits).passes
+        # A program for stomp.py commits when it likes.
+        network.tap = lambda: None if world.current.process[0] == "d" else Wire(seen.early_commits).passes
     network.note = seen.note  # type: ignore[method-assign]
-    with installed(TcpDialer=(TcpDialer, network.dialer), TcpListener=(TcpListener, network.listen)):
+    seam: dict[str, Any] = {"TcpDialer": (TcpDialer, network.dialer), "TcpListener": (TcpListener, network.listen)}
+    with installed(**seam, limit=(waiting.limit, dropins.LIMIT)):
         try:
             with tempfile.TemporaryDirectory(dir=SHARED) if plan.outboxes else nullcontext(".") as folder:
                 world.run(Programs(world, network, seen, Path(folder)).main)

@@ -6,7 +6,8 @@ import pytest
 
 from stompy.testing.network import Weather
 from tests.simulation.plans import Consumer, Plan, Producer
-from tests.simulation.programs import Seen, Sent, judge, run, shrunk
+from tests.simulation.programs import judge, run, shrunk
+from tests.simulation.seen import Seen, Sent
 from tests.support.seed import SEED_SETTING, chance
 
 PIECES = 10
