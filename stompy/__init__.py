@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from stompy.connection.transaction import Transaction
     from stompy.default import DEFAULT, Default
     from stompy.dialects.brokers import DialectName
-    from stompy.dialects.options import SendOptions
+    from stompy.dialects.options import OtherSendOptions, SendOptions
     from stompy.errors import (
         AckError,
         AllBrokersFailedError,
@@ -138,6 +138,7 @@ __all__ = [
     "OnException",
     "OpenTelemetry",
     "Order",
+    "OtherSendOptions",
     "Outbox",
     "OutboxBusyError",
     "OutboxDamagedError",
@@ -208,7 +209,7 @@ _LAZY = {
     "stompy.connection.transaction": "Transaction",
     "stompy.default": "DEFAULT Default",
     "stompy.dialects.brokers": "DialectName",
-    "stompy.dialects.options": "SendOptions",
+    "stompy.dialects.options": "OtherSendOptions SendOptions",
     "stompy.errors": (
         "AckError AllBrokersFailedError BodyDecodeError BrokerError ClientCertificateRefusedError ClientIdInUseError "
         "ConcurrencyError ConfigurationError ConnectError ConnectRefusedError ConnectTimeoutError ConnectionLostError "

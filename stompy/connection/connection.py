@@ -38,7 +38,7 @@ from stompy.connection.subscriptions import (
 from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
-from stompy.dialects.options import SendOptions, SubscribeOptions
+from stompy.dialects.options import OtherSendOptions, SendOptions, SubscribeOptions
 from stompy.errors import BrokerError, ConcurrencyError, ConfigurationError, NotConnectedError, StompError
 from stompy.forks import Owner, when_forked
 from stompy.link.receipts import Receipt
@@ -184,7 +184,9 @@ class Connection:
         *,
         confirm: bool = False,
         timeout: float | Default | None = DEFAULT,
-        **options: Unpack[SendOptions],
+        content_type: str | None = None,
+        headers: Mapping[str, object] | None = None,
+        **options: Unpack[OtherSendOptions],
     ) -> None:
         """Send a message; on return, the operating system has every byte (STOMP 1.2, SEND).
 
@@ -217,12 +219,12 @@ class Connection:
             if TYPE_CHECKING:
                 show_send_options(**options)
             check_value("confirm", confirm, bool)
-            receipt = self._sender.send(destination, body, options, True, timeout)
+            receipt = self._sender.send(destination, body, content_type, headers, options, True, timeout)
             self._sender.flush_batch(timeout=timeout)
             assert receipt is not None
             receipt.result(timeout)
         else:
-            self._sender.send(destination, body, options, False, timeout)
+            self._sender.send(destination, body, content_type, headers, options, False, timeout)
 
     def send_async(
         self,
@@ -230,7 +232,9 @@ class Connection:
         body: Body = b"",
         *,
         timeout: float | Default | None = DEFAULT,
-        **options: Unpack[SendOptions],
+        content_type: str | None = None,
+        headers: Mapping[str, object] | None = None,
+        **options: Unpack[OtherSendOptions],
     ) -> Receipt:
         """Send a message as `send` does, and return the receipt by which the broker will confirm it.
 
@@ -238,7 +242,9 @@ class Connection:
             destination: as in `send`.
             body: as in `send`.
             timeout: seconds for the write; by default the send timeout.
-            options: those of `Connection.send`.
+            content_type: as in `send`.
+            headers: as in `send`.
+            options: the others of `Connection.send`.
 
         Raises:
             StompError: as `send`; the receipt has the errors of later events.
@@ -247,7 +253,7 @@ class Connection:
             check_seconds(timeout)
             if TYPE_CHECKING:
                 show_send_options(**options)
-        receipt = self._sender.send(destination, body, options, True, timeout)
+        receipt = self._sender.send(destination, body, content_type, headers, options, True, timeout)
         assert receipt is not None
         return receipt
 

@@ -254,8 +254,8 @@ _Head = tuple[bytes, Callable[[Any], bytes], bool, frozenset[str]]
 
 _Values = Mapping[str, object]
 
-_Recent = tuple[type, _Values, _Head, _Values, bytes]
-"""What was sent last: the class of the body, the options, their head, the caller's headers, the lines with these."""
+_Recent = tuple[type, str | None, _Values, _Head, _Values, bytes]
+"""What was sent last: the class of the body, its type, the options, their head, the caller's headers, all lines."""
 
 _Key = TypeVar("_Key")
 _Made = TypeVar("_Made")
@@ -298,8 +298,9 @@ class SendEncoder:
         self,
         destination: str,
         body: object,
+        content_type: str | None,
         headers: Mapping[str, object] | None,
-        options: SendOptions,
+        options: _Values,
         extra: bytes = b"",
     ) -> Encoded:
         """Return a SEND frame; the arguments are those of `Connection.send`.
@@ -307,6 +308,7 @@ class SendEncoder:
         Args:
             destination: see above.
             body: see above.
+            content_type: the option of this name.
             headers: the option of this name.
             options: the others.
             extra: header lines for a receipt or a transaction.
@@ -319,8 +321,8 @@ class SendEncoder:
         kind = type(body)
         # Values are known if they are the very objects: equal ones may be other text, such as `1 == True == 1.0`.
         try:
-            last, given, made, explicit, whole = self._recent[destination]
-            known = last is kind and type(destination) is str
+            last, of_type, given, made, explicit, whole = self._recent[destination]
+            known = last is kind and of_type is content_type and type(destination) is str
             if options or given:
                 known = known and len(options) == len(given)
                 for name, value in options.items():
@@ -330,7 +332,7 @@ class SendEncoder:
         except (KeyError, TypeError):
             known = False
         if not known:
-            made, explicit, whole = self._head(destination, kind, options), {}, b""
+            made, explicit, whole = self._head(destination, kind, content_type, options), {}, b""
         head, encode, content_length, taken = made
         if headers:
             try:
@@ -342,16 +344,17 @@ class SendEncoder:
                 if known:
                     head = whole
                 else:
-                    head = self._with_headers(head, taken, destination, kind, headers, options)
+                    every = self.whole(content_type, options)
+                    head = self._with_headers(head, taken, destination, kind, headers, every)
                     if type(destination) is str and len(head) <= _MAX_BYTES:
-                        self._recent[destination] = kind, options, made, dict(headers), head
+                        self._recent[destination] = kind, content_type, options, made, dict(headers), head
             except (AttributeError, TypeError):
                 check_headers(headers)
                 raise
         try:
             data: bytes = body if kind is bytes else encode(body)  # type: ignore[assignment]
         except UnicodeError:
-            data, _ = encode_body(body, options.get("content_type"))  # raises the proper error
+            data, _ = encode_body(body, content_type)  # raises the proper error
         size = len(data)
         if size and content_length and size < LARGE_BODY:
             return b"".join((head, extra, _LENGTH_LINES[size], data, b"\0"))
@@ -362,15 +365,21 @@ class SendEncoder:
             )
         return finish(head + extra, data, grammar=self.link.protocol.grammar, content_length=content_length)
 
-    def _head(self, destination: str, kind: type, options: SendOptions) -> _Head:
+    @staticmethod
+    def whole(content_type: str | None, options: _Values) -> SendOptions:
+        """Return the options of a message, all but its headers."""
+        return cast("SendOptions", options if content_type is None else {"content_type": content_type, **options})
+
+    def _head(self, destination: str, kind: type, content_type: str | None, others: _Values) -> _Head:
         """Return a head, and remember it as the last one of its destination."""
+        options = self.whole(content_type, others)
         key = (destination, type(destination), kind, *options.items(), *map(type, options.values()))
         try:
             made = self._heads[key]
         except (KeyError, TypeError):
             made = self._make_head(key, destination, kind, options)
         if type(destination) is str:
-            _keep(self._recent, destination, (kind, options, made, {}, b""), size=len(made[0]))
+            _keep(self._recent, destination, (kind, content_type, others, made, {}, b""), size=len(made[0]))
         return made
 
     def _make_head(self, key: tuple[object, ...], destination: str, kind: type, options: SendOptions) -> _Head:

@@ -134,13 +134,15 @@ class Sender:
         self,
         destination: str,
         body: object,
-        options: SendOptions,
+        content_type: str | None,
+        headers: Mapping[str, object] | None,
+        options: Mapping[str, object],
         receipt: bool = False,
         timeout: float | Default | None = DEFAULT,
     ) -> Receipt | None:
-        """Send a message, or add it to this thread's batch; see `Connection.send`. Pops the headers."""
-        headers = options.pop("headers", None) if options else None
+        """Send a message, or add it to this thread's batch; see `Connection.send`."""
         if receipt and self._resends:
+            options = SendEncoder.whole(content_type, options)
             return self._send_resendable(destination, body, headers, options, timeout)
         batch = self._batches.current if self._batching else None
         if batch is not None and (self._resends or batch.owner() is None):
@@ -158,7 +160,7 @@ class Sender:
             if receipt:
                 handle = encoder.link.receipts.make()
                 extra = receipt_line(handle)
-            data = encoder.send(destination, body, headers, options, extra)
+            data = encoder.send(destination, body, content_type, headers, options, extra)
             if batch is not None:
                 batch.add(data, handle)
                 if handle is not None:
@@ -376,7 +378,7 @@ class RequestReply:
     def request(self, destination: str, body: object, options: SendOptions, *, timeout: float | None) -> Message:
         """Send a request and return its reply; see `Connection.request`."""
         check_destination(destination)
-        headers = options.get("headers") or {}
+        headers = options.pop("headers", None) or {}
         check_headers(headers)
         for name in _OWN_HEADERS.intersection(headers):
             raise ConfigurationError(f"header {name!r} is set by request, to recognise the reply")
@@ -388,7 +390,7 @@ class RequestReply:
         try:
             inbox.expect(correlation, request)
             own = {"reply-to": inbox.destination, "correlation-id": correlation}
-            self._sender.send(destination, body, {**options, "headers": {**headers, **own}})
+            self._sender.send(destination, body, options.pop("content_type", None), {**headers, **own}, options)
             self._sender.flush_batch(timeout=deadline.remaining())
             flow.hold(request)
             request.arrived.wait(deadline.remaining())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from stompy.connection.message import Acker, Message, options_to_forward
 from stompy.connection.resend_buffer import FrameBuffer
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
-from stompy.dialects.options import SendOptions
+from stompy.dialects.options import OtherSendOptions, SendOptions
 from stompy.errors import (
     ConnectionLostError,
     LimitExceededError,
@@ -94,7 +95,15 @@ class Transaction:
             assert error is not None
             error.__context__ = error.__context__ or abort_error
 
-    def send(self, destination: str, body: Body = b"", **options: Unpack[SendOptions]) -> None:
+    def send(
+        self,
+        destination: str,
+        body: Body = b"",
+        *,
+        content_type: str | None = None,
+        headers: Mapping[str, object] | None = None,
+        **options: Unpack[OtherSendOptions],
+    ) -> None:
         """Send a message in the transaction; for the arguments see `Connection.send`.
 
         Raises:
@@ -107,16 +116,15 @@ class Transaction:
         """
         if self._frames >= self._most or self._end is not None or not self._begun:
             self._check_room()
-        given_headers = options.pop("headers", None) if options else None
         if not self._each:
-            self._buffer.add(self._encoder.send(destination, body, given_headers, options, self._line))
+            self._buffer.add(self._encoder.send(destination, body, content_type, headers, options, self._line))
             self._frames += 1
         else:
             if TYPE_CHECKING:
                 show_send_options(**options)
             receipt = self._link.receipts.make(deferred=True)
             line = self._line + receipt_line(receipt)
-            self._add(self._encoder.send(destination, body, given_headers, options, line), receipt)
+            self._add(self._encoder.send(destination, body, content_type, headers, options, line), receipt)
 
     def forward(self, message: Message, destination: str, **options: Unpack[SendOptions]) -> None:
         """Send a message on in the transaction, as `Message.forward` does; raises as `send` does."""

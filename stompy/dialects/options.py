@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from stompy.errors import ConfigurationError
 from stompy.printable import did_you_mean
@@ -13,16 +13,12 @@ _LONGEST = 1e9
 """Seconds, about thirty years: a larger number is a point in time, passed by mistake."""
 
 
-class SendOptions(TypedDict, total=False):
-    """The options of a message, keyword arguments of `Connection.send` and of every other call that sends one.
+class OtherSendOptions(TypedDict, total=False):
+    """The options of a message beside its type and headers, which the calls that are made most often name as arguments.
 
     `None` is the same as not given. A broker that does not support an option is an error before anything is sent.
     """
 
-    content_type: str | None
-    """A MIME type; text is encoded with its charset. By default that of the body."""
-    headers: Mapping[str, object] | None
-    """Additional headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`)."""
     content_length: bool | None
     """Whether to add that header; by default the connection's setting."""
     persistent: bool | None
@@ -39,11 +35,26 @@ class SendOptions(TypedDict, total=False):
     """The broker drops messages with an id it has seen."""
 
 
+class SendOptions(OtherSendOptions, total=False):
+    """The options of a message, keyword arguments of `Connection.send` and of every other call that sends one."""
+
+    content_type: str | None
+    """A MIME type; text is encoded with its charset. By default that of the body."""
+    headers: Mapping[str, object] | None
+    """Additional headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`)."""
+
+
 if TYPE_CHECKING:
     # Editors on Jedi do not follow `Unpack`, but show what a function calls with its `**options`, and as its arguments
     # the fields of a dataclass. So each function that takes these options calls this one, where it costs nothing. Those
     # on Pyright find no docstring of an option that is also the name of a local variable there.
-    show_send_options = dataclass(SendOptions)
+    _show_own = dataclass(SendOptions)
+    _show_others = dataclass(OtherSendOptions)
+
+    def show_send_options(**options: Any) -> None:
+        """Take the options."""
+        _show_own(**options)
+        _show_others(**options)
 
 
 class SendOption(NamedTuple):
@@ -91,8 +102,6 @@ _SECONDS = "a positive number of seconds"
 _TEXT = "text of at least one character"
 
 SEND_OPTIONS: Mapping[str, SendOption] = {
-    "content_type": SendOption(allowed=_TEXT, check=_is_text),
-    "headers": SendOption(allowed="a mapping", check=_is_mapping),
     "content_length": SendOption(allowed="True or False", check=_is_bool),
     "persistent": SendOption(allowed="True or False", check=_is_bool, feature="persistence per message"),
     "priority": SendOption(allowed="a whole number from 0 to 9", check=_is_priority, feature="priorities"),
@@ -100,6 +109,8 @@ SEND_OPTIONS: Mapping[str, SendOption] = {
     "delay": SendOption(allowed=_SECONDS, check=_is_seconds, feature="delayed delivery"),
     "group": SendOption(allowed=_TEXT, check=_is_text, feature="message groups"),
     "dedupe_id": SendOption(allowed=_TEXT, check=_is_text, feature="duplicate detection", varies=True),
+    "content_type": SendOption(allowed=_TEXT, check=_is_text),
+    "headers": SendOption(allowed="a mapping", check=_is_mapping),
 }
 """The one table of them; `CONTRIBUTING.md` says how to add one."""
 

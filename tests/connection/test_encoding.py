@@ -195,7 +195,9 @@ def test_a_head_that_was_kept_says_what_one_made_anew_says(
     encoder = SendEncoder(linked.link)
 
     def kept(destination: str, body: object, headers: Mapping[str, object] | None, options: Any) -> bytes:
-        encoded = encoder.send(destination, body, headers, options, b"receipt:1\n")
+        others = {**options}
+        content_type = others.pop("content_type", None)
+        encoded = encoder.send(destination, body, content_type, headers, others, b"receipt:1\n")
         return encoded if isinstance(encoded, bytes) else b"".join(encoded)
 
     def anew(destination: str, body: object, headers: Mapping[str, object] | None, options: Any) -> bytes:
@@ -225,7 +227,7 @@ def test_headers_that_the_program_changes_in_place_are_seen(talking: Talking) ->
 def test_a_large_body_is_not_copied() -> None:
     linked = link_over(*memory_pair(), start=False)
     body = b"x" * LARGE_BODY
-    encoded = SendEncoder(linked.link).send("/queue/a", body, None, {})
+    encoded = SendEncoder(linked.link).send("/queue/a", body, None, None, {})
     assert encoded[1] is body
 
 
@@ -244,4 +246,4 @@ def test_long_destinations_are_not_kept() -> None:
     encoder = SendEncoder(link_over(*memory_pair(), start=False).link)
     with bounded(4 * MIB):
         for number in range(100):
-            encoder.send(f"{number}{'x' * 200_000}", "", {"a": f"{number}{'x' * 200_000}"}, {})
+            encoder.send(f"{number}{'x' * 200_000}", "", None, {"a": f"{number}{'x' * 200_000}"}, {})
