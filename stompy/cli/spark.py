@@ -211,8 +211,8 @@ def _add_archive(pipelines: Any) -> None:
     parser = pipelines.add_parser(
         "archive",
         help="a destination into Parquet files",
-        description="Receive from DESTINATION and write Parquet files below PATH/messages, by date; messages that "
-        "cannot be read go below PATH/bad, with the reason.",
+        description="Receive from DESTINATION and write Parquet files below PATH/kind=messages, by date; messages "
+        "that cannot be read go below PATH/kind=bad, with the reason.",
     )
     parser.add_argument("destination", metavar="DESTINATION")
     parser.add_argument("path", metavar="PATH")

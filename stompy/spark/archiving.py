@@ -2,11 +2,12 @@
 
 ::
 
-    PATH/messages/date=2026-01-31/part=<query>-<batch>/*.parquet
-    PATH/bad/date=2026-01-31/part=<query>-<batch>/*.parquet      with the column `reason`
+    PATH/kind=messages/date=2026-01-31/part=<query>-<batch>/*.parquet
+    PATH/kind=bad/date=2026-01-31/part=<query>-<batch>/*.parquet      with `reason`, which is null in messages
 
-A micro-batch writes into folders with its number. If it is repeated after a crash, it replaces them: while the pipeline
-is not running, PATH has each message exactly once, for any reader of Parquet. Each file is in the order of receipt.
+A micro-batch writes into folders with its number, both kinds at once, so that the spool is read once. If it is repeated
+after a crash, it replaces them: while the pipeline is not running, PATH has each message exactly once, for any reader
+of Parquet. Each file is in the order of receipt.
 
 The function that writes a micro-batch may run in a separate process, on a Spark Connect server, so it only refers to
 text; Spark counts the written rows.
@@ -25,7 +26,7 @@ from stompy.errors import ConfigurationError
 from stompy.spark.replaying import BAD, MESSAGES
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 BodyKind = Literal["binary", "text", "json"]
@@ -121,10 +122,17 @@ def archive(
         # The session is the query's own. Spark's default type for times is deprecated in Parquet, and has no statistics
         # in the file, which readers use to skip data.
         batch.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        named = batch.withColumn("part", sql.lit(f"{query_id(batch.sparkSession, checkpoint)}-{number:09d}"))
-        _write(named.where("reason IS NULL").drop("reason"), f"{root}/{MESSAGES}")
-        if checks:
-            _write(named.where("reason IS NOT NULL"), f"{root}/{BAD}")
+        kinds = {"part": sql.lit(f"{query_id(batch.sparkSession, checkpoint)}-{number:09d}"),
+                 "kind": sql.when(valid, MESSAGES).otherwise(BAD)}  # fmt: skip
+        # Replaces the folders of this micro-batch, if it was run before, and no others.
+        (
+            batch.withColumns(kinds)
+            .sortWithinPartitions("kind", "date", "part", "sequence")
+            .write.mode("overwrite")
+            .option("partitionOverwriteMode", "dynamic")
+            .partitionBy("kind", "date", "part")
+            .parquet(root)
+        )
 
     writing = counted.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     when = writing.trigger(availableNow=True) if available_now else writing.trigger(processingTime=interval)
@@ -147,17 +155,6 @@ def query_id(spark: SparkSession, checkpoint: str) -> str:
         ) from error
 
 
-def _write(rows: DataFrame, folder: str) -> None:
-    # Replaces the folders of this micro-batch, if it was run before, and no others.
-    (
-        rows.sortWithinPartitions("date", "part", "sequence")
-        .write.mode("overwrite")
-        .option("partitionOverwriteMode", "dynamic")
-        .partitionBy("date", "part")
-        .parquet(folder)
-    )
-
-
 def _dated(rows: DataFrame) -> DataFrame:
     moment = sql.coalesce(sql.col("broker_timestamp"), sql.col("received_at"))
     return rows.withColumn("date", sql.date_format(sql.convert_timezone(None, sql.lit("UTC"), moment), "yyyy-MM-dd"))
@@ -167,19 +164,14 @@ def _checked(rows: DataFrame, body: Body) -> DataFrame:
     """Add the column of the decoded body, and `reason`: why the message is invalid, or null."""
     if body.kind == "binary":
         return rows.withColumn("reason", sql.lit(None).cast("string"))
-    readable = sql.is_valid_utf8(sql.col("body").cast("string"))
-    broken = sql.when(~readable, sql.lit("the body is not UTF-8"))
-    text = sql.col("body").cast("string")
+    body_text = sql.col("body").cast("string")
+    readable = sql.is_valid_utf8(body_text)
+    broken, text = sql.when(~readable, sql.lit("the body is not UTF-8")), sql.when(readable, body_text)
     if body.kind == "text":
-        return rows.withColumn("reason", broken).withColumn("text", sql.when(readable, text))
-    return _parsed(rows, body.schema or "", readable, broken)
-
-
-def _parsed(rows: DataFrame, schema: str, readable: Column, broken: Column) -> DataFrame:
-    text = sql.when(readable, sql.col("body").cast("string"))
+        return rows.withColumn("reason", broken).withColumn("text", text)
     corrupt = "_stompy_corrupt"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt}
-    parsed = rows.withColumn("value", sql.from_json(text, f"{schema}, {corrupt} STRING", options))
+    parsed = rows.withColumn("value", sql.from_json(text, f"{body.schema}, {corrupt} STRING", options))
     mismatch = sql.col("value").isNull() | sql.col(f"value.{corrupt}").isNotNull()
     reason = sql.coalesce(broken, sql.when(mismatch, sql.lit("the body is not JSON that fits the schema")))
     return parsed.withColumn("reason", reason).withColumn("value", sql.col("value").dropFields(corrupt))

@@ -32,7 +32,7 @@ from stompy.spark.spool.files import Files
 from stompy.world import uuid
 
 MESSAGES, BAD = "messages", "bad"
-"""The folders of an archive: valid and invalid messages."""
+"""The kinds of an archive: valid and invalid messages."""
 
 _SENT = (("body", "binary"), ("headers", "map<string,string>"), ("content_type", "string"))
 _DESTINATION = ("destination", "string")
@@ -123,7 +123,7 @@ def replay(
     table = BAD if bad else MESSAGES
     options = SinkOptions.of(sink)
     condition = (selection or Selection()).condition()
-    archive = _archive(f"{path.rstrip('/')}/{table}")
+    archive = _archive(f"{path.rstrip('/')}/kind={table}")
     files = Files(checkpoint)
     files.make_folder("")
     lock = files.lock("lock")
@@ -162,7 +162,7 @@ class _Progress:
 
     Attributes:
         id: part of the dedupe ids.
-        table: the folder of the archive, `messages` or `bad`.
+        table: the kind, `messages` or `bad`.
         places: the position of the last message taken, by date and query.
     """
 

@@ -72,7 +72,7 @@ def test_a_replay_reports_one_line_and_needs_no_spark(run: Run, tmp_path: Path) 
         "destination": ["/queue/a"] * 2, "headers": pa.array([[("k", "a")], [("k", "b")]], pa.map_("string", "string")),
         "received_at": pa.array([datetime(2026, 1, 31)] * 2, pa.timestamp("us", tz="UTC")),
     }  # fmt: skip
-    folder = tmp_path / "bad" / "date=2026-01-31" / "part=q-000000000"
+    folder = tmp_path / "kind=bad" / "date=2026-01-31" / "part=q-000000000"
     folder.mkdir(parents=True)
     pq.write_table(pa.table(rows), folder / "x.parquet")
     with Broker() as broker:

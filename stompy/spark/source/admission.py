@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from stompy.spark.source_options import StreamOptions
@@ -56,26 +55,19 @@ def split(pieces: Sequence[Piece], *, max_parts: int | None) -> list[list[Piece]
         pieces: in order.
         max_parts: maximum number of parts; `None` makes one for every 10,000 rows or 32 MiB.
     """
-    starts = [0, *itertools.accumulate(piece.rows for piece in pieces)]
-    rows = starts[-1]
-    if not rows:
-        return []
+    rows = sum(piece.rows for piece in pieces)
     if max_parts is None:
         size = sum(piece.size for piece in pieces)
         max_parts = max(-(-rows // ROWS_PER_TASK), -(-size // BYTES_PER_TASK))
     count = min(max_parts, rows)
-    bounds = [rows * number // count for number in range(count + 1)]
-    return [list(_between(pieces, starts, first, last)) for first, last in itertools.pairwise(bounds)]
+    bounds = [rows * number // count for number in range(count + 1)] if count else []
+    return [list(_between(pieces, first, last)) for first, last in itertools.pairwise(bounds)]
 
 
-def _between(pieces: Sequence[Piece], starts: Sequence[int], first: int, last: int) -> Iterator[Piece]:
-    """Yield the pieces between two rows, which are counted from the first row of all; `starts` are those of pieces."""
-    for place in range(bisect_right(starts, first) - 1, len(pieces)):
-        piece, start = pieces[place], starts[place]
-        if start >= last:
-            return
-        if first <= start and starts[place + 1] <= last:
-            yield piece
-        else:
-            begin, end = max(0, first - start), min(piece.rows, last - start)
-            yield piece._replace(start=piece.start + begin, end=piece.start + end)
+def _between(pieces: Sequence[Piece], first: int, last: int) -> Iterator[Piece]:
+    """Yield the pieces between two rows, which are counted from the first row of all."""
+    for piece in pieces:
+        begin, end = max(0, first), min(piece.rows, last)
+        if begin < end:
+            yield piece.between(piece.start + begin, piece.start + end)
+        first, last = first - piece.rows, last - piece.rows

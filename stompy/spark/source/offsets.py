@@ -13,7 +13,7 @@ from typing import Any
 
 from stompy.errors import SpoolDamagedError, SpoolMismatchError
 from stompy.spark.spool.files import RETIRED
-from stompy.spark.spool.index import Piece, Segment
+from stompy.spark.spool.index import Piece, Segment, SegmentIndex
 from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.view import SpoolView
 
@@ -91,8 +91,11 @@ class Loss:
         Raises:
             SpoolDataLossError: some are lost, and that is an error.
         """
-        pieces = self._view.index.pieces(start, end, fail=self._fail, spool=self._spool.identity)
-        return list(pieces) if self._fail else [piece for piece in pieces if not self.is_skipped(piece.segment)]
+        index = self._view.index
+        if not self._fail:
+            kept = (segment for segment in index.segments if segment.first < end and not self.is_skipped(segment))
+            index = SegmentIndex(low=start, path="", segments=kept)
+        return list(index.pieces(start, end, fail=self._fail, spool=self._spool.identity))
 
     def count(self, start: int, end: int) -> int:
         """Return how many messages are lost; raises as `pieces`."""

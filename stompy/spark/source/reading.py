@@ -34,9 +34,10 @@ def read_pieces(urls: Mapping[str, str], pieces: Sequence[Piece], *, array: bool
             raise SpoolMismatchError(f"it is not the spool {identity} of the query any more", path=spool.files.url)
     waiting: list[pa.RecordBatch] = []
     rows = 0
-    for piece in pieces:
-        waiting.append(spools[piece.spool].read(piece.segment).slice(piece.start - piece.segment.first, piece.rows))
-        rows += piece.rows
+    for piece, segment in [(one, segment) for one in pieces for segment in one.segments]:
+        start, end = max(piece.start, segment.first), min(piece.end, segment.end)
+        waiting.append(spools[piece.spool].read(segment).slice(start - segment.first, end - start))
+        rows += end - start
         if rows >= _ROWS:
             yield from _joined(waiting, array=array)
             waiting, rows = [], 0

@@ -12,9 +12,10 @@ from __future__ import annotations
 import bisect
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from stompy.errors import SpoolDataLossError, SpoolMismatchError
 
@@ -52,10 +53,6 @@ class Segment:
         """The name of the file."""
         return f"seg-{self.first:020d}-{self.count:07d}-e{self.epoch:08d}-{self.digest}.arrow"
 
-    def __reduce__(self) -> tuple[type[Segment], tuple[object, ...]]:
-        # A micro-batch may have thousands of them; by default, the fields are looked up for each.
-        return Segment, (self.first, self.count, self.epoch, self.digest, self.size, self.modified)
-
 
 def segment_of(name: str) -> Segment | None:
     """Return the segment with a file name, without its size; `None` if the name is not that of a segment."""
@@ -66,17 +63,20 @@ def segment_of(name: str) -> Segment | None:
     return Segment(int(first), int(count), int(epoch), digest)
 
 
+_NAMED = attrgetter("first", "count", "epoch", "digest")
+
+
 class Piece(NamedTuple):
-    """Rows of one segment.
+    """Rows of consecutive segments, between which none is missing.
 
     Attributes:
-        segment: the file.
+        segments: the files, in order; at least one.
         start: the first sequence number.
         end: the sequence number after the last one.
         spool: the identity of the spool.
     """
 
-    segment: Segment
+    segments: tuple[Segment, ...]
     start: int
     end: int
     spool: str = ""
@@ -89,7 +89,29 @@ class Piece(NamedTuple):
     @property
     def size(self) -> int:
         """The approximate size of the rows in bytes."""
-        return self.segment.size * self.rows // max(1, self.segment.count)
+        first, last = self.segments[0], self.segments[-1]
+        before = first.size * (self.start - first.first) // first.count
+        return sum(one.size for one in self.segments) - before - last.size * (last.end - self.end) // last.count
+
+    def between(self, start: int, end: int) -> Piece:
+        """Return the piece of some of its rows."""
+        return Piece(tuple(_between(self.segments, start, end)), start, end, self.spool)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # In columns, as there may be thousands of segments.
+        return _piece, (tuple(zip(*map(_NAMED, self.segments), strict=True)), *self[1:])
+
+
+def _piece(columns: tuple[Any, ...], *rest: Any) -> Piece:
+    return Piece(tuple(map(Segment, *columns)), *rest)
+
+
+def _between(segments: Sequence[Segment], start: int, end: int) -> Sequence[Segment]:
+    """Return those of consecutive segments that have some of the sequence numbers from `start` up to `end`."""
+    if start >= end:
+        return ()
+    first = bisect.bisect_right(segments, start, key=lambda one: one.end)
+    return segments[first : bisect.bisect_left(segments, end, key=lambda one: one.first)]
 
 
 class SegmentIndex:
@@ -105,17 +127,13 @@ class SegmentIndex:
         self.low = low
         self._path = path
         self._segments = [segment for segment in segments if segment.end > low]
-        self._size = sum(segment.size for segment in self._segments)
+        self.size = sum(segment.size for segment in self._segments)
+        """Bytes of their files."""
 
     @property
     def next(self) -> int:
         """The sequence number of the next message."""
         return max(self.low, self._segments[-1].end) if self._segments else self.low
-
-    @property
-    def size(self) -> int:
-        """Bytes of their files."""
-        return self._size
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -126,16 +144,12 @@ class SegmentIndex:
         """Add a segment after the others."""
         assert not self._segments or segment.first >= self._segments[-1].end, "segments are added in order"
         self._segments.append(segment)
-        self._size += segment.size
+        self.size += segment.size
 
-    def followed_by(self, segments: Iterable[Segment]) -> bool:
+    def followed_by(self, segments: Sequence[Segment]) -> bool:
         """Return whether `segments` continue this index without a gap."""
-        ends = self.next
-        for segment in segments:
-            if segment.first != ends:
-                return False
-            ends = segment.end
-        return True
+        ends = (self.next, *(segment.end for segment in segments))
+        return all(segment.first == end for segment, end in zip(segments, ends, strict=False))
 
     def holding(self, number: int) -> Segment | None:
         """Return the segment with a message; `None` if there is none, or all of it was processed."""
@@ -147,11 +161,11 @@ class SegmentIndex:
         self.low = max(self.low, low)
         gone = list(itertools.takewhile(lambda segment: segment.end <= self.low, self._segments))
         del self._segments[: len(gone)]
-        self._size -= sum(segment.size for segment in gone)
+        self.size -= sum(segment.size for segment in gone)
         return gone
 
     def pieces(self, start: int, end: int, *, fail: bool = True, spool: str = "") -> Iterator[Piece]:
-        """Yield the pieces that cover the sequence numbers from `start` up to `end`.
+        """Yield the pieces, one unless there are gaps, that cover the sequence numbers from `start` up to `end`.
 
         Args:
             start: the first number.
@@ -163,33 +177,35 @@ class SegmentIndex:
             SpoolDataLossError: there is a gap.
         """
         at = start
-        position = max(0, bisect.bisect_right(self._segments, start, key=lambda one: one.first) - 1)
-        for segment in itertools.islice(self._segments, position, None):
-            first, last = segment.first, min(end, segment.end)
-            if first >= end or at >= end:
-                break
-            if last <= at:
-                continue
-            if first > at:
-                if fail:
-                    raise lost(self._path, at, first)
-                at = first
-            yield Piece(segment, at, last, spool)
-            at = last
+        for run in _runs(_between(self._segments, start, end)):
+            first = max(start, run[0].first)
+            if first > at and fail:
+                raise lost(self._path, at, first)
+            at = min(end, run[-1].end)
+            yield Piece(tuple(run), first, at, spool)
         if at < end and fail:
             raise lost(self._path, at, end)
 
     def end_within(self, start: int, max_bytes: int) -> int:
         """Return the end of about `max_bytes` of messages from `start` on, at least of one message."""
         at = start
-        for piece in self.pieces(start, self.next, fail=False):
-            size = piece.size
+        for segment in _between(self._segments, start, self.next):
+            at = max(at, segment.first)
+            rows = segment.end - at
+            size = segment.size * rows // segment.count
             if size > max_bytes:
-                rows = max_bytes * piece.rows // max(1, size)
-                return max(piece.start + rows, start + 1)
+                return max(at + max_bytes * rows // size, start + 1)
             max_bytes -= size
-            at = piece.end
+            at = segment.end
         return at
+
+
+def _runs(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
+    """Yield the segments up to each gap, usually all of them."""
+    ends = [at for at, (one, other) in enumerate(itertools.pairwise(segments), 1) if one.end != other.first]
+    for first, last in itertools.pairwise([0, *ends, len(segments)]):
+        if first < last:
+            yield segments[first:last]
 
 
 def lost(path: str, start: int, end: int) -> SpoolDataLossError:

@@ -84,7 +84,7 @@ def flights() -> list[bytes]:
 
 
 def archived(folder: Path) -> Counter[bytes]:
-    messages = folder / "archive" / "messages"
+    messages = folder / "archive" / "kind=messages"
     return (
         Counter(pq.read_table(str(messages), columns=["body"]).column("body").to_pylist())
         if messages.is_dir()

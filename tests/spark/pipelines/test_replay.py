@@ -43,7 +43,7 @@ class Archive:
         timestamps: bool = True,
     ) -> Path:
         """Write a micro-batch: the places of the messages of each file."""
-        folder = self.path / table / f"date={date}" / f"part={query}-{number:09d}"
+        folder = self.path / f"kind={table}" / f"date={date}" / f"part={query}-{number:09d}"
         folder.mkdir(parents=True)
         for task, places in enumerate(files):
             rows = [

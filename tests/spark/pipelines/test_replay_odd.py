@@ -26,20 +26,20 @@ from tests.support.seed import chance
 # What is no archive.
 
 
-@pytest.mark.parametrize("make", [lambda path: None, lambda path: (path / "messages").mkdir(parents=True)])
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: (path / "kind=messages").mkdir(parents=True)])
 def test_a_folder_that_is_no_archive_is_named(archive: Archive, broker: Broker, make: Any) -> None:
     make(archive.path)
-    with pytest.raises(ConfigurationError, match=r"no archive in .*/messages"):
+    with pytest.raises(ConfigurationError, match=r"no archive in .*/kind=messages"):
         run(archive, broker)
 
 
 def test_other_tables_are_refused(archive: Archive, broker: Broker) -> None:
-    (archive.path / "messages").mkdir(parents=True)
-    pq.write_table(pa.table({"a": [1]}), archive.path / "messages" / "x.parquet")
+    (archive.path / "kind=messages").mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1]}), archive.path / "kind=messages" / "x.parquet")
     with pytest.raises(ConfigurationError, match="no column body"):
         run(archive, broker)
-    archive.batch(0, [0]).rename(archive.path / "messages" / "date=2026-01-31" / "part=mine")
-    (archive.path / "messages" / "x.parquet").unlink()
+    archive.batch(0, [0]).rename(archive.path / "kind=messages" / "date=2026-01-31" / "part=mine")
+    (archive.path / "kind=messages" / "x.parquet").unlink()
     with pytest.raises(PipelineError, match=r"part=mine/part-00000-x.parquet is not a file of an archive"):
         run(archive, broker)
 

@@ -8,7 +8,7 @@ from stompy.spark.spool.index import Piece, Segment
 
 
 def piece(first: int, count: int, *, size: int = 100) -> Piece:
-    return Piece(Segment(first, count, 1, "0" * 16, size), first, first + count)
+    return Piece((Segment(first, count, 1, "0" * 16, size),), first, first + count)
 
 
 def numbers(part: list[Piece]) -> list[int]:

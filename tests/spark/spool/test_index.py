@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import pytest
 from hypothesis import given
@@ -35,8 +36,8 @@ def test_a_piece_knows_its_rows_and_about_how_large_it_is() -> None:
 
 def test_pieces_cover_exactly_what_is_asked() -> None:
     index = index_of(segment(0, 10), segment(10, 5), segment(15, 10))
-    assert [(one.start, one.end) for one in index.pieces(3, 17)] == [(3, 10), (10, 15), (15, 17)]
-    assert [(one.start, one.end) for one in index.pieces(10, 15)] == [(10, 15)]
+    assert [(one.start, one.end, len(one.segments)) for one in index.pieces(3, 17)] == [(3, 17, 3)]
+    assert [(one.start, one.end, len(one.segments)) for one in index.pieces(10, 15)] == [(10, 15, 1)]
     assert list(index.pieces(7, 7)) == []
 
 
@@ -57,17 +58,23 @@ def test_what_lies_below_the_low_watermark_is_taken_out() -> None:
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=20), st.data())
-def test_pieces_are_contiguous(counts: list[int], data: st.DataObject) -> None:
+def test_a_piece_has_the_segments_of_its_rows_also_where_it_is_cut_and_pickled(
+    counts: list[int], data: st.DataObject
+) -> None:
     firsts = [0, *itertools.accumulate(counts)]
     index = index_of(*(segment(first, count) for first, count in zip(firsts, counts, strict=False)))
     start = data.draw(st.integers(0, index.next))
     end = data.draw(st.integers(start, index.next))
-    at = start
-    for piece in index.pieces(start, end):
-        assert piece.start == at
-        assert piece.segment.first <= piece.start < piece.end <= piece.segment.end
-        at = piece.end
-    assert at == end
+    pieces = list(index.pieces(start, end))
+    assert [(piece.start, piece.end) for piece in pieces] == [(start, end)] * (start < end)
+    for piece in pieces:
+        first = data.draw(st.integers(start, end - 1))
+        for part in (piece, piece.between(first, data.draw(st.integers(first + 1, end)))):
+            expected = [one for one in index.segments if max(one.first, part.start) < min(one.end, part.end)]
+            assert list(part.segments) == expected
+            named = [one.name for one in pickle.loads(pickle.dumps(part)).segments]
+            assert named == [one.name for one in expected]
+        assert sum(piece.between(at, at + 1).size for at in range(start, end)) == piece.size == 100 * piece.rows
 
 
 def test_a_limit_of_bytes_gives_one_message_at_least() -> None:

@@ -2,7 +2,9 @@
 
 A test leaves a file `<spool>.kill-<beginning>` with the name of a signal or of an exception; whoever next gives a
 file of that spool a name with that beginning takes the order away and sends itself the signal, or raises the
-exception. Python imports this module by itself where its folder is on the path.
+exception. Where there is a file `<spool>.reads`, it gets the name of each segment that is read.
+
+Python imports this module by itself where its folder is on the path.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import builtins
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -42,3 +45,14 @@ def _obey(order: str) -> None:
 
 os.replace = _killed(os.replace)
 os.link = _killed(os.link)
+
+
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and arguments[1] == "r":
+        folder, name = os.path.split(str(arguments[0]))
+        if name.startswith("seg-") and os.path.exists(f"{folder}.reads"):
+            with open(f"{folder}.reads", "a") as reads:
+                reads.write(f"{name}\n")
+
+
+sys.addaudithook(_note)
