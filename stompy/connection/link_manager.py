@@ -288,6 +288,8 @@ class LinkManager:
             self._announce(link, decided)
             link.start()
             self._subscriptions.replay(link)
+            # Before what is sent again: whoever gets its receipt finds the session counted and logged.
+            self._report_session(link)
             self._unconfirmed.replay(link)
             self._publish(link)
         except BaseException as error:
@@ -335,6 +337,15 @@ class LinkManager:
         if self._closing.is_set():
             raise NotConnectedError("the connection was closed")
 
+    def _report_session(self, link: Link) -> None:
+        with self._changed:
+            self._check_not_closing()
+            first, outage = self._link is None, self._outage
+            self.reconnects += not first
+        if outage is not None:
+            text = "connected to %s, after %.1f s" if first else "connected again to %s, after %.1f s"
+            self._warn(text, link.address, time.monotonic() - outage.since)
+
     def _publish(self, link: Link) -> None:
         with self._changed:
             # Not after `close`, which has decided by now which link is the last one.
@@ -342,9 +353,8 @@ class LinkManager:
             # Its reader may have ended it meanwhile. `ended`, which takes this lock, then ignored it, as it was not the
             # current link, so nobody else would replace it. From here on `ended` does.
             self._check_fresh(link)
-            first, outage, self._outage = self._link is None, self._outage, None
+            self._outage = None
             if self._link is not None:
-                self.reconnects += 1
                 self._ended_links += _counters(self._link)
                 self._lingering = [each for each in (*self._lingering, self._link) if each.flow.waiting()[0]]
                 # Their readers may be on their way out, and whoever closes the connection waits for all threads.
@@ -352,9 +362,6 @@ class LinkManager:
             self._link, self._down, self.ready = link, False, link
             self._published, self._frames_before = time.monotonic(), link.frames_in
             self._changed.notify_all()
-        if outage is not None:
-            text = "connected to %s, after %.1f s" if first else "connected again to %s, after %.1f s"
-            self._warn(text, link.address, self._published - outage.since)
 
     def _check_fresh(self, link: Link) -> None:
         try:

@@ -199,7 +199,8 @@ class Router:
             reason = f"nobody has received from {_names(inboxes)}: iterate over it, give it a handler, or unsubscribe"
         else:
             running = {each.source for each in self._running.copy().values() if each.source is not None}
-            reason = f"the handler or listener for {_names(running)} is busy: let it return sooner, or set prefetch"
+            busy = f"the handler or listener for {_names(running)}" if running else "a listener or callback"
+            reason = f"{busy} is busy: let it return sooner, or set prefetch"
         _LOG.warning(
             "reading from %s has been paused for %g s, as %d received messages wait; %s",
             link.address,

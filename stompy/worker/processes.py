@@ -32,7 +32,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 from stompy.connection.message import Message, delivery_of
 from stompy.deadline import Deadline
@@ -84,11 +83,8 @@ _MARK = 3
 _PLACES = 1_024
 """More messages than these are not noted."""
 
-_DYING = 3.0
-"""Seconds for a child to die after its session has ended."""
-
 _COLLECTING = 10.0
-"""Seconds for the parent to notice that a child is dead."""
+"""Seconds for a child to die after its session has ended, and for the parent to notice; or for it to report."""
 
 _FORGOTTEN = 86_400.0
 """Seconds after which a message is not expected to be redelivered."""
@@ -143,10 +139,14 @@ class Crashes:
     def __init__(self, folder: Path, child: int) -> None:
         self.folder = folder
         own = _notes_path(folder, child)
-        self._file = own.open("r+b")
-        _lock(self._file)
-        self._map = mmap.mmap(self._file.fileno(), 0)
-        self._others = {path: _mapped(path) for path in folder.glob(_ALL_NOTES) if path != own}
+        with own.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
+        self._others = {
+            _report_path(folder, int(path.name.partition("-")[2])): _mapped(path)
+            for path in folder.glob(_ALL_NOTES)
+            if path != own
+        }
+        """The notes of the other children, by the path of their reports."""
         self.free = list(range(_PLACES))
         """The places for notes that are not used."""
         self._lock = make_condition("crashes")
@@ -198,17 +198,18 @@ class Crashes:
         if not again and (dialect.marks_redelivered or not message.destination.startswith("/queue/")):
             return None
         others = self._others if again or dialect.keeps_message_id else {}
-        started = time.monotonic()
+        reports = {path: _version(path) for path in others}
+        deadline = Deadline(_COLLECTING)
         while True:
-            # First the notes, then the records, as the parent makes the record before it clears the note.
-            noted = [path for path, notes in others.items() if mark in notes[:]]
+            # First the reports, then the notes, then the records, as the parent makes the record before it clears the
+            # note, and clears that before it starts another child, which reports.
+            alive = {path for path, report in reports.items() if _version(path) != report}
+            noted = [path for path, notes in others.items() if path not in alive and mark in notes[:]]
             record = _take(self.folder, mark)
-            if record is not None or not noted:
+            # Another child has a message like this. It is dead or dying; or it has reported since this one came, so it
+            # runs this one still, as only its session was lost, or another message.
+            if record is not None or not noted or deadline.expired:
                 return record
-            # Another child has a message like this. It is dead; or it is dying, as the system ends its session before
-            # it frees the lock; or it runs this one still, as only its session was lost; or that is another message.
-            if time.monotonic() - started > (_COLLECTING if any(map(_is_dead, noted)) else _DYING):
-                return None
             time.sleep(_LOOK)
 
 
@@ -327,24 +328,6 @@ def _take(folder: Path, mark: bytes) -> CrashRecord | None:
     return None
 
 
-def _lock(file: BinaryIO, *, wait: bool = True) -> bool:
-    """Lock a file as long as this process lives; without such locks (Windows), no child is known to be dead."""
-    try:
-        from stompy.world import fcntl
-    except ImportError:
-        return False
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX if wait else fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_dead(notes: Path) -> bool:
-    with notes.open("rb") as file:
-        return _lock(file, wait=False)
-
-
 # Supervision.
 
 
@@ -405,6 +388,15 @@ def _report_path(folder: Path, child: int) -> Path:
     return folder / f"health-{child}"
 
 
+def _version(report: Path) -> tuple[int, int] | None:
+    """Return what differs between two reports; `None` while the child is still being imported."""
+    try:
+        status = report.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
 class _Child:
     """A place for a child process, which is started again when it dies.
 
@@ -460,16 +452,12 @@ class _Child:
     def look(self, elapsed: float = 0.0) -> None:
         """Read the report if there is a new one, else add `elapsed` seconds to the silence."""
         path = _report_path(self._folder, self._number)
-        try:
-            status = path.stat()
-            version = status.st_ino, status.st_mtime_ns
-            if version == self._version:
-                self.silence += elapsed
-            else:
-                self.report = WorkerHealth.of_json(path.read_text(encoding="utf-8"))
-                self.silence, self._version = 0.0, version
-        except FileNotFoundError:
-            pass  # it is still being imported
+        version = _version(path)
+        if version == self._version or version is None:
+            self.silence += elapsed if version else 0.0
+        else:
+            self.report = WorkerHealth.of_json(path.read_text(encoding="utf-8"))
+            self.silence, self._version = 0.0, version
 
     def write_stacks(self) -> None:
         """Let the process write its stacks, and wait until it has: those of the next one would mix with them."""

@@ -21,10 +21,10 @@ def test_an_expired_message_is_not_delivered_and_not_counted(serve: Serve) -> No
     served = serve(expired="/queue/late")
     client = served.client()
     client.send("/queue/a", "past", expires="1")
-    client.send("/queue/a", "soon", expiration="5000", x="1")
+    client.send("/queue/a", "soon", expiration="5000000", x="1")
     client.send("/queue/a", "stays")
     assert served.depth("/queue/a") == (2, 0)
-    served.broker.clock.advance(6)
+    served.broker.clock.advance(6_000)
     assert served.depth("/queue/a") == (1, 0)
     client.subscribe("/queue/late")
     past, soon = client.messages(2)
@@ -36,18 +36,18 @@ def test_an_expired_message_is_not_delivered_and_not_counted(serve: Serve) -> No
 
 def test_expired_messages_are_dropped_by_default(served: Served) -> None:
     client = served.client()
-    client.send("/queue/a", "x", expiration="1000")
+    client.send("/queue/a", "x", expiration="1000000")
     client.subscribe("/topic/t", prefetch_count="1")
-    served.broker.clock.advance(2)
+    served.broker.clock.advance(2_000)
     assert served.broker.stats().queues == {}
 
 
 def test_a_message_that_expires_while_it_waits_for_its_ack_is_not_taken_away(served: Served) -> None:
     client = served.client()
     client.subscribe("/queue/a", "client")
-    client.send("/queue/a", "x", expiration="1000")
+    client.send("/queue/a", "x", expiration="1000000")
     (message,) = client.messages(1)
-    served.broker.clock.advance(2)
+    served.broker.clock.advance(2_000)
     client.ack(message)
     client.sync()
     assert (served.broker.stats().expired, served.depth("/queue/a")) == (0, (0, 0))
@@ -56,19 +56,19 @@ def test_a_message_that_expires_while_it_waits_for_its_ack_is_not_taken_away(ser
 def test_a_delayed_message_of_a_transaction_waits_for_its_commit(served: Served) -> None:
     client = served.client()
     client.say("BEGIN", {"transaction": "t"})
-    client.send("/topic/a", "x", **{"AMQ_SCHEDULED_DELAY": "1000", "transaction": "t"})
+    client.send("/topic/a", "x", **{"AMQ_SCHEDULED_DELAY": "1000000", "transaction": "t"})
     client.subscribe("/topic/a")
     assert served.broker.stats().scheduled == 0
     client.sure("COMMIT", {"transaction": "t"})
     assert served.broker.stats().scheduled == 1
-    served.broker.clock.advance(1)
+    served.broker.clock.advance(1_000)
     assert client.bodies(1) == ["x"]
 
 
 def test_too_many_delayed_messages_are_refused(serve: Serve) -> None:
     client = serve(limits=BrokerLimits(max_queue_messages=2)).client()
-    client.send("/queue/a", "1", "2", **{"AMQ_SCHEDULED_DELAY": "1000"})
-    client.say("SEND", {"destination": "/queue/b", "AMQ_SCHEDULED_DELAY": "1000"})
+    client.send("/queue/a", "1", "2", **{"AMQ_SCHEDULED_DELAY": "1000000"})
+    client.say("SEND", {"destination": "/queue/b", "AMQ_SCHEDULED_DELAY": "1000000"})
     assert "too many delayed messages" in client.error().headers["message"]
 
 
@@ -146,14 +146,14 @@ def test_only_a_message_that_asks_for_it_is_gone_after_a_restart(serve_tcp: Serv
     client.send("/queue/a", "usual")
     client.send("/queue/a", "kept", persistent="true")
     client.send("/queue/a", "lost", persistent="false")
-    client.send("/queue/a", "lost later", persistent="false", AMQ_SCHEDULED_DELAY="1000")
+    client.send("/queue/a", "lost later", persistent="false", AMQ_SCHEDULED_DELAY="1000000")
     if again == "restart":
         served.broker.restart()
     else:
         served.broker.close()
         served.broker.start()
     client = served.client()
-    served.broker.clock.advance(2)
+    served.broker.clock.advance(2_000)
     client.subscribe("/queue/a")
     assert client.bodies(2) == ["usual", "kept"]
     assert served.depth("/queue/a") == (0, 0)

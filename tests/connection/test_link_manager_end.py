@@ -49,7 +49,7 @@ def test_closing_waits_for_the_readers_of_sessions_that_were_replaced(
     conn, peer = sessions.connect()
 
     def are_replaced(count: int) -> bool:
-        return conn.stats().reconnects == len(lingering) == count
+        return conn.connected and conn.stats().reconnects == len(lingering) == count
 
     for count in (1, 2):
         peer.close()

@@ -225,18 +225,36 @@ def test_an_inbox_that_nobody_reads_is_named_with_what_to_do(
     assert "iterate over it, give it a handler, or unsubscribe" in record.getMessage()
 
 
-def test_a_handler_that_holds_reading_up_is_named(
-    talking: Talking, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("who", "named"),
+    [
+        ("handler", "the handler or listener for '/queue/a' (subscription 1) is busy"),
+        ("callback", "a listener or callback is busy"),
+    ],
+)
+def test_what_holds_reading_up_is_named(
+    talking: Talking, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, who: str, named: str
 ) -> None:
     monkeypatch.setattr("stompy.link.reader._STALLED_AFTER", 0.01)
     talk = talking(limits=stompy.Limits(max_inbox_messages=3))
-    gate = threading.Event()
-    talk.subscribe("/queue/a", lambda message: gate.wait(WITHIN), id="1")
+    running, gate = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        running.set()
+        gate.wait(WITHIN)
+
+    talk.subscribe("/queue/a", hold, id="1")
     with caplog.at_level(logging.WARNING, "stompy.connection"):
-        talk.peer.deliver("a", "b", "c", "d")
+        if who == "handler":
+            talk.peer.deliver("a")
+        else:
+            talk.conn.send_async("/queue/b", "x").add_done_callback(hold)
+            talk.peer.expect_and_confirm("SEND")
+        assert running.wait(WITHIN)
+        talk.peer.deliver("b", "c", "d", "e")
         until(lambda: caplog.records)
         gate.set()
-    assert "the handler or listener for '/queue/a' (subscription 1) is busy" in caplog.text
+    assert named in caplog.text
 
 
 # Others

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +54,27 @@ def test_what_was_not_confirmed_is_sent_again_in_order_and_its_receipts_are_reso
         receipt.result(WITHIN)
     assert [frame.headers[DEDUPE] for frame in before] == [frame.headers[DEDUPE] for frame in after]
     assert len({frame.headers[DEDUPE] for frame in after}) == 3
+
+
+def test_a_session_is_counted_and_logged_before_it_can_confirm_what_is_sent_again(
+    sessions: Sessions, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[object] = []
+
+    def filter_record(record: logging.LogRecord) -> bool:
+        if "connected again" in record.getMessage():
+            found.extend([conn.stats().reconnects, sessions.latest.quiet()])
+        return True
+
+    monkeypatch.setattr(caplog.handler, "filters", [filter_record])
+    conn, first = connected(sessions)
+    sent(conn, "1")
+    expect_sends(first, "1")
+    first.close()
+    second = sessions.next()
+    until(lambda: len(found) == 2)
+    expect_sends(second, "1")
+    assert found == [1, True]
 
 
 def test_what_was_confirmed_is_not_sent_again(sessions: Sessions) -> None:

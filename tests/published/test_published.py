@@ -100,6 +100,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 @pytest.mark.parametrize("package", PACKAGES, ids=str)
 def test_a_package_does_as_with_stomp_py(place: Place, package: Package) -> None:
     expected, found = place.run(package, STOMP_PY), place.run(package, DROP_IN)
+    if any(outcome == "passed" != expected.get(test) for test, outcome in found.items()):
+        # Over TLS stomp.py now and then loses a race of its own, and has another try; stompy.compat has one.
+        expected = place.run(package, STOMP_PY)
     differences = {test: (expected.get(test), found.get(test)) for test in expected | found}
     differences = {test: pair for test, pair in differences.items() if pair[0] != pair[1]}
     assert differences.keys() == {test for test, _ in package.differences}, differences

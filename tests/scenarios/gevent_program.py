@@ -109,11 +109,11 @@ def transactions(connect: Connect, url: str) -> None:
 def heartbeats(connect: Connect, url: str) -> None:
     """Keep an idle session by heartbeats; a handler that waits does not keep them back."""
     waiting = threading.Event()
-    with connect(url, heartbeat=(0.1, 0.1)) as connection:
-        connection.subscribe("/queue/beats", lambda message: waiting.wait(1))
+    with connect(url, heartbeat=(0.5, 0.5)) as connection:  # each side allows a silence of 1.5 s
+        connection.subscribe("/queue/beats", lambda message: waiting.wait(WITHIN))
         connection.send("/queue/beats", confirm=True)
         with ticking():
-            gevent.sleep(1)
+            gevent.sleep(2)
         assert connection.connected
         assert connection.stats().reconnects == 0
         waiting.set()

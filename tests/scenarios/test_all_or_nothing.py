@@ -209,7 +209,7 @@ class Judge:
         return found[0], found[1]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # other modules restart the broker
 def judge(candidate: Candidate) -> Iterator[Judge]:
     made = Judge(candidate)
     yield made

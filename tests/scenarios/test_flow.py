@@ -20,7 +20,7 @@ def test_a_slow_consumer_holds_nobody_up_and_gets_everything(
     connect: Connect, topic: str, expect: Expect, kind: str
 ) -> None:
     destination = topic.replace("/topic/", f"/{kind}/")
-    slow = connect(limits=stompy.Limits(max_inbox_messages=10), heartbeat=(1.0, 1.0))
+    slow = connect(limits=stompy.Limits(max_inbox_messages=10), heartbeat=(2.0, 1.0))
     others, producer = connect(), connect()
     waiting = slow.subscribe(destination, ack="auto")
     elsewhere = others.subscribe(f"{destination}.other")

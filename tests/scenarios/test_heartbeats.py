@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,9 @@ from tests.scenarios.acts import SOON
 from tests.scenarios.conftest import Connect, Expect, Raw
 from tests.support.candidates import Candidate
 from tests.support.peer import until
+
+PACE: dict[str, Any] = {"heartbeat": (2.0, 0.5), "timeouts": stompy.Timeouts(heartbeat_tolerance=2 * SOON)}
+"""Of ours, ActiveMQ waits for none that is late: 0.8 s are left for a thread of a busy machine. Theirs may be late."""
 
 pytestmark = [pytest.mark.broker, pytest.mark.scenario("heartbeats")]
 
@@ -26,14 +30,14 @@ def test_what_is_agreed_on(raw: Raw, candidate: Candidate, expect: Expect) -> No
 
 @pytest.mark.versions("1.1", "1.2")
 def test_beats_of_both_sides_keep_a_silent_connection(connect: Connect, queue: str, expect: Expect) -> None:
-    connection = connect(heartbeat=(0.5, 0.5))
+    connection = connect(**PACE)
     ours, theirs = connection.heartbeat
     assert ours > 0
     assert theirs > 0
     start = connection.stats()
-    # Five beats each way are far more silence than either side tolerates.
+    # Four beats are more silence than any broker tolerates.
     until(lambda: connection.stats().bytes_received >= start.bytes_received + 5, "beats of the broker")
-    until(lambda: connection.stats().bytes_sent >= start.bytes_sent + 5, "beats of ours")
+    until(lambda: connection.stats().bytes_sent >= start.bytes_sent + 4, "beats of ours")
     assert connection.stats().frames_received == start.frames_received
     connection.send(queue, "alive", confirm=True)
     expect("heartbeats-kept", True)
@@ -54,7 +58,7 @@ def test_a_client_that_misses_its_beats_is_dropped(raw: Raw, candidate: Candidat
 
 @pytest.mark.once
 def test_a_busy_handler_does_not_keep_beats_back(connect: Connect, queue: str) -> None:
-    connection = connect(heartbeat=(0.5, 0.5))
+    connection = connect(**PACE)
     running, may_end = threading.Event(), threading.Event()
 
     def work(_: stompy.Message) -> None:
@@ -66,6 +70,6 @@ def test_a_busy_handler_does_not_keep_beats_back(connect: Connect, queue: str) -
     assert running.wait(SOON)
     start = connection.stats()
     until(lambda: connection.stats().bytes_received >= start.bytes_received + 5, "beats of the broker")
-    until(lambda: connection.stats().bytes_sent >= start.bytes_sent + 3, "beats of ours")
+    until(lambda: connection.stats().bytes_sent >= start.bytes_sent + 4, "beats of ours")
     may_end.set()
     connection.send(queue, "alive", confirm=True)

@@ -129,7 +129,7 @@ def batching(conn: stompy.Connection) -> None:
         with conn.batch():
             for _ in range(10):
                 conn.send("/queue/a", b"x")
-        conn.flush(timeout=20)  # so that the broker keeps up
+        conn.flush(timeout=None)  # so that the broker keeps up
 
 
 def subscribing(conn: stompy.Connection) -> None:
@@ -140,7 +140,7 @@ def subscribing(conn: stompy.Connection) -> None:
 def receiving(conn: stompy.Connection) -> None:
     subscription = conn.subscribe("/queue/a", ack="client-individual")
     while True:
-        subscription.receive(timeout=20).ack()
+        subscription.receive(timeout=None).ack()
 
 
 def iterating(conn: stompy.Connection) -> None:
@@ -157,9 +157,11 @@ def transacting(conn: stompy.Connection) -> None:
 
 def asking(conn: stompy.Connection) -> None:
     while True:
-        conn.request("/queue/nobody", "?", timeout=20)
+        conn.request("/queue/nobody", "?", timeout=None)
 
 
+# With no limit of its own that a busy machine could reach: the end of the connection is to end it.
+ENDLESS = stompy.Timeouts(receipt=1_000, send=1_000)
 ACTIONS = [sending, batching, subscribing, receiving, iterating, transacting, asking]
 
 
@@ -174,7 +176,7 @@ def test_a_close_ends_whatever_is_running(
     broker: Broker, calling: Calling, action: Callable[[stompy.Connection], None]
 ) -> None:
     for _ in range(8):
-        conn = stompy.connect(broker.url, heartbeat=(5, 5))
+        conn = stompy.connect(broker.url, heartbeat=(5, 5), timeouts=ENDLESS)
         calls = [calling(partial(action, conn)) for _ in range(3)]
         conn.send("/queue/a", b"x", confirm=True)
         conn.close(timeout=20)
@@ -186,7 +188,9 @@ def test_a_close_ends_whatever_is_running(
 def test_a_close_ends_everything_at_once(broker: Broker, calling: Calling) -> None:
     choice = random.Random(7)
     for _ in range(5):
-        conn = stompy.connect(broker.url, heartbeat=(5, 5), limits=stompy.Limits(max_inbox_messages=20))
+        conn = stompy.connect(
+            broker.url, heartbeat=(5, 5), timeouts=ENDLESS, limits=stompy.Limits(max_inbox_messages=20)
+        )
         calls = [calling(partial(action, conn)) for action in ACTIONS * 2]
         for _ in range(choice.randrange(5)):
             conn.send("/queue/a", b"x", confirm=True)
@@ -201,7 +205,7 @@ def test_a_close_ends_everything_at_once(broker: Broker, calling: Calling) -> No
 def test_a_broker_that_goes_ends_whatever_is_running(calling: Calling) -> None:
     for _ in range(3):
         broker = Broker().start()
-        conn = stompy.connect(broker.url, heartbeat=(5, 5))
+        conn = stompy.connect(broker.url, heartbeat=(5, 5), timeouts=ENDLESS)
         calls = [calling(partial(action, conn)) for action in ACTIONS]
         conn.send("/queue/a", b"x", confirm=True)
         broker.close()

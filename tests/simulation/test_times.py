@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 import stompy
+from stompy.connection.message import delivery_of
+from stompy.dialects.brokers import EMBEDDED
+from stompy.locks import SafeEvent
+from stompy.testing import message
 from stompy.testing.faults import FaultPlan
 from stompy.testing.network import Network, Weather
 from stompy.testing.replaced import installed
 from stompy.testing.world import World
 from stompy.transport.tcp import TcpDialer
+from stompy.worker.processes import Crashes, Note, collect
 from tests.connection.conftest import QUICK, Recorder
+from tests.simulation.pieces import together
 
 
 def test_when_the_time_is_over_the_last_reasons_are_told() -> None:
@@ -35,3 +44,40 @@ def test_when_the_time_is_over_the_last_reasons_are_told() -> None:
         world.run(program)
     # A tenth of the time is kept for the last attempt.
     assert world.now - began == pytest.approx(4.5, abs=0.01)
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_message_of_another_child_runs_when_that_child_was_found_dead_or_has_reported(
+    tmp_path: Path, dies: bool
+) -> None:
+    """However long a child takes to die, of which the system has ended the session before."""
+    for number in (1, 2):
+        (tmp_path / f"running-{number}").write_bytes(bytes(32 * 1_024))
+    world = World(lambda able, current: 0)
+    crashed: list[int | None] = []
+
+    def received(**headers: str) -> stompy.Message:
+        found = message(b"x", headers={"message-id": "1", **headers})
+        delivery_of(found).link = SimpleNamespace(dialect=EMBEDDED)  # type: ignore[assignment]
+        return found
+
+    def look() -> None:
+        crashed.append(Note(other, received(redelivered="true")).crashed)
+
+    def show() -> None:
+        SafeEvent().wait(8.0)
+        if dies:
+            collect(tmp_path, 1)
+        else:
+            (tmp_path / "health-1").write_text("{}")
+
+    def program() -> None:
+        Note(one, received()).begin(1, SafeEvent())
+        together(look, show)
+
+    with installed():
+        one, other = Crashes(tmp_path, 1), Crashes(tmp_path, 2)
+        began = world.now
+        world.run(program)
+    assert crashed == [1 if dies else None]
+    assert world.now - began == pytest.approx(8.0, abs=0.1)

@@ -62,9 +62,9 @@ def test_a_retry_comes_in_time_though_many_wait_for_longer(
 ) -> None:
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         if message.text == "long":
-            raise stompy.Defer(300)
+            raise stompy.Defer(300_000)
         if context.attempt == 1:
-            raise stompy.Retry(delay=1)
+            raise stompy.Retry(delay=1_000)
         seen.add(message.text)
 
     running = run(handle)
@@ -77,11 +77,11 @@ def test_a_retry_comes_in_time_though_many_wait_for_longer(
             conn.send("/queue/a", str(number), confirm=True)
     running.wait_idle()
     assert not seen.items
-    broker.clock.advance(1)
+    broker.clock.advance(1_000)
     running.wait_idle()
     assert sorted(map(int, seen.items)) == list(range(20))
     assert waiting(broker) == 1_200
-    broker.clock.advance(300)
+    broker.clock.advance(300_000)
     running.wait_idle(timeout=60)
     assert running.worker.health().tasks["t"].counts["deferred"] == 2_400
 
@@ -96,7 +96,7 @@ def test_a_retry_comes_in_time_though_100_000_wait(
 
     def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
         if context.attempt == 1:
-            raise stompy.Retry(delay=1)
+            raise stompy.Retry(delay=1_000)
         seen.add(message.text)
 
     running = run(handle)
@@ -104,7 +104,7 @@ def test_a_retry_comes_in_time_though_100_000_wait(
         for number in range(20):
             conn.send("/queue/a", f"short {number}", confirm=True)
     wait_until(lambda: waiting(broker) == 100_020)
-    broker.clock.advance(1)
+    broker.clock.advance(1_000)
     seen.wait(20)
     assert all(text.startswith("short") for text in seen.items), SEED_SETTING
     assert running.worker.health().parked <= 2_000
@@ -135,11 +135,11 @@ def test_each_comes_when_it_is_due(
 def test_messages_behind_a_full_window_move_up_in_time(
     broker: Broker, run: Callable[..., RunningWorker], seen: Seen
 ) -> None:
-    fill(broker, [63.0] * 3_000)
-    fill(broker, [17.0] * 20, start=3_000)
+    fill(broker, [63.0 * 64] * 3_000)
+    fill(broker, [17.0 * 64] * 20, start=3_000)
     running = run(lambda message: seen.add(int(message.text)))
-    for _ in range(18):  # as time passes
-        broker.clock.advance(1)
+    for _ in range(18):  # as time passes, far more than the test takes
+        broker.clock.advance(64)
         running.wait_idle(timeout=60)
     assert sorted(seen.items) == list(range(3_000, 3_020))
 

@@ -293,20 +293,20 @@ def test_a_message_that_comes_back_to_a_full_queue_gives_way(serve: Serve) -> No
 def test_a_queue_lets_its_messages_expire_and_ends_itself_when_it_is_not_used(serve: Serve) -> None:
     served = serve(like="rabbitmq")
     client = served.client(host="/")
-    client.subscribe("/queue/a", "client", prefetch_count="1", x_message_ttl="5000", x_expires="60000")
+    client.subscribe("/queue/a", "client", prefetch_count="1", x_message_ttl="5000000", x_expires="60000000")
     client.send("/amq/queue/a", "taken", "too late")
-    served.broker.clock.advance(6)
+    served.broker.clock.advance(6_000)
     assert served.depth("/queue/a") == (0, 1)
     assert served.broker.stats().expired == 1
     client.sure("UNSUBSCRIBE", {"id": "1"})
     client.send("/amq/queue/a", "kept")
-    served.broker.clock.advance(4)
+    served.broker.clock.advance(4_000)
     assert served.depth("/queue/a")[0] == 1
-    client.subscribe("/queue/a", "client", prefetch_count="1", x_message_ttl="5000", x_expires="60000")
-    served.broker.clock.advance(90)
+    client.subscribe("/queue/a", "client", prefetch_count="1", x_message_ttl="5000000", x_expires="60000000")
+    served.broker.clock.advance(90_000)
     assert "/queue/a" in served.broker.stats().queues
     client.sure("UNSUBSCRIBE", {"id": "1"})
-    served.broker.clock.advance(61)
+    served.broker.clock.advance(61_000)
     assert "/queue/a" not in served.broker.stats().queues
 
 
