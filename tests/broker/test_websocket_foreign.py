@@ -45,7 +45,10 @@ def greeting(version: str) -> str:
     ("like", "ending"), [(None, ""), ("activemq", ""), ("activemq5", ""), ("artemis", "\n"), ("rabbitmq", "\n")]
 )
 def test_frames_end_as_those_of_the_broker_that_it_stands_in_for(like: Any, ending: str) -> None:
-    with Broker(ws=True, like=like) as broker, foreign_connect(broker.ws_url, subprotocols=["v12.stomp"]) as client:
+    with (
+        Broker(ws=True, like=like) as broker,
+        foreign_connect(broker.ws_url, subprotocols=[SUBPROTOCOLS["1.2"]]) as client,
+    ):
         client.send("CONNECT\naccept-version:1.2\nhost:/\n\n\0")
         client.send(SUBSCRIBE + "SEND\ndestination:/queue/a\n\nx\0")
         assert [str(client.recv()).partition("\0")[1:] for _ in range(2)] == [("\0", ending)] * 2
