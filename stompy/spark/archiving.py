@@ -122,11 +122,10 @@ def archive(
         # The session is the query's own. Spark's default type for times is deprecated in Parquet, and has no statistics
         # in the file, which readers use to skip data.
         batch.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        kinds = {"part": sql.lit(f"{query_id(batch.sparkSession, checkpoint)}-{number:09d}"),
-                 "kind": sql.when(valid, MESSAGES).otherwise(BAD)}  # fmt: skip
+        part = sql.lit(f"{query_id(batch.sparkSession, checkpoint)}-{number:09d}")
         # Replaces the folders of this micro-batch, if it was run before, and no others.
         (
-            batch.withColumns(kinds)
+            batch.withColumns({"part": part, "kind": sql.when(valid, MESSAGES).otherwise(BAD)})
             .sortWithinPartitions("kind", "date", "part", "sequence")
             .write.mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")
