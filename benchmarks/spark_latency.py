@@ -141,8 +141,8 @@ def _told(name: str, seen: Rows, progress: Mapping[int, Mapping[str, Any]]) -> I
 
 
 def _quantiles(each: list[float]) -> str:
-    p90 = each[len(each) * 9 // 10]
-    return f"p50 {1000 * statistics.median(each):.0f} ms, p90 {1000 * p90:.0f}, {len(each)} messages"
+    p50, p90, p99 = (1000 * sorted(each)[len(each) * percent // 100] for percent in (50, 90, 99))
+    return f"p50 {p50:.0f} ms, p90 {p90:.0f}, p99 {p99:.0f}, {len(each)} messages; load {os.getloadavg()[0]:.1f}"
 
 
 def _steps(progress: Mapping[int, Mapping[str, Any]]) -> str:
