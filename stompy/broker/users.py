@@ -162,7 +162,9 @@ class User:
     ) -> None:
         # Not that of the dataclass, whose local variables a traceback would show.
         hidden, passcode = as_secret(passcode), None
-        for name, value in (("passcode", hidden), ("passcode_hash", passcode_hash)):
+        patterns = {"read": read, "write": write, "admin": admin}
+        # All at once, as a traceback may ask for the `repr` of what is refused.
+        for name, value in {"passcode": hidden, "passcode_hash": passcode_hash, **patterns}.items():
             object.__setattr__(self, name, value)
         check_text("passcode", self.passcode)
         check_arguments(User.__init__, {"passcode_hash": passcode_hash}, hidden=("passcode_hash",))
@@ -170,8 +172,8 @@ class User:
             raise ConfigurationError("a user has either a passcode or the hash of one")
         if self.passcode_hash is not None:
             _parts(self.passcode_hash)
-        for name, patterns in (("read", read), ("write", write), ("admin", admin)):
-            object.__setattr__(self, name, _patterns(name, patterns))
+        for name, value in patterns.items():
+            object.__setattr__(self, name, _patterns(name, value))
 
 
 def is_allowed(user: User, right: Right, destination: str) -> bool:
