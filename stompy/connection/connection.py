@@ -242,8 +242,8 @@ class Connection:
             destination: as in `send`.
             body: as in `send`.
             timeout: seconds for the write; by default the send timeout.
-            content_type: as in `send`.
-            headers: as in `send`.
+            content_type: a MIME type; text is encoded with its charset. By default that of the body.
+            headers: additional headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`).
             options: the others of `Connection.send`.
 
         Raises:

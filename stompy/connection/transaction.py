@@ -104,7 +104,14 @@ class Transaction:
         headers: Mapping[str, object] | None = None,
         **options: Unpack[OtherSendOptions],
     ) -> None:
-        """Send a message in the transaction; for the arguments see `Connection.send`.
+        """Send a message in the transaction.
+
+        Args:
+            destination: as in `Connection.send`.
+            body: as in `Connection.send`.
+            content_type: a MIME type; text is encoded with its charset. By default that of the body.
+            headers: additional headers; values are `str`, `int` (decimal) or `bool` (`true`, `false`).
+            options: the others of `Connection.send`.
 
         Raises:
             ConfigurationError: an option is wrong, given twice, or not supported by the broker; nothing was sent.
