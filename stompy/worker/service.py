@@ -376,6 +376,7 @@ class Signals:
             numbers.append(signal.SIGHUP)
         # First all, then each: a signal may come, and raise, as soon as the first handler is set.
         self._before = {number: signal.getsignal(number) for number in numbers}
+        when_forked(self)
         for number in numbers:
             signal.signal(number, self._handle)
 
@@ -383,9 +384,14 @@ class Signals:
         """End."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._before = {}
+
+    def after_fork(self) -> None:
+        """End in a child: in that of a thread, Python 3.13 calls no handler unless a system call is interrupted."""
+        self.restore()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._owner.forked:  # a child of a task, which `multiprocessing.Process.terminate` is to end
+        if self._owner.forked:  # a child of a task, in which `after_fork` did not run yet
             self.restore()
             os.kill(os.getpid(), number)
             return
