@@ -311,6 +311,6 @@ class Acceptor:
 
     def _add(self, session: ClientSession) -> None:
         # Ended sessions are left out now and then, so that the list does not grow with the clients served.
-        if len(self._sessions) >= 2 * len(self._router.connected) + 16:
+        if len(self._sessions) >= 2 * self._router.sessions + 16:
             self._sessions = [other for other in self._sessions if not other.ended]
         self._sessions.append(session)

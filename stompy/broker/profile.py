@@ -247,7 +247,7 @@ class QueueRules:
 
     Attributes:
         prioritized: messages are ordered by priority.
-        persistent_first: of messages that came while nobody was subscribed, persistent ones are delivered first.
+        persistent_first: of messages that came while nobody was subscribed, persistent ones go before the others.
         delayed_first: a message whose delay has ended is delivered before those of its priority that wait.
         keeps_by_default: a message that does not say outlives a restart.
         restored_as_redelivered: after a restart messages say that they are delivered again.

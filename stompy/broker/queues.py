@@ -53,8 +53,17 @@ class Item:
     """
 
     __slots__ = (
-        *("__weakref__", "deliveries", "expires", "group", "message", "nacks"),
-        *("named", "order", "priority", "queue", "sender"),
+        "__weakref__",
+        "deliveries",
+        "expires",
+        "group",
+        "message",
+        "nacks",
+        "named",
+        "order",
+        "priority",
+        "queue",
+        "sender",
     )
 
     queue: Queue
@@ -322,7 +331,7 @@ class Queue:
         self._bytes = 0
         self._all = View(None)
         self._level = 0
-        """Where persistent messages go first: that of the others. It falls when the last subscriber leaves."""
+        """Where persistent messages go first: the priority of others. It falls when the last subscriber leaves."""
         self._waiting: weakref.ref[Waiting] | None = None
         """As long as nothing was added since, and somebody looks at them."""
         self._selecting: dict[tuple[Selector | None, str | None], View] = {}

@@ -519,7 +519,8 @@ class BrokerRouter:
             item = delivery.item
             item.nacks += 1
             lettered = nack == "dead letter" or delivery.transient or item.nacks >= most
-            if nack == "discarded" if requeue else item.queue.declared.letters is None:
+            discarded = nack == "discarded" if requeue else item.queue.declared.letters is None
+            if discarded:
                 self.publisher.discard(item)
             elif requeue and (nack == "requeued" or not lettered):
                 again.append(delivery)
@@ -579,8 +580,13 @@ class BrokerRouter:
 
     @property
     def connected(self) -> tuple[SessionState, ...]:
-        """The sessions that are connected, oldest first; needs no lock."""
+        """The sessions that are connected, oldest first."""
         return tuple(self._sessions)
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions are connected; needs no lock."""
+        return len(self._sessions)
 
     def depth(self, name: str) -> int:
         """Return how many messages of a queue wait for a consumer."""
