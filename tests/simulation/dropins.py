@@ -1,4 +1,4 @@
-"""Programs for stomp.py, on the drop-in, in a simulated world: what a seed draws of one, and how it runs.
+"""Programs for stomp.py, on the drop-in, in a simulated world: how a seed draws one, and how it runs.
 
 They are written as programs for stomp.py are: listeners, receipts by `WaitingListener`, transactions by their ids, and
 after the end of a session another `connect`, in `on_disconnected` or in a loop. `docs/reference/compat.md` says what
@@ -26,6 +26,7 @@ OPS: tuple[DropInOp, ...] = ("send", "confirm", "confirm", "transaction", "abort
 LIMIT = 4.0
 """Seconds that waits of the drop-in take at most, in place of its own."""
 CONNECT = 3.0
+"""Seconds that an attempt to connect may take."""
 HANDOVER = 5.0
 """Seconds that a session waits for the callbacks of the one before."""
 WRITE = 30.0

@@ -425,11 +425,17 @@ def left_to_the_thread_that_writes(module: ModuleType) -> None:
     assert sorted(written) == [b"a", b"b"]
 
 
+def received_of_embedded(**headers: str) -> message.Message:
+    """Return a message that looks received, as far as a worker's children look at it: at the broker's dialect."""
+    found = message.detached(b"", destination="/queue/a", headers=headers, content_type=None, ack="client", sender=None)
+    message.delivery_of(found).link = SimpleNamespace(dialect=EMBEDDED)  # type: ignore[assignment]  # no session is used
+    return found
+
+
 def noted_side_by_side(module: ModuleType) -> None:
     """Each message has its place in the notes of a child."""
     crashes = SimpleNamespace(free=[0, 1, 2], find=lambda *_: None, write=lambda *_: None)
-    received = message.detached(b"", destination="/queue/a", headers={}, content_type=None, ack="client", sender=None)
-    message.delivery_of(received).link = SimpleNamespace(dialect=EMBEDDED)  # type: ignore[assignment]
+    received = received_of_embedded()
     notes: list[Any] = []
     together(*[lambda: notes.append(module.Note(crashes, received))] * 2)
     for note in notes:

@@ -1,4 +1,4 @@
-"""What a simulated world sees of its programs: what they were told, what was handled, what is left."""
+"""The record of a simulated world: outcomes of calls, messages that were handled, messages that are left."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Handled:
 
 @dataclass
 class Seen:
-    """What the world saw."""
+    """The record."""
 
     plan: Plan
     sent: dict[str, Sent] = field(default_factory=dict)

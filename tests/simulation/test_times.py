@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import stompy
-from stompy.connection.message import delivery_of
-from stompy.dialects.brokers import EMBEDDED
 from stompy.locks import SafeEvent
-from stompy.testing import message
 from stompy.testing.faults import FaultPlan
 from stompy.testing.network import Network, Weather
 from stompy.testing.replaced import installed
@@ -19,7 +15,7 @@ from stompy.testing.world import World
 from stompy.transport.tcp import TcpDialer
 from stompy.worker.processes import Crashes, Note, collect
 from tests.connection.conftest import QUICK, Recorder
-from tests.simulation.pieces import together
+from tests.simulation.pieces import received_of_embedded, together
 
 
 def test_when_the_time_is_over_the_last_reasons_are_told() -> None:
@@ -56,13 +52,8 @@ def test_a_message_of_another_child_runs_when_that_child_was_found_dead_or_has_r
     world = World(lambda able, current: 0)
     crashed: list[int | None] = []
 
-    def received(**headers: str) -> stompy.Message:
-        found = message(b"x", headers={"message-id": "1", **headers})
-        delivery_of(found).link = SimpleNamespace(dialect=EMBEDDED)  # type: ignore[assignment]
-        return found
-
     def look() -> None:
-        crashed.append(Note(other, received(redelivered="true")).crashed)
+        crashed.append(Note(other, received_of_embedded(**{"message-id": "1", "redelivered": "true"})).crashed)
 
     def show() -> None:
         SafeEvent().wait(8.0)
@@ -72,7 +63,7 @@ def test_a_message_of_another_child_runs_when_that_child_was_found_dead_or_has_r
             (tmp_path / "health-1").write_text("{}")
 
     def program() -> None:
-        Note(one, received()).begin(1, SafeEvent())
+        Note(one, received_of_embedded(**{"message-id": "1"})).begin(1, SafeEvent())
         together(look, show)
 
     with installed():
