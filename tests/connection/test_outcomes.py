@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import signal
 import socket
@@ -226,11 +227,13 @@ def struck() -> Iterator[Guard]:
 
     @contextlib.contextmanager
     def guard() -> Iterator[None]:
+        gc.disable()  # its callbacks, such as Hypothesis has one, would swallow what is raised in them
         try:
             armed[0] = True
             yield
         finally:
             armed[0] = False
+            gc.enable()
 
     before = signal.signal(signal.SIGUSR1, strike)
     thread = threading.Thread(target=send_signals, name="test-signals")

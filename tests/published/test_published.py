@@ -78,9 +78,9 @@ class Place:
         ran = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
         )
-        assert report.exists(), ran.stdout + ran.stderr
-        outcomes = dict(_outcomes(report))
-        report.unlink()
+        # A test that hangs ends the run without a report.
+        outcomes = dict(_outcomes(report)) if report.exists() else {}
+        report.unlink(missing_ok=True)
         if set(outcomes.values()) != {"passed"}:
             print(ran.stdout, ran.stderr)
         return outcomes
@@ -101,7 +101,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 def test_a_package_does_as_with_stomp_py(place: Place, package: Package) -> None:
     expected, found = place.run(package, STOMP_PY), place.run(package, DROP_IN)
     if any(outcome == "passed" != expected.get(test) for test, outcome in found.items()):
-        # Over TLS stomp.py now and then loses a race of its own, and has another try; stompy.compat has one.
+        # stomp.py now and then loses a race of its own, or waits forever, and has another try; stompy.compat has one.
         expected = place.run(package, STOMP_PY)
     differences = {test: (expected.get(test), found.get(test)) for test in expected | found}
     differences = {test: pair for test, pair in differences.items() if pair[0] != pair[1]}
