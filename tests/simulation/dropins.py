@@ -194,6 +194,8 @@ class DropIn:
         for thread in threads:
             thread.start()
         while not over.wait(0.5):
+            if not any(thread.is_alive() for thread in threads):
+                seen.unsent.discard(self._name)
             if not program.in_callback:
                 self._connected()
         for thread in threads:

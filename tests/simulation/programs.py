@@ -337,6 +337,7 @@ class Programs:
         for number, consumer in enumerate(plan.consumers):
             threads[f"c{number}"] = self._started(f"c{number}", partial(self.consume, f"c{number}", consumer))
         for number, drop_in in enumerate(plan.drop_ins):
+            seen.unsent.add(f"d{number}")
             threads[f"d{number}"] = self._started(f"d{number}", partial(self.drop_in, f"d{number}", drop_in))
         for number, worker in enumerate(plan.workers):
             seen.watches.append(workers.Watch(worker))
@@ -349,6 +350,7 @@ class Programs:
         for number, _ in enumerate(plan.producers):
             threads[f"p{number}"].join(400.0)
         world.switch(lambda: all(each.all_put for each in seen.stored), 400.0, "what outboxes put")
+        world.switch(lambda: not seen.unsent, 400.0, "what programs for stomp.py send")
         self._network.clear_up()
         self._calm.set()
         for number, stored in enumerate(seen.stored):
@@ -408,6 +410,7 @@ class Programs:
             if what != "restart":
                 world.kill(what)
                 self._network.hang_up(what)
+                self._seen.unsent.discard(what)
                 if what[0] in "wo":
                     (self._start_worker if what[0] == "w" else self._start_outbox)(int(what[1:]), 0.5)
                 continue

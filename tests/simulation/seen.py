@@ -64,6 +64,8 @@ class Seen:
     arrivals: list[outboxes.Arrival] = field(default_factory=list)
     """What the broker received, if there are outboxes."""
     breaches: list[str] = field(default_factory=list)
+    unsent: set[str] = field(default_factory=set)
+    """Programs for stomp.py that live and have not sent all."""
     opened: int = 0
     """Connections that programs have opened."""
     over: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.testing.network import Weather
+from tests.simulation.dropins import DropInOp, DropInProgram
 from tests.simulation.plans import Consumer, Plan, Producer
 from tests.simulation.programs import judge, run, shrunk
 from tests.simulation.seen import Seen, Sent
@@ -47,6 +48,14 @@ def test_a_world_without_faults_loses_nothing() -> None:
     result = run(plan_of())
     assert result.breaches == []
     assert sum("handled" in line for line in result.trace) == 6
+
+
+def test_a_program_for_stomp_py_has_sent_all_before_consumers_end() -> None:
+    threads: tuple[tuple[DropInOp, ...], ...] = (("pause", "confirm", "pause", "transaction"),)
+    sends = DropInProgram("/queue/a", threads, None, "1.2", in_callback=False, fails=0.0, slow=0.0, killed_at=None)
+    result = run(plan_of(producers=(), drop_ins=(sends,)))
+    assert result.breaches == []
+    assert sum("handled" in line for line in result.trace) == 4
 
 
 @pytest.mark.parametrize(
