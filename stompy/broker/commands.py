@@ -110,7 +110,7 @@ class SendPlan:
         """Return a body as it is passed on."""
         return body.decode("utf-8", "replace").encode() if self.text else body
 
-    def heads(self, raw: bytes, body: bytes, rules: profile.DeliveryRules) -> list[MessageHead]:
+    def heads(self, raw: bytes, body: bytes, rules: profile.Profile) -> list[MessageHead]:
         """Return the heads of its messages: those of the last SEND, if all that is passed on is the same.
 
         Raises:
@@ -136,11 +136,11 @@ class Commands:
         self._router = router
         self._settings = settings
         self._profile = settings.profile
-        names, self._asks = self._profile.names, profile.SEND_HEADERS | self._profile.requests.read
-        self._read = functools.lru_cache(1024)(lambda destination, session: targets_of(destination, session, names))
+        ways, self._asks = self._profile, profile.SEND_HEADERS | self._profile.also_read
+        self._read = functools.lru_cache(1024)(lambda destination, session: targets_of(destination, session, ways))
         self._addresses: set[str] = set()
         """Those of the latest queues and topics, where a profile has such."""
-        self._shows_receipts = "receipt" not in self._profile.deliveries.dropped
+        self._shows_receipts = "receipt" not in self._profile.dropped_headers
         self._meant = lines_named(self._asks | {"destination", "transaction", "content-length"})
         """The header lines that the plan of a SEND depends on; the others are only passed on."""
         self._plans: dict[bytes, SendPlan] = {}
@@ -212,7 +212,7 @@ class Commands:
         destination = named[1].decode()
         # Not by `_targets`: the plan that is remembered takes the place of what that remembers.
         targets = self._read.__wrapped__(destination, session.name)
-        if self._profile.names.addressed:
+        if self._profile.addressed:
             targets = (self._addressed(targets[0], "SEND", lambda name: None),)
         if not _is_one_queue(targets):
             return None
@@ -234,7 +234,7 @@ class Commands:
 
         `last` are header lines with this key: those of the first message, without its receipt.
         """
-        router, route, rules = self._router, plan.routes[0], self._profile.deliveries
+        router, route, rules = self._router, plan.routes[0], self._profile
         queue = router.topology.queues.get(route.target)
         if queue is None or not queue.takes_together:
             return 0
@@ -302,7 +302,7 @@ class Commands:
 
     def _confirm(self, session: SessionState, frame: Frame, receipt: str) -> None:
         data = encode("RECEIPT", (("receipt-id", receipt),), grammar=session.protocol.grammar)
-        late = self._profile.transactions.late_receipts and frame.command == "SEND"
+        late = self._profile.late_receipts and frame.command == "SEND"
         name = frame.headers.get("transaction") if late else None
         if name is not None and name in session.transactions:
             session.transactions[name].receipts.append(data)
@@ -325,7 +325,7 @@ class Commands:
             plan = self._plan(session, headers_from_head(key + b"\n", grammar, "SEND"))
         except FaultyFrame as error:
             name = headers.get("transaction")
-            if name is None or error.fault not in self._profile.transactions.found_at_commit:
+            if name is None or error.fault not in self._profile.found_at_commit:
                 raise
             transaction = self._open(session, name)
             transaction.failure = transaction.failure or error
@@ -344,7 +344,7 @@ class Commands:
     ) -> None:
         """Publish the messages of a SEND, or add them to its transaction."""
         router, budget, body = self._router, self._router.budget, plan.body(body)
-        heads = plan.heads(raw, body, self._profile.deliveries)
+        heads = plan.heads(raw, body, self._profile)
         if session.user is not None:
             self._check_rights(session, "write", plan.targets)
         for target in plan.owned:
@@ -363,15 +363,15 @@ class Commands:
 
     def _marks(self, session: SessionState) -> bool:
         """Whether the messages of a session say whose they are: it has a subscription that leaves out its own."""
-        addressed = self._profile.names.addressed
+        addressed = self._profile.addressed
         return addressed and any(consumer.options.no_local for consumer in session.consumers.values())
 
     def _sender(self, session: SessionState) -> str | None:
         """Return by which the subscriptions that leave out their own session's messages know its messages."""
-        return session.name if not self._profile.names.addressed or self._marks(session) else None
+        return session.name if not self._profile.addressed or self._marks(session) else None
 
     def _moment(self) -> int:
-        return 0 if self._profile.deliveries.added is None else round(self._router.clock.now() * 1000)
+        return 0 if self._profile.added_headers is None else round(self._router.clock.now() * 1000)
 
     def _plan(self, session: SessionState, headers: Headers) -> SendPlan:
         """Make the plan of a SEND.
@@ -379,32 +379,33 @@ class Commands:
         Raises:
             RemoteProtocolError: the headers ask for a feature that the broker lacks, or the profile refuses them.
         """
-        header, grammar, rules = headers.get, session.protocol.grammar, self._profile.deliveries
-        now, written, own_ways = self._router.clock.now(), set(headers), self._profile is profile.OWN
+        header, grammar, rules = headers.get, session.protocol.grammar, self._profile
+        now, written, reply_to = self._router.clock.now(), set(headers), header("reply-to")
         targets, plain = self._targets(session, "SEND", header), self._asks.isdisjoint(written)
         if not plain:
             self._check_taken(session, "SEND", header)
         options = profile.PLAIN if plain else profile.send_options(header, now, self._profile)
-        if any(target.pattern for target in targets) and not self._profile.names.sends_to_patterns:
+        if any(target.pattern for target in targets) and not self._profile.sends_to_patterns:
             message = f"a message cannot be sent to a pattern, {shown(header('destination') or '')}"
             raise FaultyFrame(Fault.INVALID_DESTINATION, message)
         profile.check_routing("SEND", header, targets, self._profile)
         owned = tuple(target for target in targets if target.owner is not None)
         replaced: dict[str, str] = {}
-        names, reply_to = self._profile.names, header("reply-to")
-        own = reply_target(reply_to, session.name) if reply_to and names.temporary != "shared" else None
+        own = reply_target(reply_to, session.name) if reply_to and rules.temporary != "shared" else None
         if own is not None:
             owned += (own,)
-            replaced["reply-to"] = names.reply_name(own.name)
-        elif reply_to is not None and (name := names.reply_to(reply_to)) != reply_to:
+            replaced["reply-to"] = rules.reply_name(own.name)
+        elif reply_to is not None and (name := rules.reply_to(reply_to)) != reply_to:
             replaced["reply-to"] = name
         if rules.own_length and header("content-length") == "0":
             replaced["content-length"] = "0"
         if len(targets) > 1:
             first, *others = (header("destination") or "").split(",")
-            replaced["original-destination"] = ",".join([first, *map(names.part, others)])
-        unsaid = names.addressed and _is_plain(targets[0].shown) and not header(profile.ROUTING["SEND"])
-        added = () if rules.added is None else rules.added(options, "" if unsaid else targets[0].kind, now)
+            replaced["original-destination"] = ",".join([first, *map(rules.original_part, others)])
+        unsaid = rules.addressed and _is_plain(targets[0].shown) and not header(profile.ROUTING["SEND"])
+        added = (
+            () if rules.added_headers is None else rules.added_headers(options, "" if unsaid else targets[0].kind, now)
+        )
         counted = "content-length" in written or header("amq-msg-type") == "bytes"
         routes = [
             route_to(
@@ -415,33 +416,33 @@ class Commands:
                 length=counted or not rules.own_length,
                 own_length=rules.own_length,
                 first=replaced.items(),
-                last=[pair for pair in added if pair[0] not in written - rules.dropped - rules.doubled],
+                last=[pair for pair in added if pair[0] not in written - rules.dropped_headers - rules.doubled_headers],
             )
             for target in targets
         ]
-        declares = self._profile.requests.declares(header)
+        declares = self._profile.declares(header)
         return SendPlan(
-            0 if rules.added is None else round(now * 1000),
+            0 if rules.added_headers is None else round(now * 1000),
             targets,
             routes,
             declares=None if targets[0].kind == "topic" or targets[0].owner is not None else declares,
-            text=rules.text and not counted,
-            unmade=names.must_exist(header("destination") or ""),
+            text=rules.text_bodies and not counted,
+            unmade=rules.must_exist(header("destination") or ""),
             transaction=header("transaction"),
             owned=owned,
             personal=bool(owned) or unsaid or "user-id" in self._asks & written,
-            replaced=_SCHEDULED.union(replaced) if options.due and not own_ways else frozenset(replaced),
+            replaced=_SCHEDULED.union(replaced) if options.due and rules is not profile.OWN else frozenset(replaced),
         )
 
     def _check_taken(self, session: SessionState, command: str, header: Lookup) -> None:
         """Raise an error for a frame that the embedded broker would take, and the profile refuses."""
-        refusal = self._profile.requests.refuses(command, header, session)
+        refusal = self._profile.refuses(command, header, session)
         if refusal is not None:
             raise RefusedError(refusal)
 
     def _add(self, session: SessionState, name: str, message: StoredMessage, *, confirmed: bool) -> None:
         """Add a message to a transaction."""
-        publisher, rules, options = self._router.publisher, self._profile.transactions, message.options
+        publisher, rules, options = self._router.publisher, self._profile, message.options
         if rules.implied_begin and name not in session.transactions:
             self._open_new(session, name)
             session.transactions[name].implied = True
@@ -466,15 +467,15 @@ class Commands:
             RemoteProtocolError: the header is empty, or malformed.
         """
         destination = header("destination")
-        if not destination and (destination is None or not self._profile.names.addressed):
+        if not destination and (destination is None or not self._profile.addressed):
             message = f"a {command} frame needs a destination that is not empty"
             raise FaultyFrame(Fault.EMPTY_DESTINATION, message)
         found = (self._read if len(destination) <= _LONGEST else self._read.__wrapped__)(destination, session.name)
-        return (self._addressed(found[0], command, header),) if self._profile.names.addressed else found
+        return (self._addressed(found[0], command, header),) if self._profile.addressed else found
 
     def makes(self, session: SessionState, frame: Frame) -> bool:
         """Whether a frame makes an address, where the profile has such; then it is known from now on."""
-        if not self._profile.names.addressed:
+        if not self._profile.addressed:
             return False
         known = len(self._addresses)
         if frame.command in profile.ROUTING:
@@ -511,7 +512,7 @@ class Commands:
                 asked.append(("admin", name))
             for wanted, name in asked:
                 if session.user is not None and not is_allowed(session.user, wanted, name):
-                    denied, text = self._profile.refusals.denied, f"access refused: no right to {wanted} {shown(name)}"
+                    denied, text = self._profile.denied, f"access refused: no right to {wanted} {shown(name)}"
                     text = denied(wanted, name, session.login) if denied else text
                     raise FaultyFrame(Fault.ACCESS_REFUSED, text)
 
@@ -522,24 +523,24 @@ class Commands:
         if len(session.consumers) >= self._settings.max_session_subscriptions:
             raise self._settings.exceeded("max_session_subscriptions", "too many subscriptions in one session")
         targets, key = self._targets(session, "SUBSCRIBE", header), subscription_key(header)
-        if self._profile.names.first_kind:
+        if self._profile.first_kind:
             targets = tuple(target for target in targets if target.kind == targets[0].kind)
         # A missing id that the profile takes was all that the protocol found.
-        if key in session.consumers and ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS) not in self._profile.refusals.takes:
+        if key in session.consumers and ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS) not in self._profile.takes:
             raise FaultyFrame(Fault.SUBSCRIPTION_EXISTS, f"there is a subscription {shown(key)} already")
         self._check_taken(session, "SUBSCRIBE", header)
         options = profile.subscribe_options(header, prefetch=self._settings.prefetch, profile=self._profile)
-        if self._profile.names.addressed and targets[0].kind == "queue":
+        if self._profile.addressed and targets[0].kind == "queue":
             options = replace(options, durable=None)
         self._check_rights(session, "read", targets)
         profile.check_combination(options, targets, self._profile)
         profile.check_routing("SUBSCRIBE", header, targets, self._profile)
         destination = header("destination") or ""
-        if self._profile.names.must_exist(destination) and targets[0].name not in self._router.topology.queues:
+        if self._profile.must_exist(destination) and targets[0].name not in self._router.topology.queues:
             missing = f"NOT_FOUND - no queue '{targets[0].name.removeprefix('/queue/')}' in vhost '/'"
             raise FaultyFrame(Fault.UNKNOWN_EXCHANGE, missing)
-        identity = header("id") if "id" in frame.headers else self._profile.names.implied_id(destination)
-        if self._profile.names.addressed and any(one.identity == identity for one in session.consumers.values()):
+        identity = header("id") if "id" in frame.headers else self._profile.implied_id(destination)
+        if self._profile.addressed and any(one.identity == identity for one in session.consumers.values()):
             raise FaultyFrame(Fault.SUBSCRIPTION_EXISTS, f"there is a subscription {shown(key)} already")
         for target in targets:
             if target.owner not in (None, session.name):
@@ -555,20 +556,20 @@ class Commands:
     def _unsubscribe(self, session: SessionState, frame: Frame) -> None:
         header = frame.headers.get
         consumer = session.consumers.get(subscription_key(header))
-        name = profile.durable_name(self._profile.requests.translate("SUBSCRIBE", header))
+        name = profile.durable_name(self._profile.translate("SUBSCRIBE", header))
         if consumer is None and header("id") is None:  # one with an id, where the profile takes that
-            implied = self._profile.names.implied_id(header("destination") or "")
+            implied = self._profile.implied_id(header("destination") or "")
             asked, consumers = implied or header("destination"), session.consumers.values()
             alike = [one for one in consumers if (one.identity if implied else one.destination) == asked]
             consumer = alike[0] if alike else None
-        if consumer is not None and not (name and self._profile.names.durable_alone):
+        if consumer is not None and not (name and self._profile.durable_alone):
             lasts = {header("durable"), header("persistent")}
             self._router.unsubscribe(consumer, delete=not lasts.isdisjoint({"true", "True"}))
         elif name is None:
             raise FaultyFrame(Fault.UNKNOWN_SUBSCRIPTION, "there is no such subscription (UNSUBSCRIBE)")
         if name is not None:
-            named = self._profile.names.durable_alone and session.protocol.version is Version.V1_0
-            taken = ("UNSUBSCRIBE", Fault.UNKNOWN_DURABLE) in self._profile.refusals.takes
+            named = self._profile.durable_alone and session.protocol.version is Version.V1_0
+            taken = ("UNSUBSCRIBE", Fault.UNKNOWN_DURABLE) in self._profile.takes
             try:
                 self._router.topology.delete_durable(name if named else session.client_id, name)
             except FaultyFrame:
@@ -576,27 +577,27 @@ class Commands:
                     raise
 
     def _ack(self, session: SessionState, frame: Frame) -> None:
-        header, settling, rules = frame.headers.get, self._profile.settling, self._profile.transactions
+        header, rules = frame.headers.get, self._profile
         version = session.protocol.version
-        token = settling.token(header("id" if version is Version.V1_2 else "message-id") or "")
+        token = rules.token_of(header("id" if version is Version.V1_2 else "message-id") or "")
         refused, named = frame.command == "NACK", header("subscription")
         concerned = session.consumers if named is None else f"#{named}" in session.consumers
-        if header("id") is None and version is not Version.V1_2 and concerned and settling.unreadable(token):
+        if header("id") is None and version is not Version.V1_2 and concerned and rules.unreadable_token(token):
             raise FaultyFrame(Fault.UNREADABLE_ID, f"{shown(token)} is no id of a message")
         name = header("transaction")
         named_delivery = session.ledger.find(token)
         unnamed = (Version.V1_0, Version.V1_2) if self._profile is profile.OWN else (Version.V1_2,)
-        if name is not None and frame.command in rules.refuses:
-            raise FaultyFrame(Fault.NOT_TRANSACTED, rules.refuses[frame.command].format(id=token))
+        if name is not None and frame.command in rules.refused_in_transaction:
+            raise FaultyFrame(Fault.NOT_TRANSACTED, rules.refused_in_transaction[frame.command].format(id=token))
         if named_delivery.item.consumer.over:
             raise FaultyFrame(Fault.SUBSCRIPTION_ENDED, "the subscription of this message has ended (ACK)")
         entries = session.take(
             token,
-            subscription=None if settling.ack_of_connection or version in unnamed else named,
-            alone=refused and settling.nack == "dead letter",
-            whole=settling.ack_of_connection,
+            subscription=None if rules.ack_of_connection or version in unnamed else named,
+            alone=refused and rules.nack == "dead letter",
+            whole=rules.ack_of_connection,
         )
-        if name is None or frame.command not in rules.waits:
+        if name is None or frame.command not in rules.waits_for_commit:
             requeue = not refused or (header("requeue") or "").lower() != "false"
             self._router.settle(entries, refused=refused, requeue=requeue)
             return
@@ -612,7 +613,7 @@ class Commands:
         name = _transaction(frame)
         if name not in session.transactions:  # it is only where the profile takes that
             self._open_new(session, name)
-        elif self._profile.transactions.implied_begin and not session.transactions[name].implied:
+        elif self._profile.implied_begin and not session.transactions[name].implied:
             raise FaultyFrame(Fault.TRANSACTION_EXISTS, f"transaction {shown(name)} is open already (BEGIN)")
         session.transactions[name].implied = False
 

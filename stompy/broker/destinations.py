@@ -41,15 +41,15 @@ class Target(NamedTuple):
     owner: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Names:
     """How a broker reads names.
 
     Attributes:
-        rest: the words that stand for the rest of a name, at its end.
+        rest_words: the words that stand for the rest of a name, at its end.
         pattern_queues: queues can be subscribed to by patterns too.
-        read: given a name, returns that by which the broker keeps the destination, which is a topic where it begins so,
-            and that by which MESSAGE frames name it.
+        read_name: given a name, returns that by which the broker keeps the destination, which is a topic where it
+            begins so, and that by which MESSAGE frames name it.
         composite: a name may be several, with commas before slashes.
         first_kind: a subscription to several is one to those that are of the kind of the first.
         temporary: one's own; the same for all; or one's own in `reply-to` alone, where it is a subscription's id too.
@@ -59,16 +59,18 @@ class Names:
         reply_name: given the name of a temporary queue in the broker, returns its name for other clients.
         reply_to: given a `reply-to` that is no temporary queue, returns it as MESSAGE frames have it.
         sends_to_patterns: a SEND to a pattern is one to a destination of that name.
-        part: given one of several names in a header, but for the first, returns it as `original-destination` shows it.
-        virtual: given the name of a queue, returns the topic whose messages it gets too, where it is such a queue.
+        original_part: given one of several names in a header, but for the first, returns it as `original-destination`
+            shows it.
+        virtual_topic: given the name of a queue, returns the topic whose messages it gets too, where it is one of
+            those.
         addressed: a queue and a topic of one name share an address, which is no topic once there is the queue; there is
             one without a name.
         durable_alone: an UNSUBSCRIBE that names a durable one ends no other; in 1.0 that of the client of its name.
     """
 
-    rest: tuple[str, ...] = ("#", ">")
+    rest_words: tuple[str, ...] = ("#", ">")
     pattern_queues: bool = True
-    read: Callable[[str], tuple[str, str]] = lambda name: (name, name)
+    read_name: Callable[[str], tuple[str, str]] = lambda name: (name, name)
     composite: bool = True
     first_kind: bool = False
     temporary: Literal["own", "shared", "in reply-to"] = "own"
@@ -78,8 +80,8 @@ class Names:
     sends_to_patterns: bool = False
     implied_id: Callable[[str], str | None] = lambda destination: None
     must_exist: Callable[[str], bool] = lambda destination: False
-    part: Callable[[str], str] = lambda name: name
-    virtual: Callable[[str], str | None] = lambda name: None
+    original_part: Callable[[str], str] = lambda name: name
+    virtual_topic: Callable[[str], str | None] = lambda name: None
     addressed: bool = False
     durable_alone: bool = False
 
@@ -125,12 +127,12 @@ def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tupl
 def _target(destination: str, session: str, names: Names) -> Target:
     if names.temporary == "own" and (temporary := reply_target(destination, session)) is not None:
         return temporary
-    name, shown = names.read(destination)
+    name, shown = names.read_name(destination)
     kind: Literal["queue", "topic"] = "topic" if is_topic(name) else "queue"
     if name.startswith(REMOTE):
         owner, _, rest = name.split("/", 2)[2].partition("/")
         return Target(kind, name, f"/temp-{kind}/{rest}" if shown == name else shown, owner=owner)
-    pattern = (kind == "topic" or names.pattern_queues) and has_wildcards(name, names.rest)
+    pattern = (kind == "topic" or names.pattern_queues) and has_wildcards(name, names.rest_words)
     return Target(kind, name, shown, pattern=pattern)
 
 
@@ -148,7 +150,7 @@ def is_topic(name: str) -> bool:
     return name.startswith((TOPIC, REMOTE[1]))
 
 
-def has_wildcards(name: str, rest: tuple[str, ...] = OWN_NAMES.rest) -> bool:
+def has_wildcards(name: str, rest: tuple[str, ...] = OWN_NAMES.rest_words) -> bool:
     """Whether a name stands for others; `rest` are the words for the rest of one."""
     if "*" not in name and ">" not in name and "#" not in name:
         return False

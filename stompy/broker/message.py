@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stompy.broker.profile import PLAIN, DeliveryRules, SendRequest
+from stompy.broker.profile import PLAIN, Profile, SendRequest
 from stompy.broker.settings import MemoryBudget, excess
 from stompy.frames.encoder import encode_lines
 from stompy.frames.frame import Headers, Pairs, headers_from_head
@@ -241,7 +241,7 @@ def _moved(route: Route, destination: str, keeps: bool) -> Route:
     return route_to(destination, route.grammar, options=options, length=route.length, own_length=route.own_length)
 
 
-def passed_on(raw: bytes, grammar: Grammar, rules: DeliveryRules, without: Iterable[str] = ()) -> bytes:
+def passed_on(raw: bytes, grammar: Grammar, rules: Profile, without: Iterable[str] = ()) -> bytes:
     """Return the header lines of a SEND that its MESSAGE frames have, each with its line end.
 
     Lines that the broker would write as they are stay bytes, so that a header that differs each time costs little.
@@ -255,29 +255,29 @@ def passed_on(raw: bytes, grammar: Grammar, rules: DeliveryRules, without: Itera
     Raises:
         LocalProtocolError: a header cannot be written in that grammar.
     """
-    lines = lines_named(rules.dropped).sub(b"", raw)
+    lines = lines_named(rules.dropped_headers).sub(b"", raw)
     if not without and _as_written(lines, grammar, rules):
         return lines[1:]
-    dropped = rules.dropped.union(without)
+    dropped = rules.dropped_headers.union(without)
     pairs = [pair for pair in headers_from_head(raw, grammar, "SEND").pairs if pair[0] not in dropped]
-    if rules.repeated != "all":
-        last = rules.repeated == "last before 1.2" and grammar.version is not Version.V1_2
+    if rules.repeated_headers != "all":
+        last = rules.repeated_headers == "last before 1.2" and grammar.version is not Version.V1_2
         kept = dict(pairs if last else reversed(pairs))
         pairs = list(kept.items())[:: 1 if last else -1]
-    if rules.value is not None:
-        pairs = [(name, rules.value(value, grammar.version)) for name, value in pairs]
+    if rules.passed_value is not None:
+        pairs = [(name, rules.passed_value(value, grammar.version)) for name, value in pairs]
     return _lines(pairs, grammar)
 
 
-def _as_written(lines: bytes, grammar: Grammar, rules: DeliveryRules) -> bool:
+def _as_written(lines: bytes, grammar: Grammar, rules: Profile) -> bool:
     """Whether the broker would write header lines as they came: no escapes, padding or repetition."""
     if lines.count(b":") != lines.count(b"\n") - 1 or b"\\" in lines or grammar.draft:
         return False
     if grammar.trim and (b": " in lines or b" \n" in lines):
         return False
-    if rules.repeated != "all" and lines.count(b"\n") > 1 + len(set(_NAME.findall(lines))):
+    if rules.repeated_headers != "all" and lines.count(b"\n") > 1 + len(set(_NAME.findall(lines))):
         return False
-    return b"\r" not in lines and (rules.value is None or lines.isascii())
+    return b"\r" not in lines and (rules.passed_value is None or lines.isascii())
 
 
 _NAME = re.compile(rb"\n([^:\n]+)")

@@ -97,261 +97,217 @@ def exact_versions(value: str | None) -> tuple[Version, ...]:
     return tuple(version for version in NEGOTIABLE if version.value in value.split(","))
 
 
-@dataclass(frozen=True, slots=True)
-class HandshakeRules:
-    """How a broker reads CONNECT, and answers it.
-
-    Attributes:
-        session: the header of that name in CONNECTED; `%s` stands for the id.
-        leniency: deviations that it tolerates beyond the settings.
-        limits: of a client's frame, unless the settings say otherwise.
-        offered: returns the versions in an `accept-version` header.
-        heartbeat: given the client's offer, returns the broker's; `None` for the settings' own.
-        mirrors_beats: CONNECTED has those of the client, the other way round and as they were written.
-        beats_in_1_0: the oldest version has heartbeats too.
-        sparing: CONNECTED has `heart-beat` only if CONNECT has; in 1.0 it has no `server`, and a version only if
-            CONNECT has `accept-version`.
-        client_is_session: CONNECTED has the `client-id` as its session; that of a session without one is its own name.
-        echoes: headers of CONNECTED, each with those of CONNECT of which it has the first.
-        wrong_beats: an unreadable `heart-beat` gets an ERROR for CONNECTED, whose message begins so.
-    """
-
-    session: str = "%s"
-    leniency: Leniency = Leniency.NONE
-    limits: FrameLimits = DEFAULT_LIMITS
-    offered: Callable[[str | None], tuple[Version, ...]] = parse_accept_version
-    heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None
-    mirrors_beats: bool = False
-    beats_in_1_0: bool = False
-    sparing: bool = False
-    client_is_session: bool = False
-    echoes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    wrong_beats: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RefusalRules:
-    """How a broker refuses frames and clients.
-
-    Attributes:
-        refuse: see `Refuse`; `None` for an ERROR after which the connection is closed.
-        takes: what is wrong and taken all the same: commands and faults.
-        login: given the login and the version, returns the refusal of a wrong one.
-        client: given the `client-id` and the address of the session that has it, returns the refusal of a second one.
-        deaf: given the seconds of silence, returns the refusal of a client that missed its heartbeats.
-        denied: given a missing right, the destination and the login, returns the text of the refusal.
-    """
-
-    refuse: Refuse | None = None
-    takes: frozenset[tuple[str, Fault]] = frozenset()
-    login: Callable[[str | None, Version | None], Refusal] | None = None
-    client: Callable[[str, str], Refusal] | None = None
-    deaf: Callable[[float], Refusal] | None = None
-    denied: Callable[[str, str, str | None], str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RequestRules:
-    """How a broker reads the headers of SEND and SUBSCRIBE.
-
-    Attributes:
-        translate: given the command, returns a lookup of the headers in the words of the embedded broker.
-        declares: given the headers of a SUBSCRIBE, returns the queue that it makes.
-        lacks: the headers of `UNSUPPORTED` that ask this broker for something; it ignores the others. `None` for all.
-        tick: seconds at whose next multiple a schedule begins; then a message lives from its delivery. 0 for now.
-        read: headers of a SEND that it looks at, beside `SEND_HEADERS`.
-        refuses: given command, headers and session, returns how a frame is refused that the embedded broker takes.
-        selectors: how selectors are evaluated.
-    """
-
-    translate: Callable[[str, Lookup], Lookup] = lambda command, header: header
-    declares: Callable[[Lookup], Declaration | None] = lambda header: None
-    lacks: frozenset[str] | None = None
-    tick: float = 0.0
-    read: frozenset[str] = frozenset()
-    refuses: Callable[[str, Lookup, FrameOrigin], Refusal | None] = lambda command, header, session: None
-    selectors: Evaluation = JMS
-
-
-@dataclass(frozen=True, slots=True)
-class LetterRules:
-    """Where dead letters and expired messages go.
-
-    Attributes:
-        dead: the queue of dead letters; `None` for that of the settings.
-        expired: the same for expired messages.
-        headers: returns those of a dead letter, by its origin, deliveries and reason, its SEND's options and its queue.
-        without: headers of a SEND that its dead letter does not have.
-        keeps: whether a refused or expired message is kept at all, by its options.
-        same_id: a dead letter has the `message-id` of the message.
-    """
-
-    dead: str | None = None
-    expired: str | None = None
-    headers: Callable[[Pairs, SendRequest, str], Pairs] = lambda pairs, options, queue: pairs
-    without: frozenset[str] = frozenset()
-    keeps: Callable[[SendRequest], bool] = lambda options: True
-    same_id: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SettlingRules:
-    """The effects of ACK, NACK, UNSUBSCRIBE and the end of a session on deliveries.
-
-    Attributes:
-        nack: a refused message is delivered again a few times, or at once without a limit; a dead letter; discarded.
-            A NACK that makes a dead letter is about its one message in the mode `client` too.
-        ack_of_connection: an ACK needs no `subscription`, and that of another one is ignored; in the mode `client` it
-            reaches the earlier messages of all subscriptions.
-        unsubscribe_returns: an UNSUBSCRIBE gives back unacknowledged messages.
-        returns_as_new: such a message does not say that it is delivered again; of what a session that ended by
-            DISCONNECT or ERROR gives back, the first of each subscription alone does.
-        token: given the id in an ACK, returns by what its delivery is known.
-        unreadable: whether the id in an ACK is none; then the session ends, if it has the subscription.
-        max_deliveries: how often a message is delivered before it is a dead letter, over all connections.
-    """
-
-    nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
-    ack_of_connection: bool = False
-    unsubscribe_returns: bool = True
-    returns_as_new: bool = False
-    token: Callable[[str], str] = str
-    unreadable: Callable[[str], bool] = lambda token: False
-    max_deliveries: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionRules:
-    """Which frames take part in transactions, and when errors are found.
-
-    Attributes:
-        waits: the acknowledgements that wait for COMMIT.
-        refuses: the acknowledgements that are refused in a transaction, with the message of that.
-        implied_begin: a SEND adds to the transaction that it names, which is not open before its BEGIN.
-        found_at_commit: faults of a SEND that only COMMIT finds, which takes effect up to there; then the session ends.
-        rollback_only: a SEND in a transaction that is refused without a receipt makes COMMIT be refused.
-        late_receipts: the receipt of a SEND in a transaction comes after that of COMMIT, and never after ABORT.
-    """
-
-    waits: frozenset[str] = frozenset({"ACK", "NACK"})
-    refuses: Mapping[str, str] = field(default_factory=dict)
-    implied_begin: bool = False
-    found_at_commit: frozenset[Fault] = frozenset()
-    rollback_only: bool = False
-    late_receipts: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRules:
-    """How queues keep messages.
-
-    Attributes:
-        prioritized: messages are ordered by priority.
-        persistent_first: of messages that came while nobody was subscribed, persistent ones go before the others.
-        delayed_first: a message whose delay has ended is delivered before those of its priority that wait.
-        keeps_by_default: a message that does not say outlives a restart.
-        restored_as_redelivered: after a restart messages say that they are delivered again.
-        browses_unacked: browsers see messages that were delivered too, and which are delivered again.
-    """
-
-    prioritized: bool = True
-    persistent_first: bool = False
-    delayed_first: bool = False
-    keeps_by_default: bool = True
-    restored_as_redelivered: bool = False
-    browses_unacked: bool = False
-
-
 NOT_PASSED_ON = frozenset(
     {"destination", "message-id", "subscription", "ack", "redelivered", "redelivery-count", "browser", "receipt"}
 ) | {"transaction", "content-length"}
 """The broker writes these itself, or they speak of the SEND alone, so that a sender's own must not show (SRV-07)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryRules:
-    """How MESSAGE frames are written.
-
-    Attributes:
-        first: header lines of each first delivery.
-        counts: whether a redelivery says how often it was one before.
-        added: given the options of a SEND, the kind of its destination and the moment, returns further headers.
-        dropped: headers of a SEND that its MESSAGE does not have, or has as the broker writes them.
-        doubled: headers that the broker adds though the sender's own are passed on too; where there are any, in 1.0 a
-            value of the sender takes the place of the broker's own.
-        repeated: which of the headers of one name are passed on.
-        own_length: the versions in which a MESSAGE has `content-length` only where its SEND had it; where there are
-            such, one without a body has it too.
-        value: given a header's value and its sender's version, returns it as it is passed on.
-        text: a body without `content-length` is text: invalid UTF-8 in it is replaced.
-        arrange: the order of the headers, in CONNECTED and ERROR too; see `Arrange`.
-        one_id: what an ACK names is the `message-id` in 1.2 too.
-        message_id: given a subscription's id, destination and session, returns what precedes a delivery's number.
-    """
-
-    first: bytes = b""
-    counts: bool = True
-    added: Callable[[SendRequest, str, float], Pairs] | None = None
-    dropped: frozenset[str] = NOT_PASSED_ON
-    doubled: frozenset[str] = frozenset()
-    repeated: Literal["all", "first", "last before 1.2"] = "all"
-    own_length: frozenset[Version] = frozenset()
-    value: Callable[[str, Version], str] | None = None
-    text: bool = False
-    arrange: Arrange | None = None
-    one_id: bool = False
-    message_id: Callable[[str | None, str, str], str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """The ways of one broker, by subject.
-
-    Attributes:
-        name: its name in `Broker(like=...)`.
-        server: the header of that name in CONNECTED.
-        endings: bytes after the NUL of each frame, over TCP and over WebSocket.
-        names: how destinations are read.
-    """
+@dataclass(frozen=True)
+class Profile(Names):
+    """The ways of one broker, by subject."""
 
     name: str = "stompy"
+    """Its name in `Broker(like=...)`."""
     server: str = "stompy-broker"
+    """The header of that name in CONNECTED."""
     endings: tuple[bytes, bytes] = (b"", b"")
-    names: Names = field(default_factory=Names)
-    handshake: HandshakeRules = field(default_factory=HandshakeRules)
-    refusals: RefusalRules = field(default_factory=RefusalRules)
-    requests: RequestRules = field(default_factory=RequestRules)
-    letters: LetterRules = field(default_factory=LetterRules)
-    settling: SettlingRules = field(default_factory=SettlingRules)
-    transactions: TransactionRules = field(default_factory=TransactionRules)
-    queues: QueueRules = field(default_factory=QueueRules)
-    deliveries: DeliveryRules = field(default_factory=DeliveryRules)
+    """Bytes after the NUL of each frame, over TCP and over WebSocket."""
+
+    # How CONNECT is read, and answered
+
+    session_name: str = "%s"
+    """The header of that name in CONNECTED; `%s` stands for the id."""
+    leniency: Leniency = Leniency.NONE
+    """Deviations that it tolerates beyond the settings."""
+    frame_limits: FrameLimits = DEFAULT_LIMITS
+    """Of a client's frame, unless the settings say otherwise."""
+    offered_versions: Callable[[str | None], tuple[Version, ...]] = parse_accept_version
+    """Returns the versions in an `accept-version` header."""
+    heartbeat: Callable[[HeartbeatOffer], HeartbeatOffer] | None = None
+    """Given the client's offer, returns the broker's; `None` for the settings' own."""
+    mirrors_beats: bool = False
+    """CONNECTED has those of the client, the other way round and as they were written."""
+    beats_in_1_0: bool = False
+    """The oldest version has heartbeats too."""
+    sparing: bool = False
+    """CONNECTED has `heart-beat` only if CONNECT has; in 1.0 it has no `server`, and a version only if CONNECT has
+    `accept-version`.
+    """
+    client_is_session: bool = False
+    """CONNECTED has the `client-id` as its session; that of a session without one is its own name."""
+    echoes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Headers of CONNECTED, each with those of CONNECT of which it has the first."""
+    wrong_beats: str = ""
+    """An unreadable `heart-beat` gets an ERROR for CONNECTED, whose message begins so."""
+
+    # How frames and clients are refused
+
+    refuse: Refuse | None = None
+    """See `Refuse`; `None` for an ERROR after which the connection is closed."""
+    takes: frozenset[tuple[str, Fault]] = frozenset()
+    """What is wrong and taken all the same: commands and faults."""
+    refused_login: Callable[[str | None, Version | None], Refusal] | None = None
+    """Given the login and the version, returns the refusal of a wrong one."""
+    refused_client: Callable[[str, str], Refusal] | None = None
+    """Given the `client-id` and the address of the session that has it, returns the refusal of a second one."""
+    refused_silence: Callable[[float], Refusal] | None = None
+    """Given the seconds of silence, returns the refusal of a client that missed its heartbeats."""
+    denied: Callable[[str, str, str | None], str] | None = None
+    """Given a missing right, the destination and the login, returns the text of the refusal."""
+
+    # How the headers of SEND and SUBSCRIBE are read
+
+    translate: Callable[[str, Lookup], Lookup] = lambda command, header: header
+    """Given the command, returns a lookup of the headers in the words of the embedded broker."""
+    declares: Callable[[Lookup], Declaration | None] = lambda header: None
+    """Given the headers of a SUBSCRIBE, returns the queue that it makes."""
+    lacks: frozenset[str] | None = None
+    """The headers of `UNSUPPORTED` that ask this broker for something; it ignores the others. `None` for all."""
+    tick: float = 0.0
+    """Seconds at whose next multiple a schedule begins; then a message lives from its delivery. 0 for now."""
+    also_read: frozenset[str] = frozenset()
+    """Headers of a SEND that it looks at, beside `SEND_HEADERS`."""
+    refuses: Callable[[str, Lookup, FrameOrigin], Refusal | None] = lambda command, header, session: None
+    """Given command, headers and session, returns how a frame is refused that the embedded broker takes."""
+    selectors: Evaluation = JMS
+    """How selectors are evaluated."""
+
+    # Where dead letters and expired messages go
+
+    dead_letters: str | None = None
+    """The queue of dead letters; `None` for that of the settings."""
+    expired_letters: str | None = None
+    """The same for expired messages."""
+    letter_headers: Callable[[Pairs, SendRequest, str], Pairs] = lambda pairs, options, queue: pairs
+    """Returns those of a dead letter, by its origin, deliveries and reason, its SEND's options and its queue."""
+    letter_without: frozenset[str] = frozenset()
+    """Headers of a SEND that its dead letter does not have."""
+    keeps_letter: Callable[[SendRequest], bool] = lambda options: True
+    """Whether a refused or expired message is kept at all, by its options."""
+    letter_keeps_id: bool = False
+    """A dead letter has the `message-id` of the message."""
+
+    # The effects of ACK, NACK, UNSUBSCRIBE and the end of a session on deliveries
+
+    nack: Literal["redelivered", "requeued", "dead letter", "discarded"] = "redelivered"
+    """A refused message is delivered again a few times, or at once without a limit; a dead letter; discarded. A NACK
+    that makes a dead letter is about its one message in the mode `client` too.
+    """
+    ack_of_connection: bool = False
+    """An ACK needs no `subscription`, and that of another one is ignored; in the mode `client` it reaches the earlier
+    messages of all subscriptions.
+    """
+    unsubscribe_returns: bool = True
+    """An UNSUBSCRIBE gives back unacknowledged messages."""
+    returns_as_new: bool = False
+    """Such a message does not say that it is delivered again; of what a session that ended by DISCONNECT or ERROR gives
+    back, the first of each subscription alone does.
+    """
+    token_of: Callable[[str], str] = str
+    """Given the id in an ACK, returns by what its delivery is known."""
+    unreadable_token: Callable[[str], bool] = lambda token: False
+    """Whether the id in an ACK is none; then the session ends, if it has the subscription."""
+    max_deliveries: int | None = None
+    """How often a message is delivered before it is a dead letter, over all connections."""
+
+    # Which frames take part in transactions, and when errors are found
+
+    waits_for_commit: frozenset[str] = frozenset({"ACK", "NACK"})
+    """The acknowledgements that wait for COMMIT."""
+    refused_in_transaction: Mapping[str, str] = field(default_factory=dict)
+    """The acknowledgements that are refused in a transaction, with the message of that."""
+    implied_begin: bool = False
+    """A SEND adds to the transaction that it names, which is not open before its BEGIN."""
+    found_at_commit: frozenset[Fault] = frozenset()
+    """Faults of a SEND that only COMMIT finds, which takes effect up to there; then the session ends."""
+    rollback_only: bool = False
+    """A SEND in a transaction that is refused without a receipt makes COMMIT be refused."""
+    late_receipts: bool = False
+    """The receipt of a SEND in a transaction comes after that of COMMIT, and never after ABORT."""
+
+    # How queues keep messages
+
+    prioritized: bool = True
+    """Messages are ordered by priority."""
+    persistent_first: bool = False
+    """Of messages that came while nobody was subscribed, persistent ones go before the others."""
+    delayed_first: bool = False
+    """A message whose delay has ended is delivered before those of its priority that wait."""
+    keeps_by_default: bool = True
+    """A message that does not say outlives a restart."""
+    restored_as_redelivered: bool = False
+    """After a restart messages say that they are delivered again."""
+    browses_unacked: bool = False
+    """Browsers see messages that were delivered too, and which are delivered again."""
+
+    # How MESSAGE frames are written
+
+    first_lines: bytes = b""
+    """Header lines of each first delivery."""
+    counts_redeliveries: bool = True
+    """Whether a redelivery says how often it was one before."""
+    added_headers: Callable[[SendRequest, str, float], Pairs] | None = None
+    """Given the options of a SEND, the kind of its destination and the moment, returns further headers."""
+    dropped_headers: frozenset[str] = NOT_PASSED_ON
+    """Headers of a SEND that its MESSAGE does not have, or has as the broker writes them."""
+    doubled_headers: frozenset[str] = frozenset()
+    """Headers that the broker adds though the sender's own are passed on too; where there are any, in 1.0 a value of
+    the sender takes the place of the broker's own.
+    """
+    repeated_headers: Literal["all", "first", "last before 1.2"] = "all"
+    """Which of the headers of one name are passed on."""
+    own_length: frozenset[Version] = frozenset()
+    """The versions in which a MESSAGE has `content-length` only where its SEND had it; where there are such, one
+    without a body has it too.
+    """
+    passed_value: Callable[[str, Version], str] | None = None
+    """Given a header's value and its sender's version, returns it as it is passed on."""
+    text_bodies: bool = False
+    """A body without `content-length` is text: invalid UTF-8 in it is replaced."""
+    arrange: Arrange | None = None
+    """The order of the headers, in CONNECTED and ERROR too; see `Arrange`."""
+    one_id: bool = False
+    """What an ACK names is the `message-id` in 1.2 too."""
+    message_id: Callable[[str | None, str, str], str] | None = None
+    """Given a subscription's id, destination and session, returns what precedes a delivery's number."""
 
     def connected(self, session: str, protocol: ServerProtocol, header: Lookup) -> bytes:
         """Return CONNECTED as the broker writes it, in answer to a CONNECT with these headers."""
-        version, rules, receipt = protocol.version, self.handshake, header("receipt")
+        version, receipt = protocol.version, header("receipt")
         assert version is not None
-        client, beats = header("client-id") if rules.client_is_session else None, header("heart-beat")
-        if rules.wrong_beats and version.has_heartbeats and beats and not HEART_BEAT.fullmatch(beats):
+        client, beats = header("client-id") if self.client_is_session else None, header("heart-beat")
+        if self.wrong_beats and version.has_heartbeats and beats and not HEART_BEAT.fullmatch(beats):
             named = () if receipt is None else (("receipt-id", receipt),)
-            return encode("ERROR", (("message", rules.wrong_beats + beats), *named), grammar=protocol.grammar)
+            return encode("ERROR", (("message", self.wrong_beats + beats), *named), grammar=protocol.grammar)
         pairs = [("session", _CONTROL.sub(" ", client or session))]
-        nameless = not version.has_heartbeats and rules.sparing
+        nameless = not version.has_heartbeats and self.sparing
         if not nameless or header("accept-version") is not None:
             pairs.append(("version", version.value))
-        for name, asked in rules.echoes.items():
+        for name, asked in self.echoes.items():
             pairs += [(name, _CONTROL.sub(" ", value)) for value in map(header, asked) if value is not None][:1]
-        if (version.has_heartbeats or rules.beats_in_1_0) and (beats is not None or not rules.sparing):
-            mirrored = ",".join(reversed(beats.split(","))) if beats and rules.mirrors_beats else str(protocol.offer)
+        if (version.has_heartbeats or self.beats_in_1_0) and (beats is not None or not self.sparing):
+            mirrored = ",".join(reversed(beats.split(","))) if beats and self.mirrors_beats else str(protocol.offer)
             pairs.append(("heart-beat", mirrored))
         if not nameless:
             pairs.append(("server", self.server))
-        lines = [f"{name}:{value}\n".encode() for name, value in arranged(pairs, self.deliveries.arrange)]
+        lines = [f"{name}:{value}\n".encode() for name, value in arranged(pairs, self.arrange)]
         return b"".join([b"CONNECTED\n", *lines, b"\n\0"])
 
 
 OWN = Profile()
 """The embedded broker as itself."""
+
+STAND_IN = Profile(
+    endings=(b"\n", b"\n"),
+    offered_versions=exact_versions,
+    refused_silence=lambda seconds: Refusal("it missed its heartbeats", silent=True),
+    keeps_by_default=False,
+    first_lines=b"redelivered:false\n",
+    counts_redeliveries=False,
+    repeated_headers="first",
+)
+"""What the real brokers have in common, or most of them."""
 
 
 DEFAULT_PRIORITY = 4
@@ -493,7 +449,7 @@ def check_supported(command: str, header: Lookup, profile: Profile = OWN) -> Non
     Raises:
         RemoteProtocolError: there is one.
     """
-    lacks = profile.requests.lacks
+    lacks = profile.lacks
     for name, reason in UNSUPPORTED[command].items():
         if header(name) is not None and (lacks is None or name in lacks):
             raise RemoteProtocolError(f"this broker has {reason} (header {name})")
@@ -511,14 +467,14 @@ def send_options(header: Lookup, now: float, profile: Profile = OWN) -> SendRequ
         RemoteProtocolError: a value is invalid, or not supported.
     """
     check_supported("SEND", header, profile)
-    header = profile.requests.translate("SEND", header)
+    header = profile.translate("SEND", header)
     delay, moment = _milliseconds(header, "AMQ_SCHEDULED_DELAY"), _milliseconds(header, "AMQ_SCHEDULED_TIME")
     expires, lifetime = _milliseconds(header, "expires"), _milliseconds(header, "expiration")
     period, again = _milliseconds(header, "AMQ_SCHEDULED_PERIOD") or 0.0, header("AMQ_SCHEDULED_REPEAT") or "0"
     if not again.isdecimal() or int(again) > _MOST_REPEATS:
         message = f"AMQ_SCHEDULED_REPEAT must be up to {_MOST_REPEATS}, not {shown(again)}"
         raise FaultyFrame(Fault.INVALID_VALUE, message)
-    tick = profile.requests.tick
+    tick = profile.tick
     begin = (now // tick + 1) * tick if tick else now
     due = begin + (delay or period) if delay or period else moment
     if tick and due is not None and due > now and expires:
@@ -548,16 +504,16 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
         RemoteProtocolError: a value is invalid, or not supported.
     """
     check_supported("SUBSCRIBE", header, profile)
-    header = profile.requests.translate("SUBSCRIBE", header)
+    header = profile.translate("SUBSCRIBE", header)
     return SubscribeRequest(
         mode=mode if (mode := header("ack") or "auto") in ACK_MODES else "auto",
         prefetch=_prefetch(header, prefetch),
-        selector=_selector(header("selector"), profile.requests.selectors),
+        selector=_selector(header("selector"), profile.selectors),
         durable=durable_name(header),
         browse=bool(_boolean(header, "browser")),
         exclusive=bool(_boolean(header, EXCLUSIVE)),
         no_local=any(_boolean(header, name) for name in NO_LOCAL),
-        declares=profile.requests.declares(header),
+        declares=profile.declares(header),
         transformation=header("transformation"),
         priority=int(header("activemq.priority") or 0),
     )

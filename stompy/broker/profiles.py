@@ -297,92 +297,74 @@ def mirrored(asked: HeartbeatOffer) -> HeartbeatOffer:
     return HeartbeatOffer(asked.receive_ms, asked.send_ms)
 
 
-ACTIVEMQ = profile.Profile(
+ACTIVEMQ = replace(
+    profile.STAND_IN,
     name="activemq",
     server="ActiveMQ/6.1.7",
     endings=(b"\n", b""),
-    names=destinations.Names(
-        rest=(">",),
-        read=destinations.below_queue,
-        refuses_late_replies=True,
-        sends_to_patterns=True,
-        part=_activemq_part,
-        first_kind=True,
-        virtual=_activemq_virtual,
-        durable_alone=True,
-    ),
-    handshake=profile.HandshakeRules(
-        session="ID:stompy-%s",
-        leniency=Leniency.ESCAPED_CONNECT
-        | Leniency.UNDEFINED_ESCAPES
-        | Leniency.UNEXPECTED_BODY
-        | Leniency.LINES_WITHOUT_COLON
-        | Leniency.LENGTH_OF_SEND_ALONE
-        | Leniency.UNESCAPES_IN_1_0
-        | Leniency.NAMES_ALONE
-        | Leniency.PADDED_COMMANDS,
-        limits=FrameLimits(max_body=100 * 1024 * 1024),
-        offered=profile.exact_versions,
-        heartbeat=mirrored,
-        mirrors_beats=True,
-        beats_in_1_0=True,
-        echoes=dict.fromkeys(("response-id", "receipt-id"), ("request-id", "receipt")),
-        client_is_session=True,
-    ),
-    refusals=profile.RefusalRules(
-        refuse=_activemq_refuse,
-        takes=frozenset({("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE), ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS)})
-        | {("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION)},
-        login=lambda login, version: _activemq_refused_login(login),
-        client=_activemq_refused_client,
-        deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
-    ),
-    requests=profile.RequestRules(
-        translate=_activemq_translate,
-        lacks=frozenset({"AMQ_SCHEDULED_CRON"}),
-        tick=0.5,
-        read=frozenset({"amq-msg-type", "timestamp", "scheduledJobId"}),
-        refuses=_activemq_refuses,
-        selectors=Evaluation(activemq=True, message_id="ID:stompy:1"),
-    ),
-    letters=profile.LetterRules(
-        dead="/queue/ActiveMQ.DLQ",
-        expired="/queue/ActiveMQ.DLQ",
-        headers=_activemq_letter,
-        keeps=lambda options: options.persistent is True,
-        same_id=True,
-    ),
-    settling=profile.SettlingRules(nack="dead letter", unreadable=lambda token: _JMS_ID.search(token) is None),
-    transactions=profile.TransactionRules(
-        refuses={"NACK": "Poison ack cannot be transacted: MessageAck {{lastMessageId = {id}}}"}, rollback_only=True
-    ),
-    queues=profile.QueueRules(prioritized=False, persistent_first=True, keeps_by_default=False, browses_unacked=True),
-    deliveries=profile.DeliveryRules(
-        counts=False,
-        added=_activemq_added,
-        dropped=profile.NOT_PASSED_ON - {"ack"} | _ACTIVEMQ_CONSUMED,
-        repeated="first",
-        own_length=frozenset(NEGOTIABLE),
-        text=True,
-        arrange=java_hash_map,
-    ),
+    rest_words=(">",),
+    read_name=destinations.below_queue,
+    refuses_late_replies=True,
+    sends_to_patterns=True,
+    original_part=_activemq_part,
+    first_kind=True,
+    virtual_topic=_activemq_virtual,
+    durable_alone=True,
+    session_name="ID:stompy-%s",
+    leniency=Leniency.ESCAPED_CONNECT
+    | Leniency.UNDEFINED_ESCAPES
+    | Leniency.UNEXPECTED_BODY
+    | Leniency.LINES_WITHOUT_COLON
+    | Leniency.LENGTH_OF_SEND_ALONE
+    | Leniency.UNESCAPES_IN_1_0
+    | Leniency.NAMES_ALONE
+    | Leniency.PADDED_COMMANDS,
+    frame_limits=FrameLimits(max_body=100 * 1024 * 1024),
+    heartbeat=mirrored,
+    mirrors_beats=True,
+    beats_in_1_0=True,
+    echoes=dict.fromkeys(("response-id", "receipt-id"), ("request-id", "receipt")),
+    client_is_session=True,
+    refuse=_activemq_refuse,
+    takes=frozenset({("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE), ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS)})
+    | {("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION)},
+    refused_login=lambda login, version: _activemq_refused_login(login),
+    refused_client=_activemq_refused_client,
+    translate=_activemq_translate,
+    lacks=frozenset({"AMQ_SCHEDULED_CRON"}),
+    tick=0.5,
+    also_read=frozenset({"amq-msg-type", "timestamp", "scheduledJobId"}),
+    refuses=_activemq_refuses,
+    selectors=Evaluation(activemq=True, message_id="ID:stompy:1"),
+    dead_letters="/queue/ActiveMQ.DLQ",
+    expired_letters="/queue/ActiveMQ.DLQ",
+    letter_headers=_activemq_letter,
+    keeps_letter=lambda options: options.persistent is True,
+    letter_keeps_id=True,
+    nack="dead letter",
+    unreadable_token=lambda token: _JMS_ID.search(token) is None,
+    refused_in_transaction={"NACK": "Poison ack cannot be transacted: MessageAck {{lastMessageId = {id}}}"},
+    rollback_only=True,
+    prioritized=False,
+    persistent_first=True,
+    browses_unacked=True,
+    first_lines=b"",
+    added_headers=_activemq_added,
+    dropped_headers=profile.NOT_PASSED_ON - {"ack"} | _ACTIVEMQ_CONSUMED,
+    own_length=frozenset(NEGOTIABLE),
+    text_bodies=True,
+    arrange=java_hash_map,
 )
 
 ACTIVEMQ_5 = replace(
     ACTIVEMQ,
     name="activemq5",
     server="ActiveMQ/5.17.6",
-    refusals=replace(
-        ACTIVEMQ.refusals,
-        refuse=_activemq_refuse_as_5,
-        login=lambda login, version: replace(_activemq_refused_login(login), named=True),
-        client=lambda client, peer: _as_5(_activemq_refused_client(client, peer)),
-    ),
-    requests=replace(
-        ACTIVEMQ.requests,
-        refuses=lambda *frame: None if (refusal := _activemq_refuses(*frame)) is None else _as_5(refusal),
-    ),
-    deliveries=replace(ACTIVEMQ.deliveries, text=False),
+    refuse=_activemq_refuse_as_5,
+    refused_login=lambda login, version: replace(_activemq_refused_login(login), named=True),
+    refused_client=lambda client, peer: _as_5(_activemq_refused_client(client, peer)),
+    refuses=lambda *frame: None if (refusal := _activemq_refuses(*frame)) is None else _as_5(refusal),
+    text_bodies=False,
 )
 
 
@@ -605,67 +587,57 @@ def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refu
     return None
 
 
-ARTEMIS = profile.Profile(
+ARTEMIS = replace(
+    profile.STAND_IN,
     name="artemis",
     server="ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine",
-    endings=(b"\n", b"\n"),
-    names=destinations.Names(
-        rest=("#",),
-        read=lambda name: (name if name.startswith(("/queue/", "/topic/")) else "/topic/" + name, name),
-        composite=False,
-        temporary="shared",
-        implied_id=_artemis_subscription,
-        addressed=True,
+    rest_words=("#",),
+    read_name=lambda name: (name if name.startswith(("/queue/", "/topic/")) else "/topic/" + name, name),
+    composite=False,
+    temporary="shared",
+    implied_id=_artemis_subscription,
+    addressed=True,
+    leniency=Leniency.UNEXPECTED_BODY
+    | Leniency.LINES_WITHOUT_COLON
+    | Leniency.LINES_AS_ARTEMIS
+    | Leniency.LONGER_BODIES,
+    frame_limits=FrameLimits(max_body=1024 * 1024 * 1024),
+    heartbeat=least,
+    wrong_beats="Incorrect heartbeat header ",
+    sparing=True,
+    echoes={"receipt-id": ("receipt",), "response-id": ("request-id",)},
+    refuse=_artemis_refuse,
+    takes=_ARTEMIS_TAKEN,
+    refused_login=_artemis_refused_login,
+    refused_silence=lambda seconds: _ARTEMIS_BARE(
+        f"AMQ229014: Did not receive data from client within the {seconds * 1000:.0f}ms connection TTL. "
+        "The connection will now be closed."
     ),
-    handshake=profile.HandshakeRules(
-        leniency=Leniency.UNEXPECTED_BODY
-        | Leniency.LINES_WITHOUT_COLON
-        | Leniency.LINES_AS_ARTEMIS
-        | Leniency.LONGER_BODIES,
-        limits=FrameLimits(max_body=1024 * 1024 * 1024),
-        offered=profile.exact_versions,
-        heartbeat=least,
-        wrong_beats="Incorrect heartbeat header ",
-        sparing=True,
-        echoes={"receipt-id": ("receipt",), "response-id": ("request-id",)},
+    translate=_artemis_translate,
+    refuses=_artemis_refuses,
+    lacks=frozenset(),
+    also_read=frozenset({"_AMQ_GROUP_ID"}),
+    selectors=Evaluation(
+        convert=False,
+        activemq=True,
+        unknown=frozenset({"JMSPriority", "JMSDeliveryMode", "JMSTimestamp", "JMSExpiration", "JMSMessageID"}),
     ),
-    refusals=profile.RefusalRules(
-        refuse=_artemis_refuse,
-        takes=_ARTEMIS_TAKEN,
-        login=_artemis_refused_login,
-        deaf=lambda seconds: _ARTEMIS_BARE(
-            f"AMQ229014: Did not receive data from client within the {seconds * 1000:.0f}ms connection TTL. "
-            "The connection will now be closed."
-        ),
-    ),
-    requests=profile.RequestRules(
-        translate=_artemis_translate,
-        refuses=_artemis_refuses,
-        lacks=frozenset(),
-        read=frozenset({"_AMQ_GROUP_ID"}),
-        selectors=Evaluation(
-            convert=False,
-            activemq=True,
-            unknown=frozenset({"JMSPriority", "JMSDeliveryMode", "JMSTimestamp", "JMSExpiration", "JMSMessageID"}),
-        ),
-    ),
-    letters=profile.LetterRules(
-        expired="/queue/ExpiryQueue", headers=_artemis_letter, without=frozenset({"destination-type"})
-    ),
-    settling=profile.SettlingRules(nack="discarded", returns_as_new=True, max_deliveries=10),
-    transactions=profile.TransactionRules(waits=frozenset(), implied_begin=True),
-    queues=profile.QueueRules(delayed_first=True, keeps_by_default=False),
-    deliveries=profile.DeliveryRules(
-        first=b"redelivered:false\n",
-        counts=False,
-        added=_artemis_added,
-        dropped=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction", "message-id"} | _ARTEMIS_CONSUMED,
-        doubled=frozenset({"timestamp", "destination-type"}),
-        repeated="last before 1.2",
-        own_length=frozenset({Version.V1_0}),
-        value=_artemis_value,
-        text=True,
-        arrange=in_order(_ARTEMIS_ORDER, _artemis_others),
-        one_id=True,
-    ),
+    expired_letters="/queue/ExpiryQueue",
+    letter_headers=_artemis_letter,
+    letter_without=frozenset({"destination-type"}),
+    nack="discarded",
+    returns_as_new=True,
+    max_deliveries=10,
+    waits_for_commit=frozenset(),
+    implied_begin=True,
+    delayed_first=True,
+    added_headers=_artemis_added,
+    dropped_headers=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction", "message-id"} | _ARTEMIS_CONSUMED,
+    doubled_headers=frozenset({"timestamp", "destination-type"}),
+    repeated_headers="last before 1.2",
+    own_length=frozenset({Version.V1_0}),
+    passed_value=_artemis_value,
+    text_bodies=True,
+    arrange=in_order(_ARTEMIS_ORDER, _artemis_others),
+    one_id=True,
 )

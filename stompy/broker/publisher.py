@@ -155,7 +155,7 @@ class BrokerPublisher:
         Raises:
             RemoteProtocolError: it has none.
         """
-        refuses = self._settings.profile.names.refuses_late_replies
+        refuses = self._settings.profile.refuses_late_replies
         if refuses and name.startswith(REMOTE[0]) and name not in self._topology.queues:
             raise FaultyFrame(Fault.NO_OWNER, f"temp-queue://{name.split('/', 2)[2][:80]}")
 
@@ -219,7 +219,7 @@ class BrokerPublisher:
 
     def _feed_each(self, followers: Followers, message: StoredMessage, sender: str | None, *, forced: bool) -> Steps:
         lookup = message.shared.lookup
-        virtual, origin = self._settings.profile.names.virtual, (("original-destination", message.destination),)
+        virtual, origin = self._settings.profile.virtual_topic, (("original-destination", message.destination),)
         for feed in followers.candidates(lookup):
             if feed.wants(lookup, sender):
                 name, copied = feed.queue.name, virtual(feed.queue.name) is not None
@@ -345,7 +345,7 @@ class BrokerPublisher:
     def give_back(self, deliveries: Sequence[OutgoingMessage]) -> Steps:
         """Return messages to their queues, to be delivered again."""
         returned: dict[Queue, list[Item]] = {}
-        most = self._settings.profile.settling.max_deliveries
+        most = self._settings.profile.max_deliveries
         for delivery in deliveries:
             if most is not None and delivery.item.deliveries >= most:
                 self.dead_letter(delivery.item, "delivered too often")
@@ -378,7 +378,7 @@ class BrokerPublisher:
 
     def dead_letter(self, item: Item, reason: str) -> None:
         """Move a message, which is in no queue, to the dead-letter queue, where the broker keeps such ones."""
-        kept = self._settings.profile.letters.keeps(item.message.options)
+        kept = self._settings.profile.keeps_letter(item.message.options)
         name = item.queue.declared.letters or (self._settings.dead_letters if kept else None)
         if name is not None and self._move(item, name, reason):
             self._counters.dead_lettered += 1
@@ -396,16 +396,16 @@ class BrokerPublisher:
         self._counters.expired += 1
         queue.counts.expired += 1
         kept = queue.permanent or self._topology.queues.get(queue.name) is queue  # not in the backlog of a topic
-        kept = kept and self._settings.profile.letters.keeps(item.message.options)
+        kept = kept and self._settings.profile.keeps_letter(item.message.options)
         name = queue.declared.letters or (self._settings.expired_letters if kept else None)
         if name is not None:
             self._move(item, name, "expired")
 
     def _move(self, item: Item, name: str, reason: str) -> bool:
         pairs = tuple(zip(LETTER_HEADERS, (item.message.destination, str(item.deliveries), reason), strict=True))
-        source, letters = item.queue.name, self._settings.profile.letters
-        headers = letters.headers(pairs, item.message.options, source)
-        message = item.message.moved(name, headers, without=letters.without)
+        source, rules = item.queue.name, self._settings.profile
+        headers = rules.letter_headers(pairs, item.message.options, source)
+        message = item.message.moved(name, headers, without=rules.letter_without)
         self._work.left -= 1
         if is_topic(name):
             self._deliver_soon(message, None, forced=True)
@@ -415,7 +415,7 @@ class BrokerPublisher:
             return False
         # Its limits are for senders, as at ActiveMQ and Artemis: the broker has no other place, and has the memory.
         queue = self._topology.queue(name, forced=True)
-        self._append(queue, message, named=item.named if letters.same_id else None)
+        self._append(queue, message, named=item.named if rules.letter_keeps_id else None)
         queue.counts.letters += 1
         return True
 
@@ -515,14 +515,14 @@ class BrokerPublisher:
             for item in queue.items():
                 if not self._survives(item.message):
                     queue.counts.removed += queue.remove(item)
-                elif self._settings.profile.queues.restored_as_redelivered:
+                elif self._settings.profile.restored_as_redelivered:
                     item.deliveries = max(1, item.deliveries)
             self._dirty[queue] = None
         self.schedule.keep(self._survives)
 
     def _survives(self, message: StoredMessage) -> bool:
         persistent = message.options.persistent
-        return self._settings.profile.queues.keeps_by_default if persistent is None else persistent
+        return self._settings.profile.keeps_by_default if persistent is None else persistent
 
 
 def origin_of(headers: Mapping[str, str]) -> str | None:

@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stompy.broker.profile import UNDECLARED, QueueRules
+from stompy.broker.profile import UNDECLARED, Profile
 from stompy.broker.settings import QueueDepth, excess
 from stompy.broker.work import TOGETHER
 from stompy.errors import LocalProtocolError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stompy.broker.selector import Selector
     from stompy.broker.session_state import Consumer
 
-IN_ORDER = QueueRules(prioritized=False)
+IN_ORDER = Profile(prioritized=False)
 """Those of a queue for one subscriber of a topic."""
 _IN_FRONT = 1 << 62
 """Subtracted from the place of a message that goes before all others; more than there are places."""
@@ -301,7 +301,7 @@ class Queue:
         max_bytes: int,
         owner: str | None = None,
         kept: bool = False,
-        rules: QueueRules = IN_ORDER,
+        rules: Profile = IN_ORDER,
     ) -> None:
         self.name = name
         self.owner = owner

@@ -370,79 +370,63 @@ def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
     return HeartbeatOffer(send, receive)
 
 
-RABBITMQ = profile.Profile(
+RABBITMQ = replace(
+    profile.STAND_IN,
     name="rabbitmq",
     server="RabbitMQ/4.0.5",
-    endings=(b"\n", b"\n"),
-    names=destinations.Names(
-        rest=("#",),
-        pattern_queues=False,
-        read=read,
-        composite=False,
-        temporary="in reply-to",
-        sends_to_patterns=True,
-        must_exist=lambda destination: destination.startswith(_UNMADE),
-        reply_name=reply_name,
-        reply_to=_reply_to,
-    ),
-    handshake=profile.HandshakeRules(
-        session="session-%s",
-        leniency=Leniency.ESCAPED_CONNECT
-        | Leniency.ESCAPES_IN_1_0
-        | Leniency.WRITE_CR_ESCAPE_IN_1_1
-        | Leniency.CRLF_IN_1_1
-        | Leniency.INVALID_UTF8
-        | Leniency.UNEXPECTED_BODY
-        | Leniency.LENGTH_OF_SEND_ALONE
-        | Leniency.ANY_COMMAND_LINE,
-        limits=FrameLimits(max_body=4 * 1024 * 1024),
-        offered=profile.exact_versions,
-        heartbeat=whole_seconds,
-        beats_in_1_0=True,
-    ),
-    refusals=profile.RefusalRules(
-        refuse=_refuse,
-        takes=_TAKEN,
-        login=lambda login, version: _refused_login(login),
-        deaf=lambda seconds: Refusal("it missed its heartbeats", silent=True),
-        denied=_denied,
-    ),
-    requests=profile.RequestRules(
-        translate=_translate,
-        declares=declares,
-        lacks=frozenset({"x-max-length-bytes"}),
-        read=_ARGUMENTS | {"x-max-length-bytes", "message-id", "user-id"},
-        refuses=_refuses,
-    ),
-    letters=profile.LetterRules(headers=_letter, keeps=lambda options: False),
-    settling=profile.SettlingRules(
-        nack="requeued", ack_of_connection=True, unsubscribe_returns=False, token=_number_of
-    ),
-    transactions=profile.TransactionRules(
-        found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE, Fault.NOT_PUBLISHED}), late_receipts=True
-    ),
-    queues=profile.QueueRules(prioritized=False, keeps_by_default=False, restored_as_redelivered=True),
-    deliveries=profile.DeliveryRules(
-        first=b"redelivered:false\n",
-        counts=False,
-        dropped=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction"} | {"persistent"},
-        repeated="first",
-        added=lambda options, kind, now: (("persistent", "true"),) if options.persistent else (),
-        arrange=in_order(_ORDER, lambda names: sorted(range(len(names)), key=names.__getitem__)),
-        message_id=_message_id,
-    ),
+    rest_words=("#",),
+    pattern_queues=False,
+    read_name=read,
+    composite=False,
+    temporary="in reply-to",
+    sends_to_patterns=True,
+    must_exist=lambda destination: destination.startswith(_UNMADE),
+    reply_name=reply_name,
+    reply_to=_reply_to,
+    session_name="session-%s",
+    leniency=Leniency.ESCAPED_CONNECT
+    | Leniency.ESCAPES_IN_1_0
+    | Leniency.WRITE_CR_ESCAPE_IN_1_1
+    | Leniency.CRLF_IN_1_1
+    | Leniency.INVALID_UTF8
+    | Leniency.UNEXPECTED_BODY
+    | Leniency.LENGTH_OF_SEND_ALONE
+    | Leniency.ANY_COMMAND_LINE,
+    frame_limits=FrameLimits(max_body=4 * 1024 * 1024),
+    heartbeat=whole_seconds,
+    beats_in_1_0=True,
+    refuse=_refuse,
+    takes=_TAKEN,
+    refused_login=lambda login, version: _refused_login(login),
+    denied=_denied,
+    translate=_translate,
+    declares=declares,
+    lacks=frozenset({"x-max-length-bytes"}),
+    also_read=_ARGUMENTS | {"x-max-length-bytes", "message-id", "user-id"},
+    refuses=_refuses,
+    letter_headers=_letter,
+    keeps_letter=lambda options: False,
+    nack="requeued",
+    ack_of_connection=True,
+    unsubscribe_returns=False,
+    token_of=_number_of,
+    found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE, Fault.NOT_PUBLISHED}),
+    late_receipts=True,
+    prioritized=False,
+    restored_as_redelivered=True,
+    dropped_headers=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction"} | {"persistent"},
+    added_headers=lambda options, kind, now: (("persistent", "true"),) if options.persistent else (),
+    arrange=in_order(_ORDER, lambda names: sorted(range(len(names)), key=names.__getitem__)),
+    message_id=_message_id,
 )
 
 RABBITMQ_3 = replace(
     RABBITMQ,
     name="rabbitmq3",
     server="RabbitMQ/3.10.8",
-    handshake=replace(RABBITMQ.handshake, limits=DEFAULT_LIMITS),
-    refusals=replace(
-        RABBITMQ.refusals,
-        login=lambda login, version: _refused_login(login, "\n"),
-        denied=functools.partial(_denied, named=False),
-    ),
-    letters=replace(RABBITMQ.letters, headers=lambda pairs, options, queue: _letter(pairs, options, queue)[2::-1]),
-    deliveries=replace(RABBITMQ.deliveries, arrange=in_order(_ORDER, lambda names: range(len(names))[::-1])),
+    frame_limits=DEFAULT_LIMITS,
+    refused_login=lambda login, version: _refused_login(login, "\n"),
+    denied=functools.partial(_denied, named=False),
+    letter_headers=lambda pairs, options, queue: _letter(pairs, options, queue)[2::-1],
+    arrange=in_order(_ORDER, lambda names: range(len(names))[::-1]),
 )

@@ -235,7 +235,7 @@ class BrokerRouter:
         if isinstance(error, RefusedError):
             self.refuse(session, error.refusal, offender)
             return
-        refuse = self._settings.profile.refusals.refuse
+        refuse = self._settings.profile.refuse
         if refuse is None:
             self._end_by(session, str(error), (session.protocol.fail(str(error), offender=offender),))
         else:
@@ -250,7 +250,7 @@ class BrokerRouter:
             self.work.note(logging.INFO, f"{session.peer}: ended: {refusal.message}")
             self.hang_up(session)
             return
-        arrange = self._settings.profile.deliveries.arrange
+        arrange = self._settings.profile.arrange
         frames = refusal_frames(refusal, offender, session.protocol.grammar, arrange)
         if refusal.closes or (refusal.last and session.makes and not refusal.early):
             self._end_by(session, refusal.message, frames)
@@ -291,7 +291,7 @@ class BrokerRouter:
         for consumer in list(session.consumers.values()):
             yield from self.end_subscription(consumer)
         returning: set[Consumer] = set()
-        first_alone = self._settings.profile.settling.returns_as_new and not session.lost
+        first_alone = self._settings.profile.returns_as_new and not session.lost
         for entry in entries:
             delivery = entry.item
             delivery.item.queue.unacked -= 1
@@ -351,7 +351,7 @@ class BrokerRouter:
             destination=destination,
             options=options,
             key=f"{self._instance}-{next(self._keys)}",
-            rules=self._settings.profile.deliveries,
+            rules=self._settings.profile,
         )
         session.budget.take(consumer.kept)
         if (before := session.consumers.get(key)) is not None:  # where the profile takes that, it goes on
@@ -395,7 +395,7 @@ class BrokerRouter:
         shown = target.shown
         end = MessageHead(route_to(shown, consumer.grammar, first=[("browser", "end")]), b"", 0)
         waiting: list[Item] = [] if queue is None else self.topology.collect(consumer, queue)
-        unacked = self._unacked(queue) if self._settings.profile.queues.browses_unacked else None
+        unacked = self._unacked(queue) if self._settings.profile.browses_unacked else None
         waiting = sorted([*waiting, *unacked], key=order_of) if unacked else waiting
         browsed = View(consumer.selector, consumer.session.name if consumer.options.no_local else None, waiting)
         copied, last = self.publisher.new_item, StoredMessage(end, b"")
@@ -415,7 +415,7 @@ class BrokerRouter:
             return
         self.topology.queue(target.name, owner=session.name)
         session.temporary[target.name] = None
-        if self._settings.profile.names.temporary == "in reply-to":
+        if self._settings.profile.temporary == "in reply-to":
             name, options = target.shown, SubscribeRequest()
             self.subscribe(session, f"#{name}", targets=(target,), destination=name, identity=name, options=options)
 
@@ -441,7 +441,7 @@ class BrokerRouter:
             consumer: which.
             delete: as for `unsubscribe`.
         """
-        session, settling = consumer.session, self._settings.profile.settling
+        session, rules = consumer.session, self._settings.profile
         if consumer.over:
             return
         consumer.over = True
@@ -450,11 +450,11 @@ class BrokerRouter:
         yield from self.topology.leaving(consumer)
         for queue in bound:
             self.topology.delete(queue)
-        if settling.unsubscribe_returns:
+        if rules.unsubscribe_returns:
             entries = session.ledger.take_subscription(consumer.key)
             for entry in entries:
                 entry.item.item.queue.unacked -= 1
-                if settling.returns_as_new:
+                if rules.returns_as_new:
                     entry.item.item.deliveries -= 1
             yield from self.publisher.give_back([entry.item for entry in entries if not entry.item.transient])
         consumer.give_back()
@@ -512,7 +512,7 @@ class BrokerRouter:
             yield
 
     def _refused(self, deliveries: list[OutgoingMessage], *, requeue: bool) -> Steps:
-        nack = self._settings.profile.settling.nack
+        nack = self._settings.profile.nack
         most = math.inf if self._settings.attempts is None else self._settings.attempts
         again = []
         for delivery in deliveries:

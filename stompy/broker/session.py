@@ -85,20 +85,20 @@ class ClientSession:
         self._objection: RemoteProtocolError | None = None  # to the current frame, which does not end the session
         self._protocol = ServerProtocol(
             versions=settings.versions,
-            heartbeat=profile.handshake.heartbeat or settings.heartbeat,
+            heartbeat=profile.heartbeat or settings.heartbeat,
             server=profile.server if profile is OWN else None,
-            leniency=settings.leniency | profile.handshake.leniency,
+            leniency=settings.leniency | profile.leniency,
             limits=settings.frame_limits,
             require_host=settings.require_host,
             tolerates=self._tolerates,
-            offered=profile.handshake.offered,
-            any_heartbeat=bool(profile.handshake.wrong_beats),
+            offered=profile.offered_versions,
+            any_heartbeat=bool(profile.wrong_beats),
         )
         self._write_queue = router.write_queue()
         self._budget = SessionBudget(router.budget, settings.session_state_bytes)
         self._name = name
         self._state = SessionState(
-            profile.handshake.session % name,
+            profile.session_name % name,
             peer=transport.peer,
             protocol=self._protocol,
             write_queue=self._write_queue,
@@ -254,7 +254,7 @@ class ClientSession:
         if self._pulse is None or not self._pulse.dead(time.monotonic()):
             return
         seconds = self._protocol.heartbeats.silence_allowed(self._settings.heartbeat_tolerance)
-        deaf = self._profile.refusals.deaf
+        deaf = self._profile.refused_silence
         self._fail(f"nothing was received for {seconds:g} s despite heartbeats", deaf and deaf(seconds or 0.0))
 
     def _process(self, items: Sequence[Frame | Run]) -> None:
@@ -327,10 +327,10 @@ class ClientSession:
 
     def _tolerates(self, frame: Frame, error: RemoteProtocolError) -> bool:
         """Whether a frame that is wrong goes on: to be taken all the same, or refused without ending the session."""
-        if deletes_durable(frame) or (frame.command, fault_of(error)) in self._profile.refusals.takes:
-            self._protocol.record(frame, begins=self._profile.transactions.implied_begin)
+        if deletes_durable(frame) or (frame.command, fault_of(error)) in self._profile.takes:
+            self._protocol.record(frame, begins=self._profile.implied_begin)
             return True
-        refuse = self._profile.refusals.refuse
+        refuse = self._profile.refuse
         if refuse is None or refuse(error, frame, self._protocol.version).closes:
             return False
         self._objection = error
@@ -346,7 +346,7 @@ class ClientSession:
         if not accepted or self._state.ended:
             return
         headers = accepted[0].headers
-        refusal = self._profile.requests.refuses("CONNECT", headers.get, self._state)
+        refusal = self._profile.refuses("CONNECT", headers.get, self._state)
         if refusal is not None:
             self._fail(refusal.message, refusal, accepted[0])
             return
@@ -356,12 +356,12 @@ class ClientSession:
         if users is not None and user is None:
             # The same message and the same wait, whether there is such a user or not.
             self._aborted.wait(self._settings.login_delay)
-            login = self._profile.refusals.login
+            login = self._profile.refused_login
             refusal = login and login(headers.get("login"), self._protocol.version)
             self._fail("access refused: wrong login or passcode", refusal, accepted[0])
             return
         with self._router.turn():
-            refused_client, client = self._profile.refusals.client, headers.get("client-id")
+            refused_client, client = self._profile.refused_client, headers.get("client-id")
             other = None if refused_client is None or client is None else self._router.peer_of(client)
             if refused_client is not None and client is not None and other is not None:
                 self._router.refuse(self._state, refused_client(client, other))
@@ -373,7 +373,7 @@ class ClientSession:
 
     def _connected(self, user: User | None, headers: Mapping[str, str]) -> None:
         self._state.user = user
-        named = self._state.name if self._profile.handshake.client_is_session else None
+        named = self._state.name if self._profile.client_is_session else None
         self._state.client_id = headers.get("client-id", named)
         self._state.login = None if user is None else self._login(headers)
         self._admission.greeted(self._slot)

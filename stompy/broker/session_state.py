@@ -20,7 +20,7 @@ from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.broker.message import StoredMessage
-    from stompy.broker.profile import DeliveryRules, SubscribeRequest
+    from stompy.broker.profile import Profile, SubscribeRequest
     from stompy.broker.queues import Item, Queue
     from stompy.broker.selector import Lookup, Selector
     from stompy.broker.settings import SessionBudget
@@ -99,7 +99,7 @@ class Consumer:
     destination: str
     options: SubscribeRequest
     key: str
-    rules: DeliveryRules
+    rules: Profile
     queues: dict[Queue, None] = field(default_factory=dict, init=False)
     """Where it takes part: queues that it shares with others, or its own backlog."""
     backlog: Queue | None = field(default=None, init=False)
@@ -148,8 +148,10 @@ class Consumer:
         line = encode_lines("MESSAGE", [("ack", own)], grammar=self.grammar)
         self._message_id = line[4:-1].replace(b"%", b"%%") + b"%d"
         lead += b"message-id:%b\n" + (b"ack:%b%b\n" % (ack.encode(), self._message_id) if self._two_ids else b"")
-        self._first = lead + self.rules.first
-        self._again = lead + b"redelivered:true\n" + (b"redelivery-count:%d\n" if self.rules.counts else b"")
+        self._first = lead + self.rules.first_lines
+        self._again = (
+            lead + b"redelivered:true\n" + (b"redelivery-count:%d\n" if self.rules.counts_redeliveries else b"")
+        )
         # Here, in the session, in the protocol object, and as the beginning of message-ids.
         ids = 4 * sys.getsizeof(self.identity or self.destination)
         self.kept = ids + sum(map(sys.getsizeof, (self.destination, self._first, self._again))) + _OBJECTS
@@ -220,7 +222,7 @@ class Consumer:
         if not item.deliveries:
             lead = self._first % ids
         else:
-            lead = self._again % ((*ids, item.deliveries) if self.rules.counts else ids)
+            lead = self._again % ((*ids, item.deliveries) if self.rules.counts_redeliveries else ids)
         item.deliveries += 1
         head = lead + head
         if self.rules.arrange is not None or self.session.temporary:
@@ -255,7 +257,7 @@ class Consumer:
         names = [line.partition(b":")[0].decode("utf-8", "replace") for line in lines]
         places = self.rules.arrange(names, message.shared.route.length)
         lines = [lines[place] for place in places]
-        if self.rules.doubled and self.session.protocol.version is Version.V1_0:
+        if self.rules.doubled_headers and self.session.protocol.version is Version.V1_0:
             lines = list({line.partition(b":")[0]: line for line in lines}.values())
         return b"\n".join([command, *lines, b"", b""])
 

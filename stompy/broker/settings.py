@@ -330,18 +330,18 @@ class Settings(BrokerLimits):
     @property
     def frame_limits(self) -> FrameLimits:
         """The limits of a client's frame."""
-        own = self.profile.handshake.limits
+        own = self.profile.frame_limits
         return FrameLimits(**{name: given(getattr(self, name), getattr(own, name)) for name in _OF_FRAMES})
 
     @property
     def dead_letters(self) -> str:
         """The queue of dead letters."""
-        return self.profile.letters.dead or self.dead_letter
+        return self.profile.dead_letters or self.dead_letter
 
     @property
     def expired_letters(self) -> str | None:
         """The queue of expired messages, if they are kept."""
-        return self.profile.letters.expired or self.expired
+        return self.profile.expired_letters or self.expired
 
     @property
     def state_bytes(self) -> int:

@@ -222,7 +222,7 @@ class Topology:
             max_bytes=settings.max_queue_bytes,
             owner=owner,
             kept=kept,
-            rules=settings.profile.queues,
+            rules=settings.profile,
         )
 
     def declare(self, name: str, declares: Declaration, session: SessionState) -> Queue:
@@ -284,7 +284,7 @@ class Topology:
         queue.counts = self._recall(queue.name, queue.counts)
         self.queues[queue.name] = queue
         self.dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
-        topic = self._settings.profile.names.virtual(queue.name)
+        topic = self._settings.profile.virtual_topic(queue.name)
         if topic is not None:
             self.bind(queue, Target("topic", topic, topic))
         if self._is_wild(queue.name):
@@ -295,8 +295,8 @@ class Topology:
                 self.join(consumer, queue)
 
     def _is_wild(self, name: str) -> bool:
-        names = self._settings.profile.names
-        return names.sends_to_patterns and names.pattern_queues and has_wildcards(name, names.rest)
+        rules = self._settings.profile
+        return rules.sends_to_patterns and rules.pattern_queues and has_wildcards(name, rules.rest_words)
 
     def exists(self, target: Target) -> bool:
         """Whether a destination needs not be made first: a topic, a pattern, a temporary one, or a queue in use."""

@@ -10,7 +10,7 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.broker.message import MessageHead, StoredMessage, route_to
-from stompy.broker.profile import DeliveryRules, SubscribeRequest
+from stompy.broker.profile import Profile, SubscribeRequest
 from stompy.broker.queues import Item, Queue
 from stompy.broker.session_state import Consumer, OutgoingMessage, SessionState
 from stompy.broker.settings import BrokerStats, MemoryBudget, SessionBudget
@@ -139,7 +139,7 @@ def a_consumer(
         destination=queue.name,
         options=options,
         key=key,
-        rules=DeliveryRules(),
+        rules=Profile(),
     )
     queue.join(consumer)
     return consumer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stompy.broker import Like
 from stompy.broker.broker import profile_named
 from stompy.broker.message import MessageHead, StoredMessage, passed_on, route_to
-from stompy.broker.profile import DeliveryRules
+from stompy.broker.profile import Profile
 from stompy.broker.queues import Item
 from stompy.errors import LocalProtocolError, ProtocolError
 from stompy.frames.encoder import encode_lines
@@ -51,7 +51,7 @@ def test_what_a_version_cannot_write_is_refused() -> None:
 def test_headers_of_the_send_alone_are_not_passed_on() -> None:
     own = ("message-id", "subscription", "ack", "redelivered", "receipt", "transaction", "content-length")
     raw = b"\n" + encode_lines("SEND", [("destination", "/q"), *((name, "1") for name in own)], grammar=V1_2)
-    assert passed_on(raw + b"kept:a\nkept:b\n", V1_2, DeliveryRules()) == b"kept:a\nkept:b\n"
+    assert passed_on(raw + b"kept:a\nkept:b\n", V1_2, Profile()) == b"kept:a\nkept:b\n"
 
 
 @pytest.mark.parametrize("version", [Version.V1_0, Version.V1_1, Version.V1_2, Version.DRAFT])
@@ -66,7 +66,7 @@ def test_lines_that_are_passed_on_as_they_are_are_those_that_would_be_written(
     like: Like | None, version: Version, pairs: list[tuple[str, str]]
 ) -> None:
     profile = profile_named(like)
-    rules, grammar = profile.deliveries, grammar_of(version, profile.handshake.leniency)
+    rules, grammar = profile, grammar_of(version, profile.leniency)
     raw = "".join(["\n", *(f"{name}:{value}\n" for name, value in pairs)]).encode()
     try:
         raw = HeadChecker(grammar, DEFAULT_LIMITS).headers(raw, "SEND").encode()

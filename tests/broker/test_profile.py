@@ -26,8 +26,8 @@ def test_an_error_is_one_line_and_has_a_length_where_the_broker_gives_one() -> N
 
 
 def test_the_own_ways_pass_everything_on() -> None:
-    assert OWN.requests.translate("SEND", {"a": "1"}.get)("a") == "1"
-    assert not OWN.refusals.takes
+    assert OWN.translate("SEND", {"a": "1"}.get)("a") == "1"
+    assert not OWN.takes
 
 
 def test_a_refused_frame_may_get_its_receipt_too() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompy.broker.profile import DeliveryRules, SubscribeRequest
+from stompy.broker.profile import Profile, SubscribeRequest
 from stompy.broker.queues import Item, Queue
 from stompy.broker.selector import compiled
 from stompy.broker.session_state import Consumer
@@ -173,7 +173,7 @@ def test_a_message_far_behind_is_found_by_its_selector_without_a_search() -> Non
         queue.append(Item(a_message(kind="rare" if order == 19_999 else "usual"), order))
     session = a_session_state(max_frames=100_000)
     options = SubscribeRequest(selector=compiled("kind = 'rare'"))
-    rules = DeliveryRules()
+    rules = Profile()
     queue.join(
         Consumer(
             session=session, name="#1", identity="1", destination="/queue/a", options=options, key="k", rules=rules

@@ -69,7 +69,7 @@ def test_a_limit_that_may_be_left_out_is_a_number_of_1_or_more(name: str, value:
 def test_a_limit_that_is_given_leaves_those_of_the_broker_that_it_stands_in_for() -> None:
     profile = profile_named("rabbitmq")
     settings = Settings(profile=profile, max_headers=7, max_sessions=5)
-    assert settings.frame_limits == replace(profile.handshake.limits, max_headers=7)
+    assert settings.frame_limits == replace(profile.frame_limits, max_headers=7)
 
 
 @pytest.mark.parametrize("name", ["max_headers", "max_header_line", "max_header_block", "max_body", "max_first_body"])

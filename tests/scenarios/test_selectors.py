@@ -52,7 +52,7 @@ def test_selectors_choose_the_same_messages_everywhere(candidate: Candidate, raw
     # Without a profile the embedded broker adds no times.
     times = () if candidate.kind == "embedded" else (("timestamp", "1700000000000"), ("expires", "0"))
     kind = LIKE.get(candidate.kind, candidate.kind)
-    ways = profile_named(None if kind == "embedded" else kind).requests.selectors
+    ways = profile_named(None if kind == "embedded" else kind).selectors
     expected = {str(number): selected_here(selector, times, ways) for number, selector in enumerate(SELECTORS)}
     chosen: dict[str, set[int]] = {str(number): set() for number in range(len(SELECTORS))}
     ended: set[str] = set()

@@ -15,8 +15,8 @@ COMMIT = Frame("COMMIT", [("transaction", "t"), ("receipt", "r")])
 
 
 def test_a_wrong_frame_leaves_the_connection_open() -> None:
-    assert ACTIVEMQ.refusals.refuse is not None
-    refusal = ACTIVEMQ.refusals.refuse(FaultyFrame(Fault.UNKNOWN_TRANSACTION, "none"), COMMIT, Version.V1_2)
+    assert ACTIVEMQ.refuse is not None
+    refusal = ACTIVEMQ.refuse(FaultyFrame(Fault.UNKNOWN_TRANSACTION, "none"), COMMIT, Version.V1_2)
     assert (refusal.message, refusal.closes, refusal.named) == ("Invalid transaction id: t", False, True)
 
 
@@ -43,7 +43,7 @@ DUPLICATE = "StompWireFormat is configured for 'server' mode and received a dupl
     ("profile", "message", "closes"), [(ACTIVEMQ, DUPLICATE, True), (ACTIVEMQ_5, "Already connected.", False)]
 )
 def test_a_second_connect_ends_it_from_6_on(profile: object, message: str, closes: bool) -> None:
-    refuse = profile.refusals.refuse  # type: ignore[attr-defined]
+    refuse = profile.refuse  # type: ignore[attr-defined]
     again = Frame("CONNECT", [("receipt", "r")])
     refusal = refuse(FaultyFrame(Fault.COMMAND_NOT_ALLOWED, "the session is open"), again, Version.V1_2)
     assert (refusal.message, refusal.closes) == (message, closes)

@@ -20,10 +20,10 @@ def test_heart_beats_have_a_least_interval(asked: tuple[int, int], answered: tup
 
 
 def test_in_1_2_an_error_is_the_last_but_one() -> None:
-    assert ARTEMIS.refusals.refuse is not None
+    assert ARTEMIS.refuse is not None
     frame = Frame("ABORT", [("transaction", "t")])
     lasts = [
-        ARTEMIS.refusals.refuse(RemoteProtocolError("wrong"), frame, version).last
+        ARTEMIS.refuse(RemoteProtocolError("wrong"), frame, version).last
         for version in (Version.V1_0, Version.V1_1, Version.V1_2)
     ]
     assert lasts == [False, False, True]
