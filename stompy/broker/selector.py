@@ -8,6 +8,7 @@ Source: Jakarta Messaging 3.1, 3.8, Message Selection, and 3.8.1.2, Null values.
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import operator
 import re
@@ -189,33 +190,22 @@ def _calculate(left: int | float, sign: str, right: int | float, *, cut: bool) -
 
 
 def pattern_test(pattern: str, escape: str | None) -> Callable[[str], bool]:
-    """Return a test for LIKE that takes no longer than pattern times text."""
-    pieces: list[str] = [""]
-    characters = iter(pattern)
+    """Return a test for LIKE that takes no longer than pattern times text, as the patterns of `fnmatch` do."""
+    pieces, characters = "", iter(pattern)
     for character in characters:
         if character == escape:
             literal = next(characters, None)
             if literal is None:
                 raise SelectorError("a LIKE pattern ends with its escape character")
-            pieces[-1] += re.escape(literal)
-        elif character == "%":
-            pieces.append("")
+            pieces += _literally(literal)
         else:
-            pieces[-1] += "." if character == "_" else re.escape(character)
-    first, *others = [re.compile(piece, re.DOTALL) for piece in pieces]
-    if not others:
-        return lambda text: first.fullmatch(text) is not None
-    *middle, _ = others
-    last = re.compile(f"(?:{pieces[-1]})\\Z", re.DOTALL)
-    length = len(re.sub(r"\\(.)", r"\1", pieces[-1], flags=re.DOTALL))
+            pieces += {"%": "*", "_": "?"}.get(character) or _literally(character)
+    matches = re.compile(fnmatch.translate(pieces)).match
+    return lambda text: matches(text) is not None
 
-    def fits(text: str) -> bool:
-        found = first.match(text)
-        for piece in middle:
-            found = None if found is None else piece.search(text, found.end())
-        return found is not None and len(text) - length >= found.end() and bool(last.match(text, len(text) - length))
 
-    return fits
+def _literally(character: str) -> str:
+    return f"[{character}]" if character in "*?[" else character
 
 
 MAX_LENGTH = 4096
