@@ -4,12 +4,9 @@ Over HTTP a browser with the token gets one page, and each request is checked. T
 WebSocket. Beside the frames of any client, it sends requests to `CONSOLE`, in JSON: an object with the name of a call
 and its arguments, such as `{"call": "purge", "queue": "/queue/a"}`. The reply is `{"result": ...}` or
 `{"error": "..."}`. The calls are the methods of `Management`, and two that watch: messages as they arrive at a
-destination, and the frames of a connection. A watch keeps the latest messages or frames, and ends when it was not read
-for a while; the broker does nothing for watches while there is none.
-
-| thread | lives with | owns | may block on |
-|---|---|---|---|
-| `stompy-broker-watches` | the watches | their end | the router's lock |
+destination, and the frames of a connection. A watch keeps the latest messages or frames. When it was not read for a
+while, it ends with the next thing that it would note, or when another one is read; the broker does nothing for watches
+while there is none.
 
 Locks: the router's guards the watches; the deque of a watch of frames is filled by the session's threads, and is
 thread-safe.
@@ -25,8 +22,8 @@ import itertools
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -48,7 +45,7 @@ from stompy.transport.address import host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.websocket.endpoints import WebSocketListener
 from stompy.transport.websocket.handshake import END, HandshakePolicy, HandshakeRefused, parse_head, told_apart
-from stompy.world import secrets, threading, time
+from stompy.world import secrets, time
 
 if TYPE_CHECKING:
     from stompy.broker.management import Management, QueuedMessage
@@ -148,53 +145,44 @@ KEPT = 100
 SHOWN = 2048
 """Bytes of a body that it keeps."""
 UNREAD = 5.0
-"""Seconds after which a watch that nobody reads ends, or half as many more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A message, or a frame, that passed.
-
-    Attributes:
-        number: its place among all that the watch saw.
-        moment: seconds since the epoch.
-        kind: `"message"`, or the direction of a frame: `"received"` or `"sent"`.
-        command: of the frame.
-        headers: in order; the values of secret ones are masked.
-        body: its first bytes.
-        size: bytes of the whole body.
-    """
-
-    number: int
-    moment: float
-    kind: Kind
-    command: str
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
-    size: int
+"""Seconds after which a watch that nobody reads ends."""
 
 
 class Watch:
-    """Keeps the latest messages of a destination, or frames of a session."""
+    """Keeps the latest messages of a destination, or frames of a session.
 
-    def __init__(self) -> None:
-        self._kept: deque[tuple[int, float, Kind, str, Callable[[], Pairs], bytes, int]] = deque(maxlen=KEPT)
+    Args:
+        unread: seconds after which it is over, unless it is read.
+    """
+
+    def __init__(self, unread: float) -> None:
+        self._kept: deque[tuple[dict[str, object], Callable[[], Pairs], bytes, int]] = deque(maxlen=KEPT)
+        self._unread = unread
+        self._read_at = time.monotonic()
         self.seen = 0
-        self.read_at = time.monotonic()
+
+    @property
+    def over(self) -> bool:
+        """Whether it was not read for so long."""
+        return time.monotonic() >= self._read_at + self._unread
 
     def note(self, kind: Kind, command: str, headers: Callable[[], Pairs], body: bytes) -> None:
         """Note a message or a frame; `headers` returns its headers. On any thread of the broker."""
         self.seen += 1
-        self._kept.append((self.seen, time.time(), kind, command, headers, body[:SHOWN], len(body)))
+        about: dict[str, object] = {"number": self.seen, "moment": time.time(), "kind": kind, "command": command}
+        self._kept.append((about, headers, body[:SHOWN], len(body)))
 
-    def read(self) -> list[Seen]:
-        """Return the messages or frames since the last call, or the latest of them."""
-        self.read_at = time.monotonic()
-        kept = []
+    def read(self) -> dict[str, object]:
+        """Return the messages or frames since the last call, or the latest of them, and how many there were in all.
+
+        Each has its number among them, its moment in seconds since the epoch, its kind, command and headers, where
+        secret ones are masked, and the start of its body.
+        """
+        self._read_at, passed = time.monotonic(), []
         while self._kept:
-            number, moment, kind, command, headers, body, size = self._kept.popleft()
-            kept.append(Seen(number, moment, kind, command, masked(headers()), body, size))
-        return kept
+            about, headers, body, size = self._kept.popleft()
+            passed.append({**about, "headers": masked(headers()), **_body(body, size)})
+        return {"total": self.seen, "passed": passed}
 
 
 class Watches:
@@ -208,7 +196,6 @@ class Watches:
     def __init__(self, router: BrokerRouter, *, unread: float = UNREAD) -> None:
         self._router = router
         self._unread = unread
-        self._timer: threading.Timer | None = None
         self._watches: dict[tuple[object, ...], tuple[Watch, Callable[[], None]]] = {}
         """By reader and arguments, each with a function that ends it."""
         self._hooks: dict[SessionState, list[FrameHook]] = {}
@@ -223,18 +210,23 @@ class Watches:
         fitting: Patterns[bool] = Patterns()
         if target.pattern:
             fitting.add(target.name, True)
-        taps = self._router.publisher.taps
+        publisher = self._router.publisher
 
         def begin(watch: Watch) -> Callable[[], None]:
             def tap(name: str, message: StoredMessage) -> None:
                 head, body = message.shared, message.body
-                if name != target.name and not any(fitting.matching(name)):
+                if watch.over:
+                    self._end_unread()
+                elif name != target.name and not any(fitting.matching(name)):
                     return
-                if (part in head.data or part in body) and (condition is None or condition.matches(head.lookup)):
+                elif (part in head.data or part in body) and (condition is None or condition.matches(head.lookup)):
                     watch.note("message", "MESSAGE", lambda: tuple(head.pairs()), body)
 
-            taps.append(tap)
-            return lambda: taps.remove(tap)
+            def end() -> None:
+                publisher.taps = tuple(one for one in publisher.taps if one is not tap)
+
+            publisher.taps += (tap,)
+            return end
 
         return self._watch((reader, target, selector, text), begin)
 
@@ -243,6 +235,9 @@ class Watches:
 
         def begin(watch: Watch) -> Callable[[], None]:
             def note(direction: Literal["received", "sent"], name: str, frame: Frame) -> None:
+                if watch.over:
+                    with self._router.turn():
+                        self._end_unread()
                 headers = frame.headers  # alone, as the watch does not keep the whole body
                 watch.note(direction, frame.command, lambda: headers.pairs, frame.body)
 
@@ -260,38 +255,15 @@ class Watches:
         return self._watch((reader, session), begin)
 
     def _watch(self, key: tuple[object, ...], begin: Callable[[Watch], Callable[[], None]]) -> Watch:
+        self._end_unread()
         if key not in self._watches:
-            watch = Watch()
+            watch = Watch(self._unread)
             self._watches[key] = watch, begin(watch)
-            self._look_later()
         return self._watches[key][0]
 
-    def _look_later(self) -> None:
-        if self._timer is None and self._watches:
-            self._timer = threading.Timer(self._unread / 2, self._look)
-            self._timer.name = "stompy-broker-watches"
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _look(self) -> None:
-        with self._router.turn():
-            self._timer = None
-            self._end_unread(self._unread)
-            self._look_later()
-
-    def close(self) -> None:
-        """End all watches."""
-        with self._router.turn():
-            timer, self._timer = self._timer, None
-            self._end_unread(0.0)
-        if timer is not None:
-            timer.cancel()
-            timer.join()
-
-    def _end_unread(self, unread: float) -> None:
-        before = time.monotonic() - unread
+    def _end_unread(self) -> None:
         for key, (watch, end) in list(self._watches.items()):
-            if watch.read_at <= before:
+            if watch.over:
                 del self._watches[key]
                 end()
 
@@ -400,21 +372,15 @@ class Calls:
         if not destination or others or (target.pattern and not is_topic(target.name)):
             raise ConfigurationError(f"{destination!r} is neither a queue nor a topic, nor a pattern of topics")
         with self._router.turn():
-            watch = self.watches.messages(reader, target, selector=selector, text=text)
-            return _since(watch.read(), watch.seen)
+            return self.watches.messages(reader, target, selector=selector, text=text).read()
 
     def _frames(self, connection: str, reader: str) -> dict[str, object]:
         """Return the frames of a connection since the last call."""
         with self._router.turn():
             for state in self._router.connected:
                 if state.name == connection:
-                    watch = self.watches.frames(reader, state)
-                    return _since(watch.read(), watch.seen)
+                    return self.watches.frames(reader, state).read()
         raise ConfigurationError("the connection has ended")
-
-
-def _since(passed: Sequence[Seen], total: int) -> dict[str, object]:
-    return {"total": total, "passed": [{**asdict(seen), **_body(seen.body, seen.size)} for seen in passed]}
 
 
 def _shown(message: QueuedMessage, most: int) -> dict[str, object]:
@@ -533,8 +499,8 @@ class Console:
 
     def stop(self, deadline: Deadline) -> None:
         """Stop listening, and end the sessions of pages."""
-        if self._listener is not None and self._acceptor.stop([self._listener], deadline, grace=_GRACE):
-            self._calls.watches.close()
+        if self._listener is not None:
+            self._acceptor.stop([self._listener], deadline, grace=_GRACE)
 
     @property
     def url(self) -> str:

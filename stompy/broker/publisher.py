@@ -92,7 +92,7 @@ class BrokerPublisher:
         self._dirty = topology.dirty
         self.schedule: Schedule[StoredMessage, Item | Queue] = Schedule()
         """What is to be delivered later, and what expires."""
-        self.taps: list[Callable[[str, StoredMessage], None]] = []
+        self.taps: tuple[Callable[[str, StoredMessage], None], ...] = ()
         """Called with the name of a queue or topic and each message that comes to it, for those who watch."""
         self._fan_outs: deque[FanOut] = deque()
         self._orders = itertools.count(1)

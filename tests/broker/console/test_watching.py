@@ -1,19 +1,18 @@
-"""Watches end when nobody reads them, and with the console."""
+"""Watches end when nobody reads them."""
 
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from stompy.broker.console import KEPT, Watches
+from stompy.broker.console import KEPT, Watch, Watches
 from stompy.broker.destinations import targets_of
 from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import FrameHook, Settings
 from stompy.frames.frame import Frame
 from tests.broker.conftest import a_message, a_session_state
-from tests.broker.console.conftest import until
 
 (QUEUE,) = targets_of("/queue/a", "")
 (TOPIC,) = targets_of("/topic/a", "")
@@ -25,10 +24,15 @@ def router() -> BrokerRouter:
 
 
 @pytest.fixture
-def watches(router: BrokerRouter) -> Iterator[Watches]:
-    watches = Watches(router, unread=0.02)
-    yield watches
-    watches.close()
+def watches(router: BrokerRouter) -> Watches:
+    """Return watches that are over at once."""
+    return Watches(router, unread=0.0)
+
+
+def passed(watch: Watch) -> list[dict[str, Any]]:
+    found = watch.read()["passed"]
+    assert isinstance(found, list)
+    return found
 
 
 def publish(router: BrokerRouter, destination: str, body: bytes) -> None:
@@ -40,10 +44,18 @@ def publish(router: BrokerRouter, destination: str, body: bytes) -> None:
 def test_a_tap_that_nobody_reads_ends(router: BrokerRouter, watches: Watches, target: object) -> None:
     with router.turn():
         tap = watches.messages("me", target, selector="", text="")  # type: ignore[arg-type]
-    until(lambda: not router.publisher.taps)
+    publish(router, "/queue/b", b"x")
+    assert router.publisher.taps == ()
     publish(router, "/queue/a", b"x")
     publish(router, "/topic/a", b"x")
     assert tap.seen == 0
+
+
+def test_a_watch_that_nobody_reads_ends_with_the_next_one(router: BrokerRouter, watches: Watches) -> None:
+    with router.turn():
+        for target in (QUEUE, TOPIC):
+            watches.messages("me", target, selector="", text="")
+    assert len(router.publisher.taps) == 1
 
 
 def test_a_queue_is_watched_though_it_is_empty_and_forgotten_meanwhile(router: BrokerRouter) -> None:
@@ -57,13 +69,12 @@ def test_a_queue_is_watched_though_it_is_empty_and_forgotten_meanwhile(router: B
     with router.turn():
         router.publisher.take_out("/queue/a", lambda item: True)
     publish(router, "/queue/a", b"y")
-    assert [seen.body for seen in tap.read()] == [b"x", b"y"]
-    watches.close()
+    assert [seen["body"] for seen in passed(tap)] == ["x", "y"]
     assert router.topology.queues["/queue/a"].ready == 1
 
 
-def test_the_frames_of_a_session_are_no_longer_noted(watches: Watches, router: BrokerRouter) -> None:
-    session = a_session_state()
+def test_the_frames_of_a_session_are_noted(router: BrokerRouter) -> None:
+    watches, session = Watches(router, unread=1000.0), a_session_state()
     hooks: list[tuple[FrameHook, ...]] = []
     sent = Frame("SEND", {"passcode": "sesame", "Authorization": "Bearer x"}, b"x" * 5000)
     session.watch = lambda *given: hooks.append(given)
@@ -72,10 +83,18 @@ def test_the_frames_of_a_session_are_no_longer_noted(watches: Watches, router: B
         watches.frames("other", session)
     assert [len(given) for given in hooks] == [1, 2]
     hooks[0][0]("received", "s-1", sent)
-    until(lambda: hooks[-1] == ())
-    (seen,) = watch.read()
-    assert seen.headers == (("passcode", "***"), ("Authorization", "***"))
-    assert (len(seen.body), seen.size) == (2048, 5000)
+    (seen,) = passed(watch)
+    assert seen["headers"] == (("passcode", "***"), ("Authorization", "***"))
+    assert (len(seen["body"]), seen["size"]) == (2048, 5000)
+
+
+def test_frames_that_nobody_reads_are_no_longer_noted(watches: Watches, router: BrokerRouter) -> None:
+    session, hooks = a_session_state(), list[tuple[FrameHook, ...]]()
+    session.watch = lambda *given: hooks.append(given)
+    with router.turn():
+        watches.frames("me", session)
+    hooks[0][0]("received", "s-1", Frame("SEND"))
+    assert hooks[-1] == ()
 
 
 def test_watches_keep_the_start_of_large_bodies_only(router: BrokerRouter) -> None:
@@ -93,5 +112,4 @@ def test_watches_keep_the_start_of_large_bodies_only(router: BrokerRouter) -> No
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 3_000_000
-    assert len(messages.read()) == len(frames.read()) == KEPT
-    watches.close()
+    assert len(passed(messages)) == len(passed(frames)) == KEPT
