@@ -6,7 +6,7 @@ Guarded by the router's lock.
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ from stompy.world import time
 
 if TYPE_CHECKING:
     from stompy.broker.profile import Declaration, SubscribeRequest
-    from stompy.broker.selector import Lookup
+    from stompy.broker.selector import Lookup, Selector
     from stompy.broker.settings import MemoryBudget, Settings
     from stompy.broker.work import Steps, Work
 
@@ -41,11 +41,13 @@ class Patterns(Generic[T]):
     """Values by pattern, found by the names that fit, in time that does not grow with the number of patterns."""
 
     def __init__(self) -> None:
-        self._root: _Node[T] = _Node()
-        self._count = 0
+        self._values: dict[tuple[str, ...], dict[T, None]] = {}
+        """By the words of their patterns."""
+        self._begun: Counter[tuple[str, ...]] = Counter()
+        """How many values have a pattern that begins with these words."""
 
     def __len__(self) -> int:
-        return self._count
+        return self._begun[()]
 
     def add(self, pattern: str, value: T) -> None:
         """Add a value.
@@ -53,58 +55,39 @@ class Patterns(Generic[T]):
         Raises:
             RemoteProtocolError: the pattern has too many words.
         """
-        node = self._root
-        words = words_of(pattern)
+        words = _pattern_words(pattern)
         if len(words) > MAX_PARTS:
             raise RemoteProtocolError(f"a destination with wildcards has at most {MAX_PARTS} words")
-        for word in _normal(words):
-            node = node.below.setdefault(word, _Node())
-        node.values[value] = None
-        self._count += 1
+        self._values.setdefault(words, {})[value] = None
+        self._begun.update(words[:end] for end in range(len(words) + 1))
 
     def remove(self, pattern: str, value: T) -> None:
         """Take a value out."""
-        path = [self._root]
-        words = _normal(words_of(pattern))
-        for word in words:
-            path.append(path[-1].below[word])
-        del path[-1].values[value]
-        self._count -= 1
-        for parent, word, node in zip(reversed(path[:-1]), reversed(words), reversed(path[1:]), strict=True):
-            if node.values or node.below:
-                break
-            del parent.below[word]
+        words = _pattern_words(pattern)
+        del self._values[words][value]
+        if not self._values[words]:
+            del self._values[words]
+        for end in range(len(words) + 1):
+            self._begun[words[:end]] -= 1
+            if not self._begun[words[:end]]:
+                del self._begun[words[:end]]
 
     def matching(self, name: str) -> Iterator[T]:
         """Yield the values of every pattern that fits a name."""
-        if not self._count:
-            return
-        nodes = [self._root]
+        starts: list[tuple[str, ...]] = [()] if self else []
         for word in words_of(name):
             following = []
-            for node in nodes:
-                yield from node.rest
-                following += [found for key in (word, ONE) if (found := node.below.get(key)) is not None]
-            nodes = following
-        for node in nodes:
-            yield from (*node.values, *node.rest)
+            for start in starts:
+                yield from self._values.get((*start, REST[0]), ())
+                following += [longer for key in (word, ONE) if (longer := (*start, key)) in self._begun]
+            starts = following
+        for start in starts:
+            yield from (*self._values.get(start, ()), *self._values.get((*start, REST[0]), ()))
 
 
-class _Node(Generic[T]):
-    __slots__ = ("below", "values")
-
-    def __init__(self) -> None:
-        self.below: dict[str, _Node[T]] = {}
-        self.values: dict[T, None] = {}
-
-    @property
-    def rest(self) -> Iterable[T]:
-        """The values for the rest of a name."""
-        return self.below[REST[0]].values if REST[0] in self.below else ()
-
-
-def _normal(words: list[str]) -> list[str]:
-    return [*words[:-1], REST[0]] if words[-1] in REST else words
+def _pattern_words(pattern: str) -> tuple[str, ...]:
+    words = words_of(pattern)
+    return (*words[:-1], REST[0] if words[-1] in REST else words[-1])
 
 
 class Followers:
@@ -260,13 +243,14 @@ class Topology:
         for queue in [queue for queue, holder in self._holders.items() if holder is session]:
             self.delete(queue)
 
-    def bind(self, queue: Queue, target: Target) -> None:
+    def bind(self, queue: Queue, target: Target, selector: Selector | None = None) -> Feed:
         """Let a queue get the messages of a topic from now on, whether it has consumers or not."""
         bound = self._bound.setdefault(queue, {})
         if target.name not in bound:
             queue.permanent = True
-            bound[target.name] = feed = Feed(target, queue, selector=None)
+            bound[target.name] = feed = Feed(target, queue, selector)
             self.add(feed)
+        return bound[target.name]
 
     def delete(self, queue: Queue) -> None:
         """Forget a queue, with its messages and their deliveries."""
@@ -498,22 +482,18 @@ class Topology:
             raise RemoteProtocolError("a durable subscription needs a client-id header in CONNECT")
         if target.kind == "queue" or target.owner is not None:
             raise FaultyFrame(Fault.DURABLE_QUEUE, "a durable subscription is one to a topic")
-        known = self.durables.get((client, name))
-        if known is not None:
-            if known.queue.consumers:
-                raise FaultyFrame(Fault.DURABLE_IN_USE, f"the durable subscription {name[:80]!r} is in use")
-            if (known.target, known.selector) == (target, options.selector):
-                known.no_local = session if options.no_local else None
-                return known
-            self.delete_durable(client, name)
-        shown = f"{client}/{name}"
-        self.check_room((shown,))
-        queue = self._made(shown, kept=True)
-        queue.kept += sys.getsizeof(client) + sys.getsizeof(name)
-        self._budget.take(0, queue.kept)
-        feed = Feed(target, queue, options.selector, no_local=session if options.no_local else None)
-        self.durables[client, name] = feed
-        self.add(feed)
+        feed = self.durables.get((client, name))
+        if feed is not None and (feed.queue.consumers or (feed.target, feed.selector) != (target, options.selector)):
+            self.delete_durable(client, name)  # which is refused while it is in use
+            feed = None
+        if feed is None:
+            shown = f"{client}/{name}"
+            self.check_room((shown,))
+            queue = self._made(shown, kept=True)
+            queue.kept += sys.getsizeof(client) + sys.getsizeof(name)
+            self._budget.take(0, queue.kept)
+            self.durables[client, name] = feed = self.bind(queue, target, options.selector)
+        feed.no_local = session if options.no_local else None
         return feed
 
     def delete_durable(self, client: str | None, name: str) -> None:
@@ -529,9 +509,7 @@ class Topology:
         if feed.queue.consumers:
             raise FaultyFrame(Fault.DURABLE_IN_USE, f"the durable subscription {name[:80]!r} is in use")
         del self.durables[client or "", name]
-        self._work.trash.append(feed.queue)
-        self.remove(feed)
-        feed.queue.deleted = True
+        self.delete(feed.queue)
         self._budget.give_back(0, feed.queue.kept)
 
     def leaving(self, consumer: Consumer) -> Steps:

@@ -95,4 +95,4 @@ def test_what_was_removed_does_not_fit(words: list[list[str]]) -> None:
         patterns.remove(name, name)
         assert name not in [*patterns.matching("/topic/a.b"), *patterns.matching("/topic/a")]
     assert len(patterns) == 0
-    assert not patterns._root.below
+    assert vars(patterns) == vars(Patterns())
