@@ -88,7 +88,9 @@ class Management:
 
     def depth(self, queue: str) -> int:
         """Return how many messages of a queue wait for a consumer; 0 for an unused queue."""
-        return self._router.depth(_queue(queue).name)
+        with self._router.turn():
+            found = self._router.topology.queues.get(_queue(queue).name)
+            return found.ready if found is not None else 0
 
     def browse(
         self, queue: str, *, start: int = 0, limit: int | None = None, numbers: Collection[int] | None = None

@@ -23,11 +23,9 @@ so may a COMMIT of the subscriber itself. Both end the session through `detach`,
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import math
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -181,31 +179,18 @@ class BrokerRouter:
         """Do the work due by the clock; takes the lock."""
         due = True
         while due:
-            with self.turn():
-                pass  # its end does
-            with self._held():
+            with self.turn():  # its end does
                 due = self._is_due()
 
     def _look(self) -> float | None:
         """Do the work due, and hand out the rest; return the seconds until more is due."""
         with self.turn():
-            pass
-        with self._held():
+            pass  # its end does
+        with self.turn():
             if self._handing_out is self.timer and self._dirty:
                 return 0.0
             self._next = self._schedule.next()
             return None if self._next is None else self._next - self.clock.now()
-
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        """Hold the lock to read the state."""
-        self._check_owner()
-        with self._entrance:
-            self._lock.acquire()
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     # Sessions
 
@@ -588,15 +573,9 @@ class BrokerRouter:
         """How many sessions are connected; needs no lock."""
         return len(self._sessions)
 
-    def depth(self, name: str) -> int:
-        """Return how many messages of a queue wait for a consumer."""
-        with self._held():
-            queue = self.topology.queues.get(name)
-            return queue.ready if queue else 0
-
     def snapshot(self) -> BrokerStats:
         """Return the state of this moment; with many queues, of their depths a moment later."""
-        with self._held():
+        with self.turn():
             counters, longest = asdict(self.counters), self.work.longest
             sessions, queues = list(self._sessions), list(self.topology.queues.items())
             durables, topics = list(self.topology.durables.values()), self.topology.topic_rows()
