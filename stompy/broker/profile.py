@@ -158,8 +158,10 @@ class Profile(Names):
 
     # How the headers of SEND and SUBSCRIBE are read
 
-    translate: Callable[[str, Lookup], Lookup] = lambda command, header: header
-    """Given the command, returns a lookup of the headers in the words of the embedded broker."""
+    hidden: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The headers that are ignored, by command."""
+    meaning: Callable[[Lookup, str], str | None] = lambda header, name: header(name)
+    """Given a lookup of the others and the name of one, returns a header in the words of the embedded broker."""
     declares: Callable[[Lookup], Declaration | None] = lambda header: None
     """Given the headers of a SUBSCRIBE, returns the queue that it makes."""
     lacks: frozenset[str] | None = None
@@ -271,6 +273,11 @@ class Profile(Names):
     """What an ACK names is the `message-id` in 1.2 too."""
     message_id: Callable[[str | None, str, str], str] | None = None
     """Given a subscription's id, destination and session, returns what precedes a delivery's number."""
+
+    def translate(self, command: str, header: Lookup) -> Lookup:
+        """Return a lookup of the headers of a SEND or SUBSCRIBE in the words of the embedded broker."""
+        hidden = self.hidden.get(command, frozenset())
+        return lambda name: None if name in hidden else self.meaning(header, name)
 
     def connected(self, session: str, protocol: ServerProtocol, header: Lookup) -> bytes:
         """Return CONNECTED as the broker writes it, in answer to a CONNECT with these headers."""

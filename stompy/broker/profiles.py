@@ -211,21 +211,15 @@ def _java_boolean(value: str | None) -> str:
     return str((value or "").lower() == "true").lower()
 
 
-def _activemq_translate(command: str, header: Lookup) -> Lookup:
-    """Return a lookup without the headers that ActiveMQ ignores."""
-
-    def lookup(name: str) -> str | None:
-        if name in _ACTIVEMQ_HIDDEN[command]:
-            return None
-        if name in ("persistent", "browser"):
-            return str(header(name) == "true").lower()
-        if name in ("activemq.prefetchSize", "activemq.priority") and not _INTEGER.fullmatch(header(name) or ""):
-            return None
-        if name == "AMQ_SCHEDULED_DELAY" and header(name) == "0" and header("AMQ_SCHEDULED_PERIOD") is None:
-            return "1"  # it goes through the schedule too
-        return _java_boolean(header(name)) if name in _BOOLEANS else header(name)
-
-    return lookup
+def _activemq_meaning(header: Lookup, name: str) -> str | None:
+    """Return what a header means to ActiveMQ."""
+    if name in ("persistent", "browser"):
+        return str(header(name) == "true").lower()
+    if name in ("activemq.prefetchSize", "activemq.priority") and not _INTEGER.fullmatch(header(name) or ""):
+        return None
+    if name == "AMQ_SCHEDULED_DELAY" and header(name) == "0" and header("AMQ_SCHEDULED_PERIOD") is None:
+        return "1"  # it goes through the schedule too
+    return _java_boolean(header(name)) if name in _BOOLEANS else header(name)
 
 
 def _activemq_part(name: str) -> str:
@@ -330,7 +324,8 @@ ACTIVEMQ = replace(
     | {("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION)},
     refused_login=lambda login, version: _activemq_refused_login(login),
     refused_client=_activemq_refused_client,
-    translate=_activemq_translate,
+    hidden=_ACTIVEMQ_HIDDEN,
+    meaning=_activemq_meaning,
     lacks=frozenset({"AMQ_SCHEDULED_CRON"}),
     tick=0.5,
     also_read=frozenset({"amq-msg-type", "timestamp", "scheduledJobId"}),
@@ -482,32 +477,24 @@ def _artemis_value(text: str, version: Version) -> str:
     return text if version is not Version.V1_0 else text.encode("utf-8", "replace").decode("ascii", "replace")
 
 
-_ARTEMIS_HIDDEN = frozenset(
-    {"expiration", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "browser", "activemq.exclusive", "transformation"}
-    | {"activemq.priority"}
-)
+_ARTEMIS_HIDDEN = {
+    "SEND": frozenset({"expiration", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"}),
+    "SUBSCRIBE": frozenset({"browser", "activemq.exclusive", "transformation", "activemq.priority"}),
+}
 """Headers that Artemis passes over."""
 
 
-def _artemis_translate(command: str, header: Lookup) -> Lookup:
-    """Return a lookup that ignores the headers that Artemis ignores, and knows its window."""
-
-    def lookup(name: str) -> str | None:
-        if name in profile.NO_LOCAL:
-            return _java_boolean(header(name))
-        if name == "ack":  # any other mode is like this one
-            return "client" if header(name) not in (None, *ACK_MODES) else header(name)
-        if name == "prefetch-count":
-            return "1" if header("consumer-window-size") == "0" else None
-        if name in _ARTEMIS_HIDDEN:
-            return None
-        if name == "AMQ_SCHEDULED_TIME" and re.fullmatch(r"\d{2,}", header("priority") or ""):
-            return "9" * 15  # a message of a priority above 9 is never delivered
-        if name == "persistent":
-            return str((header(name) or "").lower() == "true").lower()
-        return header(name)
-
-    return lookup
+def _artemis_meaning(header: Lookup, name: str) -> str | None:
+    """Return what a header means to Artemis, which has a window in place of a prefetch limit."""
+    if name in (*profile.NO_LOCAL, "persistent"):
+        return _java_boolean(header(name))
+    if name == "ack":  # any other mode is like this one
+        return "client" if header(name) not in (None, *ACK_MODES) else header(name)
+    if name == "prefetch-count":
+        return "1" if header("consumer-window-size") == "0" else None
+    if name == "AMQ_SCHEDULED_TIME" and re.fullmatch(r"\d{2,}", header("priority") or ""):
+        return "9" * 15  # a message of a priority above 9 is never delivered
+    return header(name)
 
 
 def least(asked: HeartbeatOffer) -> HeartbeatOffer:
@@ -613,7 +600,8 @@ ARTEMIS = replace(
         f"AMQ229014: Did not receive data from client within the {seconds * 1000:.0f}ms connection TTL. "
         "The connection will now be closed."
     ),
-    translate=_artemis_translate,
+    hidden=_ARTEMIS_HIDDEN,
+    meaning=_artemis_meaning,
     refuses=_artemis_refuses,
     lacks=frozenset(),
     also_read=frozenset({"_AMQ_GROUP_ID"}),

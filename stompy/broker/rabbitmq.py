@@ -333,15 +333,10 @@ def _letter(pairs: Pairs, options: profile.SendRequest, queue: str) -> Pairs:
     return tuple((f"x-{which}-death-{name}", value) for which in ("first", "last") for name, value in values)
 
 
-def _translate(command: str, header: Lookup) -> Lookup:
-    """Return a lookup without the headers that RabbitMQ ignores."""
-    hidden = _HIDDEN.get(command, frozenset())
-
-    def lookup(name: str) -> str | None:
-        value = None if name in hidden else header(name)
-        return str((value or "").lower() == "true").lower() if name == "persistent" and value is not None else value
-
-    return lookup
+def _meaning(header: Lookup, name: str) -> str | None:
+    """Return what a header means to RabbitMQ."""
+    value = header(name)
+    return value if name != "persistent" or value is None else str(value.lower() == "true").lower()
 
 
 _ORDER = (
@@ -399,7 +394,8 @@ RABBITMQ = replace(
     takes=_TAKEN,
     refused_login=lambda login, version: _refused_login(login),
     denied=_denied,
-    translate=_translate,
+    hidden=_HIDDEN,
+    meaning=_meaning,
     declares=declares,
     lacks=frozenset({"x-max-length-bytes"}),
     also_read=_ARGUMENTS | {"x-max-length-bytes", "message-id", "user-id"},
