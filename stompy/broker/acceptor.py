@@ -85,7 +85,7 @@ class Listening:
         guarded: whether the broker has users.
         listener: of another transport, in place of `host` and `port`; for tests of the broker.
 
-    The other fields are arguments of `stompy.broker.Broker`; 0 in `port` and `ws_port` becomes the port that was taken.
+    The other fields are arguments of `stompy.broker.Broker`; 0 in `port` and `ws` becomes the port that was taken.
 
     Raises:
         ConfigurationError: the fields contradict each other, or one is invalid.
@@ -96,8 +96,7 @@ class Listening:
     tls: Tls | ssl.SSLContext | None
     unix: str | os.PathLike[str] | None
     unix_mode: int
-    ws: bool
-    ws_port: int | None
+    ws: bool | int
     origins: Sequence[str]
     serve: str | os.PathLike[str] | None
     versions: Sequence[Version]
@@ -107,7 +106,7 @@ class Listening:
     def __post_init__(self) -> None:
         if self.tls is not None and self.unix is not None:
             raise ConfigurationError("a broker has TLS over TCP only, not with unix")
-        web = self.ws or self.ws_port is not None
+        web = self.ws is not False
         if web and self.unix is not None:
             raise ConfigurationError("a broker has WebSocket over TCP only, not with unix")
         if isinstance(self.origins, str) or any(not _is_origin(origin) for origin in self.origins):
@@ -139,14 +138,14 @@ class Listening:
         first = self._listen(self.port)
         self._address = first.address
         self.port = first.address[1]
-        listeners: list[TransportListener] = [self._web(secured(first)) if self.ws else secured(first)]
-        if self.ws_port is not None:
+        listeners: list[TransportListener] = [self._web(secured(first)) if self.ws is True else secured(first)]
+        if not isinstance(self.ws, bool):
             try:
-                second = self._listen(self.ws_port)
+                second = self._listen(self.ws)
             except BaseException:
                 listeners[0].close()
                 raise
-            self.ws_port = second.address[1]
+            self.ws = second.address[1]
             listeners.append(self._web(secured(second)))
         return listeners
 
@@ -201,9 +200,9 @@ class Listening:
         Raises:
             NotConnectedError: it was never opened, or has no WebSocket.
         """
-        if self._address is None or not (self.ws or self.ws_port is not None):
+        if self._address is None or self.ws is False:
             raise NotConnectedError("the broker was not started yet, or not with ws=True")
-        port = self.port if self.ws_port is None else self.ws_port
+        port = self.port if self.ws is True else self.ws
         return f"{WS if self.tls is None else WSS}://{self._near(port)}/"
 
     def _near(self, port: int) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, get_args
 
 from stompy.arguments import check_arguments, check_heartbeat
@@ -22,6 +21,7 @@ from stompy.broker.router import BrokerRouter
 from stompy.broker.settings import BrokerLimits, FrameHook, Settings
 from stompy.broker.users import User, Users
 from stompy.broker.work import Clock
+from stompy.closable import Closable
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.errors import ConfigurationError, NotConnectedError
@@ -51,7 +51,7 @@ Like = Literal["activemq", "activemq5", "artemis", "rabbitmq", "rabbitmq3"]
 _PROFILES = {profile.name: profile for profile in (ACTIVEMQ, ACTIVEMQ_5, ARTEMIS, RABBITMQ, RABBITMQ_3)}
 
 
-class Broker(Management):
+class Broker(Management, Closable):
     """A STOMP 1.0, 1.1 and 1.2 broker for development, tests and demos, in this process and in memory.
 
     Destinations that begin with `/topic/` are topics: every live subscription gets each message, and nothing is kept
@@ -187,8 +187,7 @@ class Broker(Management):
             tls=tls,
             unix=unix,
             unix_mode=unix_mode,
-            ws=ws is True,
-            ws_port=None if isinstance(ws, bool) else ws,
+            ws=ws,
             origins=origins,
             serve=serve,
             versions=self._settings.versions,
@@ -297,11 +296,6 @@ class Broker(Management):
 
     def __enter__(self) -> Broker:
         return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def url(self) -> str:
