@@ -132,7 +132,14 @@ class MessageHead:
         return [pair for pair in self._split().pairs if pair[0] != "content-length"]
 
     def moved(self, destination: str, extra: Pairs, *, without: Iterable[str] = (), keeps: bool = False) -> MessageHead:
-        """Return the head of a copy for another queue, see `StoredMessage.moved`."""
+        """Return the head of a copy for another queue, in which `extra` replaces headers of the same names.
+
+        Args:
+            destination: the queue.
+            extra: further headers.
+            without: headers to leave out.
+            keeps: it has the times and the group of this one.
+        """
         replaced = {"destination", *without, *(name for name, _ in extra)}.union(() if keeps else _TIMES)
         pairs = [*extra, *(pair for pair in self.pairs() if pair[0] not in replaced)]
         return MessageHead(_moved(self.route, destination, keeps), _lines(pairs, self.route.grammar), self.body_size)
@@ -183,19 +190,6 @@ class StoredMessage:
     def options(self) -> SendRequest:
         """The requests of the SEND."""
         return self.shared.route.options
-
-    def moved(
-        self, destination: str, extra: Pairs, *, without: Iterable[str] = (), keeps: bool = False
-    ) -> StoredMessage:
-        """Return a copy for another queue, in which `extra` replaces headers of the same names.
-
-        Args:
-            destination: the queue.
-            extra: further headers.
-            without: headers to leave out.
-            keeps: it has the times and the group of this one.
-        """
-        return self.with_head(self.shared.moved(destination, extra, without=without, keeps=keeps))
 
     def with_head(self, head: MessageHead) -> StoredMessage:
         """Return a message with the same body, which is about to take the place of this one."""

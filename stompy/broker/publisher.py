@@ -222,8 +222,10 @@ class BrokerPublisher:
         virtual, origin = self._settings.profile.virtual_topic, (("original-destination", message.destination),)
         for feed in followers.candidates(lookup):
             if feed.wants(lookup, sender):
-                name, copied = feed.queue.name, virtual(feed.queue.name) is not None
-                self._feed(feed, message.moved(name, origin, keeps=True) if copied else message, forced=forced)
+                copy = message
+                if virtual(feed.queue.name) is not None:
+                    copy = message.with_head(message.shared.moved(feed.queue.name, origin, keeps=True))
+                self._feed(feed, copy, forced=forced)
             yield
 
     def _finish(self, fan_out: FanOut) -> Steps:
@@ -405,7 +407,7 @@ class BrokerPublisher:
         pairs = tuple(zip(LETTER_HEADERS, (item.message.destination, str(item.deliveries), reason), strict=True))
         source, rules = item.queue.name, self._settings.profile
         headers = rules.letter_headers(pairs, item.message.options, source)
-        message = item.message.moved(name, headers, without=rules.letter_without)
+        message = item.message.with_head(item.message.shared.moved(name, headers, without=rules.letter_without))
         self._work.left -= 1
         if is_topic(name):
             self._deliver_soon(message, None, forced=True)
@@ -474,8 +476,8 @@ class BrokerPublisher:
             return origin_of(item.message.headers)
 
         def retry(item: Item) -> FanOut | None:
-            message = item.message.moved(origin(item) or "", (), without=LETTER_HEADERS)
-            return self._deliver(message, None, forced=True)
+            head = item.message.shared.moved(origin(item) or "", (), without=LETTER_HEADERS)
+            return self._deliver(item.message.with_head(head), None, forced=True)
 
         return self.take_out(name, lambda item: wanted(item) and origin(item) not in (None, name), retry)
 

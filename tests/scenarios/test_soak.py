@@ -85,7 +85,7 @@ def test_the_soak_notices_a_message_that_was_confirmed_and_lost(monkeypatch: pyt
 def test_the_soak_notices_a_duplicate_that_nobody_could_know(monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(publish: Publish, publisher: BrokerPublisher, message: StoredMessage) -> None:
         publish(publisher, message)
-        publish(publisher, message.moved(message.destination, (("soak-id", "another"),)))
+        publish(publisher, message.with_head(message.shared.moved(message.destination, (("soak-id", "another"),))))
 
     check_noticed(twice, "came twice, without a flag", monkeypatch)
 
