@@ -33,7 +33,7 @@ from stompy.broker.message import MessageHead, StoredMessage, route_to
 from stompy.broker.profile import Declaration, SubscribeRequest
 from stompy.broker.publisher import REFUSED, BrokerPublisher
 from stompy.broker.queues import Item, Queue, Snapshot, View, order_of
-from stompy.broker.refusals import Refusal, RefusedError, refusal_frames
+from stompy.broker.refusals import RefusedError, refusal_frames
 from stompy.broker.session_state import Consumer, Feed, OutgoingMessage, SessionState, SessionTransaction
 from stompy.broker.settings import BrokerStats, Counters, MemoryBudget, Settings
 from stompy.broker.topology import Topology
@@ -217,26 +217,22 @@ class BrokerRouter:
         """Refuse a client's frame as the profile says: by default, write an ERROR and end the session."""
         if session.ended:
             return
+        profile = self._settings.profile
         if isinstance(error, RefusedError):
-            self.refuse(session, error.refusal, offender)
-            return
-        refuse = self._settings.profile.refuse
-        if refuse is None:
-            self._end_by(session, str(error), (session.protocol.fail(str(error), offender=offender),))
+            refusal = error.refusal
+        elif profile.refuse is not None:
+            refusal = profile.refuse(error, offender, session.protocol.version)
         else:
-            self.refuse(session, refuse(error, offender, session.protocol.version), offender)
-
-    def refuse(self, session: SessionState, refusal: Refusal, offender: Frame | None = None) -> None:
-        """Refuse a frame in the words of a profile."""
-        session.ignored = session.ignored or refusal.ignored
-        if session.ended or refusal.ignored:
+            self._end_by(session, str(error), (session.protocol.fail(str(error), offender=offender),))
+            return
+        if refusal.ignored:
+            session.ignored = True
             return
         if refusal.silent:
             self.work.note(logging.INFO, f"{session.peer}: ended: {refusal.message}")
             self.hang_up(session)
             return
-        arrange = self._settings.profile.arrange
-        frames = refusal_frames(refusal, offender, session.protocol.grammar, arrange)
+        frames = refusal_frames(refusal, offender, session.protocol.grammar, profile.arrange)
         if refusal.closes or (refusal.last and session.makes and not refusal.early):
             self._end_by(session, refusal.message, frames)
         else:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from stompy.broker.profile import OWN, deletes_durable
-from stompy.broker.refusals import Refusal
+from stompy.broker.refusals import Refusal, RefusedError
 from stompy.broker.session_state import SessionState
 from stompy.broker.settings import FrameHook, SessionBudget, Settings
 from stompy.broker.write_queue import WriterThread
@@ -255,7 +255,7 @@ class ClientSession:
             return
         seconds = self._protocol.heartbeats.silence_allowed(self._settings.heartbeat_tolerance)
         deaf = self._profile.refused_silence
-        self._fail(f"nothing was received for {seconds:g} s despite heartbeats", deaf and deaf(seconds or 0.0))
+        self._fail(deaf(seconds or 0.0) if deaf else f"nothing was received for {seconds:g} s despite heartbeats")
 
     def _process(self, items: Sequence[Frame | Run]) -> None:
         while items and self._pulse is None:
@@ -317,10 +317,10 @@ class ClientSession:
         if not known and not self._protocol.admits(frame):
             return
         if state.refused:
-            self._router.refuse(state, Refusal("AMQ339010 Connection is not valid.", "", bare=True), frame)
-        elif self._objection is not None:
+            raise RefusedError(Refusal("AMQ339010 Connection is not valid.", "", bare=True))
+        if self._objection is not None:
             raise self._objection
-        elif frame.command in ("CONNECT", "STOMP"):  # a second one, where the profile takes it
+        if frame.command in ("CONNECT", "STOMP"):  # a second one, where the profile takes it
             state.write_queue.answer(self._profile.connected(state.name, self._protocol, frame.headers.get))
         else:
             self._commands.process(state, frame)
@@ -348,7 +348,7 @@ class ClientSession:
         headers = accepted[0].headers
         refusal = self._profile.refuses("CONNECT", headers.get, self._state)
         if refusal is not None:
-            self._fail(refusal.message, refusal, accepted[0])
+            self._fail(refusal, accepted[0])
             return
         users = self._settings.users
         passcode = Secret(headers.get("passcode", ""))
@@ -357,14 +357,16 @@ class ClientSession:
             # The same message and the same wait, whether there is such a user or not.
             self._aborted.wait(self._settings.login_delay)
             login = self._profile.refused_login
-            refusal = login and login(headers.get("login"), self._protocol.version)
-            self._fail("access refused: wrong login or passcode", refusal, accepted[0])
+            if login is None:
+                self._fail("access refused: wrong login or passcode")
+            else:
+                self._fail(login(headers.get("login"), self._protocol.version), accepted[0])
             return
         with self._router.turn():
             refused_client, client = self._profile.refused_client, headers.get("client-id")
             other = None if refused_client is None or client is None else self._router.peer_of(client)
             if refused_client is not None and client is not None and other is not None:
-                self._router.refuse(self._state, refused_client(client, other))
+                self._router.fail(self._state, RefusedError(refused_client(client, other)))
             elif not self._state.ended:
                 self._connected(user, headers)
 
@@ -391,13 +393,11 @@ class ClientSession:
         with self._router.turn():
             self._router.refill(self._state)
 
-    def _fail(self, message: str, refusal: Refusal | None = None, offender: Frame | None = None) -> None:
-        """End the session with an ERROR that says why, or refuse a frame in the words of the profile."""
+    def _fail(self, why: str | Refusal, offender: Frame | None = None) -> None:
+        """Refuse a frame or a client in the words of the profile, or end the session with an ERROR that says why."""
+        error = RemoteProtocolError(why) if isinstance(why, str) else RefusedError(why)
         with self._router.turn():
-            if refusal is None:
-                self._router.fail(self._state, RemoteProtocolError(message))
-            else:
-                self._router.refuse(self._state, refusal, offender)
+            self._router.fail(self._state, error, offender)
 
     # The end
 
