@@ -7,7 +7,6 @@ as they came. Every SEND takes this way.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import re
@@ -472,16 +471,6 @@ class Commands:
             raise FaultyFrame(Fault.EMPTY_DESTINATION, message)
         found = (self._read if len(destination) <= _LONGEST else self._read.__wrapped__)(destination, session.name)
         return (self._addressed(found[0], command, header),) if self._profile.addressed else found
-
-    def makes(self, session: SessionState, frame: Frame) -> bool:
-        """Whether a frame makes an address, where the profile has such; then it is known from now on."""
-        if not self._profile.addressed:
-            return False
-        known = len(self._addresses)
-        if frame.command in profile.ROUTING:
-            with contextlib.suppress(FaultyFrame):
-                self._targets(session, frame.command, frame.headers.get)
-        return len(self._addresses) != known
 
     def _addressed(self, target: Target, command: str, header: Lookup) -> Target:
         """Return the queue or the topic of an address, as its routing type says; no topic where there is a queue."""

@@ -413,7 +413,7 @@ _ARTEMIS_BARE = functools.partial(Refusal, detail="", named=False, length=False,
 
 
 def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
-    """Return an ERROR after which the connection stays open, or in 1.2 is of no use."""
+    """Return an ERROR after which the connection stays open, but in 1.2 ends at once."""
     message, fault, sized = str(error), fault_of(error), version is not Version.V1_0
     if version is None and fault is not Fault.NO_COMMON_VERSION:
         return Refusal(message, closes=False, ignored=True)
@@ -441,7 +441,7 @@ def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | No
     if fault is Fault.INVALID_SELECTOR and not header("selector"):
         return stays("Selector cannot be empty", "", bare=True, length=False)
     if fault is Fault.INVALID_SELECTOR:
-        return stays(f'Invalid selector "{header("selector")}"', header("selector"), early=True)
+        return stays(f'Invalid selector "{header("selector")}"', header("selector"))
     if fault is Fault.EMPTY_DESTINATION:
         return stays("AMQ229216 Invalid queue name ", "AMQ229216: Invalid queue name: ")
     if fault is Fault.NO_DESTINATION and command == "SUBSCRIBE":
@@ -557,7 +557,7 @@ def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refu
     """Return how Artemis refuses a frame that the embedded broker takes."""
     version, kind = session.protocol.version, header(profile.ROUTING.get(command, ""))
     beats, strange = header("heart-beat"), kind not in (None, *profile.KINDS_ROUTED)
-    stays = functools.partial(Refusal, closes=False, last=version is Version.V1_2, early=True)
+    stays = functools.partial(Refusal, closes=False, last=version is Version.V1_2)
     if command == "CONNECT" and beats and version is not Version.V1_0 and not HEART_BEAT.fullmatch(beats):
         wrong = [each for each in beats.split(",") if not HEART_BEAT.fullmatch(f"{each},0")]
         if beats.count(",") == 1:

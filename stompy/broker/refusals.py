@@ -118,9 +118,7 @@ class Refusal:
         named: the ERROR has the `receipt-id` of the frame.
         closes: the connection ends.
         silent: it ends without an ERROR.
-        last: the connection stays, and the next frame ends it with another ERROR; but it is closed if the frame made an
-            address, as the ERROR then waits for the storage, and the frames that follow overtake it.
-        early: it is found before the frame makes an address.
+        last: the connection ends a few milliseconds later; of the frames that are on their way one gets another ERROR.
         length: the ERROR has a `content-length`.
         bare: it has no `content-type`.
         raw: its headers are written without escape sequences.
@@ -135,7 +133,6 @@ class Refusal:
     closes: bool = True
     silent: bool = False
     last: bool = False
-    early: bool = False
     length: bool = True
     bare: bool = False
     raw: bool = False

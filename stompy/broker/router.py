@@ -233,7 +233,7 @@ class BrokerRouter:
             self.hang_up(session)
             return
         frames = refusal_frames(refusal, offender, session.protocol.grammar, profile.arrange)
-        if refusal.closes or (refusal.last and session.makes and not refusal.early):
+        if refusal.closes:
             self._end_by(session, refusal.message, frames)
         else:
             session.refused = refusal.last

@@ -46,6 +46,9 @@ _LOG = logging.getLogger("stompy.broker")
 _UNACKED_COST = 512
 """About how many bytes a delivery takes while it waits for its ACK."""
 
+_LAST_READ = 0.01
+"""Seconds after the last ERROR of a session, in which frames that were on their way are refused once more."""
+
 _TOPIC_CHECK_INTERVAL = 1.0
 """Seconds between two checks by a reader whose session a publisher may have ended."""
 
@@ -246,11 +249,17 @@ class ClientSession:
     def _next_check(self) -> Deadline:
         if self._pulse is None:
             return self._connect_by
+        if self._state.refused:
+            return Deadline(_LAST_READ)
         check = Deadline(self._pulse.next_check(time.monotonic()))
         # Somebody who publishes may have ended this session as too slow; the reader must see to it that it really ends.
         return check.sooner(_TOPIC_CHECK_INTERVAL) if self._state.follows_topics else check
 
     def _check_silence(self) -> None:
+        if self._state.refused:
+            with self._router.turn():
+                self._router.detach(self._state)
+            return
         if self._pulse is None or not self._pulse.dead(time.monotonic()):
             return
         seconds = self._protocol.heartbeats.silence_allowed(self._settings.heartbeat_tolerance)
@@ -312,7 +321,6 @@ class ClientSession:
     def _process_frame(self, frame: Frame, *, admitted: bool) -> None:
         """Process a frame; `admitted` says that it is allowed unless it names a transaction."""
         state, self._objection = self._state, None
-        state.makes = self._commands.makes(state, frame)
         known = admitted and frame.headers.get("transaction") is None
         if not known and not self._protocol.admits(frame):
             return

@@ -360,9 +360,7 @@ class SessionState:
     temporary: dict[str, None] = field(default_factory=dict)
     """The names of the temporary queues that end with it."""
     refused: bool = False
-    """Whether the next frame ends the session, after an ERROR that left the connection open."""
-    makes: bool = False
-    """Whether the current frame makes an address, where the profile has such."""
+    """Whether it has its last ERROR, and only a few frames that were on their way are still read."""
     ended: bool = False
     """Whether the session is over: nothing that the client says counts any more."""
     lost: bool = False

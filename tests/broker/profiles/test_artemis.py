@@ -138,16 +138,31 @@ def test_of_what_a_lost_connection_gives_back_all_says_so(serve: Serve) -> None:
     assert [message.headers["redelivered"] for message in client.messages(2)] == ["true", "true"]
 
 
-@pytest.mark.parametrize(("sent", "errors"), [((), 1), (("x",), 2)], ids=["new", "known"])
-def test_an_error_of_a_frame_that_makes_an_address_is_the_last(serve: Serve, sent: tuple[str], errors: int) -> None:
-    client = serve(like="artemis").client()
-    client.send("/queue/a", *sent)
-    wrong = client.encoded("SEND", {"destination": "/queue/a", "expires": "x"})
-    client.raw(wrong + client.encoded("SEND", {"destination": "/queue/a"}))
-    assert [client.expect("ERROR").headers["message"] for _ in range(errors)][1:] == [
-        "AMQ339010 Connection is not valid."
-    ] * (errors - 1)
+def test_after_an_error_the_connection_ends_by_itself_in_1_2_alone(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client = served.client()
+    client.say("BEGIN", {})
+    client.expect("ERROR")
     assert client.recv(10) == b""
+    client = served.client("1.1")
+    client.say("BEGIN", {})
+    client.expect("ERROR")
+    client.sure("SEND", {"destination": "/queue/a"})
+
+
+def test_a_frame_on_its_way_after_the_last_error_gets_one_too(serve: Serve) -> None:
+    served = serve(like="artemis")
+    client = served.client()
+    client.subscribe("/queue/a", "client")
+    client.send("/queue/a", *"01")
+    client.messages(2)
+    client.raw(client.encoded("BEGIN", {}) + client.encoded("SEND", {"destination": "/queue/a"}))
+    client.expect("ERROR")
+    assert client.expect("ERROR").headers["message"] == "AMQ339010 Connection is not valid."
+    assert client.recv(10) == b""
+    client = served.client()
+    client.subscribe("/queue/a")
+    assert [message.headers["redelivered"] for message in client.messages(2)] == ["true", "false"]
 
 
 def test_subscriptions_without_an_id_have_that_of_their_address(serve: Serve) -> None:
