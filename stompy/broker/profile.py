@@ -174,6 +174,9 @@ class Profile(Names):
     """Given command, headers and session, returns how a frame is refused that the embedded broker takes."""
     selectors: Evaluation = JMS
     """How selectors are evaluated."""
+    window: Callable[[Lookup], int] = lambda header: sys.maxsize
+    """Given the headers of a SUBSCRIBE, returns how many bytes of frames may wait for their ACK, or in the mode `auto`
+    are delivered at all; the frame that exceeds them still is."""
 
     # Where dead letters and expired messages go
 
@@ -406,6 +409,7 @@ class SubscribeRequest:
     Attributes:
         mode: `auto`, `client` or `client-individual`.
         prefetch: how many messages may wait for their ACK; with 0 or less nothing is ever delivered.
+        window: see `Profile.window`.
         selector: which messages it gets.
         durable: the name under which the messages of a topic are kept without a subscriber.
         browse: look at the messages of a queue without taking them.
@@ -418,6 +422,7 @@ class SubscribeRequest:
 
     mode: str = "auto"
     prefetch: int = 1_000
+    window: int = sys.maxsize
     selector: Selector | None = None
     durable: str | None = None
     browse: bool = False
@@ -515,6 +520,7 @@ def subscribe_options(header: Lookup, *, prefetch: int, profile: Profile = OWN) 
     return SubscribeRequest(
         mode=mode if (mode := header("ack") or "auto") in ACK_MODES else "auto",
         prefetch=_prefetch(header, prefetch),
+        window=profile.window(header),
         selector=_selector(header("selector"), profile.selectors),
         durable=durable_name(header),
         browse=bool(_boolean(header, "browser")),

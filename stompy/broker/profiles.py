@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -479,9 +480,24 @@ def _artemis_value(text: str, version: Version) -> str:
 
 _ARTEMIS_HIDDEN = {
     "SEND": frozenset({"expiration", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"}),
-    "SUBSCRIBE": frozenset({"browser", "activemq.exclusive", "transformation", "activemq.priority"}),
+    "SUBSCRIBE": frozenset(
+        {"browser", "activemq.exclusive", "transformation", "activemq.priority", "activemq.prefetchSize"}
+    ),
 }
 """Headers that Artemis passes over."""
+
+_ARTEMIS_WINDOW = ("consumer-window-size", "activemq.prefetchSize")
+
+
+def _is_int(text: str) -> bool:
+    return bool(_INTEGER.fullmatch(text)) and -(2**31) <= int(text) < 2**31
+
+
+def _artemis_window(header: Lookup) -> int:
+    """Return the bytes of frames that are delivered before an ACK."""
+    if (size := header("consumer-window-size")) is None:
+        return sys.maxsize if (header("ack") or "auto") == "auto" else 10 * 1024
+    return sys.maxsize if int(size) == -1 else int(size) or 1
 
 
 def _artemis_meaning(header: Lookup, name: str) -> str | None:
@@ -491,7 +507,9 @@ def _artemis_meaning(header: Lookup, name: str) -> str | None:
     if name == "ack":  # any other mode is like this one
         return "client" if header(name) not in (None, *ACK_MODES) else header(name)
     if name == "prefetch-count":
-        return "1" if header("consumer-window-size") == "0" else None
+        return "0"
+    if name == "consumer-window-size":
+        return next((size for each in _ARTEMIS_WINDOW if (size := header(each)) is not None), None)
     if name == "AMQ_SCHEDULED_TIME" and re.fullmatch(r"\d{2,}", header("priority") or ""):
         return "9" * 15  # a message of a priority above 9 is never delivered
     return header(name)
@@ -566,8 +584,10 @@ def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refu
             return _ARTEMIS_BARE(f"Incorrect heartbeat header {beats}")
     if command == "SEND" and strange:
         return stays("AMQ339031 Error handling send", "", bare=True)
-    if command == "SUBSCRIBE" and strange:
+    size = _artemis_meaning(header, "consumer-window-size")
+    if command == "SUBSCRIBE" and (strange or (size is not None and not _is_int(size))):
         text = f"No enum constant org.apache.activemq.artemis.api.core.RoutingType.{kind}"
+        text = text if strange else f'For input string: "{size}"'
         return stays(text.replace(":", ""), text, named=False, length=version is not Version.V1_0)
     if command == "SUBSCRIBE" and not (header("selector") or "x").strip():
         return stays(f'Invalid selector "{header("selector")}"', header("selector"), named=False)
@@ -605,6 +625,7 @@ ARTEMIS = replace(
     refuses=_artemis_refuses,
     lacks=frozenset(),
     also_read=frozenset({"_AMQ_GROUP_ID"}),
+    window=_artemis_window,
     selectors=Evaluation(
         convert=False,
         activemq=True,

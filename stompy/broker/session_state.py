@@ -63,13 +63,15 @@ class OutgoingMessage:
     Attributes:
         head: everything before the body; empty once it was written.
         body: the body.
+        size: bytes of the whole frame, with the NUL and a line end after it.
     """
 
-    __slots__ = ("body", "consumer", "head", "item")
+    __slots__ = ("body", "consumer", "head", "item", "size")
 
     def __init__(self, head: bytes, item: Item, consumer: Consumer) -> None:
         self.head = head
         self.body = item.message.body
+        self.size = len(head) + len(self.body) + 2
         self.item = item
         self.consumer = consumer
 
@@ -123,6 +125,8 @@ class Consumer:
     """How its frames are written."""
     waits_since: int = field(default=0, init=False)
     """Since which turn it waits at a queue; the consumer that waits longest gets the next message."""
+    credit: int = field(init=False)
+    """How many bytes of frames it may get before the last one."""
     kept: int = field(init=False)
     """Bytes that it counts for in its session."""
     _replies: list[tuple[bytes, bytes]] = field(default_factory=list, init=False)
@@ -135,6 +139,7 @@ class Consumer:
 
     def __post_init__(self) -> None:
         self.selector = self.options.selector
+        self.credit = self.options.window
         self.ledger = None if self.options.mode == "auto" else self.session.ledger
         self.grammar = self.session.protocol.grammar
         # STOMP 1.2, MESSAGE: an `ack` header in the client modes; earlier versions acknowledge by message-id.
@@ -174,7 +179,7 @@ class Consumer:
     def _acceptable(self) -> int:
         """Return how many messages it may get now, if there is room for them in the write queue."""
         session = self.session
-        if self.over or self.starting or session.ended or self.options.prefetch <= 0:
+        if self.over or self.starting or session.ended or self.options.prefetch <= 0 or self.credit <= 0:
             return 0
         if self.ledger is None:
             return sys.maxsize
@@ -187,7 +192,7 @@ class Consumer:
         the session's version.
         """
         count, room = self.session.write_queue.room()
-        count, size = min(count, most, self._acceptable()), 0
+        count, room, size = min(count, most, self._acceptable()), min(room, self.credit), 0
         deliveries: list[OutgoingMessage] = []
         for item in items:
             if len(deliveries) >= count or size >= room or item.group is not None or item.expires is not None:
@@ -196,7 +201,7 @@ class Consumer:
                 delivery = self._outgoing(item)
             except LocalProtocolError:
                 break
-            size += len(delivery.head) + len(delivery.body)
+            size += delivery.size
             deliveries.append(delivery)
         if deliveries:
             self.session.write_queue.deliver(deliveries, size)
@@ -209,7 +214,7 @@ class Consumer:
             LocalProtocolError: the message has a header that the session's version cannot write; nothing happened.
         """
         delivery = self._outgoing(item)
-        self.session.write_queue.deliver([delivery], len(delivery.head) + len(delivery.body))
+        self.session.write_queue.deliver([delivery], delivery.size)
 
     def _outgoing(self, item: Item) -> OutgoingMessage:
         """Return a MESSAGE frame, which has its line in the ledger where an ACK must come."""
@@ -228,6 +233,7 @@ class Consumer:
         if self.rules.arrange is not None or self.session.temporary:
             head = self._as_seen(head, item.message)
         delivery = OutgoingMessage(head, item, self)
+        self.credit -= delivery.size
         if self.ledger is not None:
             token = self._token % count if self._two_ids or item.named is None else named.decode()
             self.ledger.add(token, self.key, delivery)
@@ -402,7 +408,10 @@ class SessionState:
             raise FaultyFrame(Fault.UNKNOWN_MESSAGE, message)
         cumulative = consumer.options.mode == "client" and not alone
         if not cumulative or not whole:
-            return self.ledger.take(token, cumulative=cumulative)
+            taken = self.ledger.take(token, cumulative=cumulative)
+            if consumer.options.window < sys.maxsize:
+                consumer.credit += sum(entry.item.size for entry in taken)
+            return taken
         entries = self.ledger.take_all()
         self.ledger.restore(entry for entry in entries if entry.order > named.order)
         return [entry for entry in entries if entry.order <= named.order]

@@ -35,6 +35,7 @@ class WaitingMessage(Protocol):
 
     head: bytes
     body: bytes
+    size: int
 
 
 M = TypeVar("M", bound=WaitingMessage)
@@ -127,7 +128,7 @@ class WriteQueue(Generic[M]):
             if taken:
                 gone = set(map(id, taken))
                 self._frames = [frame for frame in self._frames if id(frame) not in gone]
-                self._bytes -= sum(len(frame.head) + len(frame.body) for frame in taken)
+                self._bytes -= sum(frame.size for frame in taken)
         return taken
 
     def finish(self) -> None:

@@ -165,6 +165,40 @@ def test_a_frame_on_its_way_after_the_last_error_gets_one_too(serve: Serve) -> N
     assert [message.headers["redelivered"] for message in client.messages(2)] == ["true", "false"]
 
 
+@pytest.mark.parametrize(
+    ("mode", "window", "frames", "more"),
+    [
+        ("client", {}, 9, 3),
+        ("client", {"consumer-window-size": "-1"}, 12, 0),
+        ("client", {"consumer-window-size": "0"}, 1, 1),
+        ("client", {"activemq.prefetchSize": "1", "consumer-window-size": "3000"}, 3, 3),
+        ("auto", {}, 12, 0),
+        ("auto", {"activemq.prefetchSize": "3000"}, 3, 0),
+    ],
+)
+def test_a_window_is_one_of_bytes(serve: Serve, mode: str, window: dict[str, str], frames: int, more: int) -> None:
+    client = serve(like="artemis").client()
+    client.send("/queue/a", *["x" * 1000] * 12)
+    client.sure("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "ack": mode, **window})
+    assert len(client.sync()) == frames
+    last = client.messages(frames)[-1]
+    if mode == "client":
+        client.ack(last)
+    assert len(client.sync()) == more
+
+
+@pytest.mark.parametrize(("more", "frames"), [(0, 1), (1, 2)])
+def test_the_frame_that_uses_up_a_window_counts_with_its_ends(serve: Serve, more: int, frames: int) -> None:
+    client = serve(like="artemis").client()
+    client.send("/queue/a", *"012")
+    client.subscribe("/queue/a", "client", consumer_window_size="0")
+    (message,) = client.messages(1)
+    size = len(client.encoded("MESSAGE", message.headers, message.body)) + len("\n")
+    client.sure("UNSUBSCRIBE", {"id": "1"})
+    client.subscribe("/queue/a", "client", consumer_window_size=str(size + more))
+    assert len(client.sync()) == frames
+
+
 def test_subscriptions_without_an_id_have_that_of_their_address(serve: Serve) -> None:
     client = serve(like="artemis").client("1.0")
     client.say("SUBSCRIBE", {"destination": "/queue/a"})
