@@ -151,7 +151,9 @@ class Consumer:
         pairs = [] if self.identity is None else [("subscription", self.identity)]
         lead = b"MESSAGE\n" + encode_lines("MESSAGE", pairs, grammar=self.grammar).replace(b"%", b"%%")
         line = encode_lines("MESSAGE", [("ack", own)], grammar=self.grammar)
-        self._message_id = line[4:-1].replace(b"%", b"%%") + b"%d"
+        # RabbitMQ escapes nothing in it; a line end would damage the frame.
+        written = line[4:-1] if self.rules.message_id is None or not own.isprintable() else own.encode()
+        self._message_id = written.replace(b"%", b"%%") + b"%d"
         lead += b"message-id:%b\n" + (b"ack:%b%b\n" % (ack.encode(), self._message_id) if self._two_ids else b"")
         self._first = lead + self.rules.first_lines
         self._again = (

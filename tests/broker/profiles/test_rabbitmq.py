@@ -189,6 +189,14 @@ def test_a_message_id_names_the_subscription_the_session_and_the_number_of_the_d
     assert served.depth("/queue/a@b") == (0, 0)
 
 
+def test_a_message_id_is_written_without_escapes(serve: Serve) -> None:
+    client = serve(like="rabbitmq").client("1.2", host="/")
+    client.subscribe("/queue/a", "client", id="a:b")
+    client.say("SEND", {"destination": "/queue/a"})
+    data = client.recv(10)
+    assert (b"\nmessage-id:T_a:b@@" in data, b"\nack:T_a:b@@" in data) == (True, True)
+
+
 def test_a_message_id_names_the_destination_of_a_subscription_without_an_id(serve: Serve) -> None:
     client = serve(like="rabbitmq").client(version="1.0")
     client.sure("SUBSCRIBE", {"destination": "/exchange/amq.fanout"})
