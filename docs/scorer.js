@@ -1,5 +1,5 @@
 // How the search ranks pages: guides before the reference, and what maintainers read last.
-const FACTORS = [[/^(how-to|recipes)\//, 3], [/^(contributing|topics\/(architecture|performance|spark-performance))/, 0.2], [/^reference\//, 0.6]];
+const FACTORS = [[/^(how-to|recipes|spark)\//, 3], [/^(contributing|spark\/performance|topics\/(architecture|performance))/, 0.2], [/^reference\//, 0.6]];
 var Scorer = {
   score: ([docname, , , , score]) => {
     const found = FACTORS.find(([pattern]) => pattern.test(docname));

@@ -14,7 +14,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
 CASES = TESTS / "spark" / "cases.json"
-PAGE = TESTS.parent / "docs" / "reference" / "spark-cases.md"
+PAGE = TESTS.parent / "docs" / "spark" / "cases.md"
 
 HEAD = """\
 # Hard cases of the Spark source and sink

@@ -11,7 +11,7 @@ from stompy.spark.options import own_options
 from stompy.spark.sink.publisher import SinkOptions
 from stompy.spark.source_options import NOT_OF_A_TABLE, BatchOptions, ReadOptions, SpoolOptions, StreamOptions
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "spark-options.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "spark" / "options.md"
 
 HEAD = """\
 # Options of the Spark source and sink

@@ -14,8 +14,8 @@ from tests.support.marked import marked
 from tests.support.ports import reserved_port
 from tests.support.printed import JAVAS_OWN, blocks, run_page
 
-TUTORIAL, CLUSTER = "docs/getting-started-spark.md", "docs/how-to/spark-on-a-cluster.md"
-COMMANDS = {TUTORIAL: 10, CLUSTER: 13}
+FIRST, TUTORIAL, CLUSTER = "docs/spark/index.md", "docs/spark/tutorial.md", "docs/spark/cluster.md"
+COMMANDS = {FIRST: 5, TUTORIAL: 10, CLUSTER: 13}
 
 
 def replaced(text: str, instead: dict[str, str]) -> str:
@@ -39,6 +39,7 @@ def test_each_program_of_a_page_is_saved_and_run(page: str) -> None:
 @pytest.mark.parametrize(
     "page",
     [
+        pytest.param(FIRST, marks=pytest.mark.timeout(300)),
         pytest.param(TUTORIAL, marks=pytest.mark.timeout(180)),
         pytest.param(CLUSTER, marks=[pytest.mark.long, pytest.mark.timeout(600)]),
     ],
@@ -52,7 +53,7 @@ def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
         environment = {**mark, "SPARK_LOCAL_IP": "127.0.0.1"}
         steps = list(run_page(page, tmp_path / "empty", environment, within=150, instead=instead))
     assert len(steps) == COMMANDS[page]
-    if page == TUTORIAL:
+    if page != CLUSTER:
         assert unexpected(page, steps, instead) == []
 
 

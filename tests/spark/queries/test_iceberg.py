@@ -42,7 +42,7 @@ pytestmark = [
 
 def test_a_query_that_is_killed_writes_each_message_once(broker: Broker, tmp_path: Path) -> None:
     fill(broker.url, range(COUNT), queue="/queue/orders")
-    (page,) = (block.text for block in blocks("docs/how-to/spark-recipes.md", "python") if "iceberg" in block.text)
+    (page,) = (block.text for block in blocks("docs/spark/recipes.md", "python") if "iceberg" in block.text)
     for printed, own in {
         "stomp://localhost:61613": broker.url,
         "/data": str(tmp_path),

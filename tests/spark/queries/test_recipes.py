@@ -19,7 +19,7 @@ from tests.support.printed import blocks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = "docs/how-to/spark-recipes.md"
+PAGE = "docs/spark/recipes.md"
 Recipe = Callable[..., dict[str, Any]]
 
 pytestmark = [
