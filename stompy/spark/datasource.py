@@ -8,6 +8,7 @@ created at the first call that needs it.
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from types import FrameType
@@ -17,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from stompy.errors import ConfigurationError
+from stompy.spark.options import without_others
 from stompy.spark.schema import columns, ddl
 from stompy.spark.sink.publisher import SinkOptions
 from stompy.spark.sink.writer import BatchWriter, StreamWriter
@@ -46,10 +48,8 @@ except ImportError:  # before 4.2, where Spark has no admission control for Pyth
 
     ReadMaxRows = None
 
-_NO_TABLE = (
-    ": Spark does not pass the options of such a table to the source. Use CREATE TEMPORARY VIEW ... USING stomp "
-    "OPTIONS (...), which takes each message once"
-)
+_OPTION = "option."
+"""What the names of a table's options begin with when Spark creates it."""
 
 
 class SpoolPart(InputPartition):
@@ -179,17 +179,25 @@ class StompDataSource(DataSource):
             ConfigurationError: the options are valid neither for a stream nor for a table. Checked here, as Spark would
                 otherwise raise it for a stream only when the query runs, in the background.
         """
-        return ddl(array=read_options(self._given()).headers_as == "array")
+        if "provider" not in self.options:
+            return ddl(array=read_options(dict(self.options)).headers_as == "array")
+        # CREATE TABLE. Later Spark passes the columns and no options, so these are kept in the comment of a column.
+        given = {name.removeprefix(_OPTION): text for name, text in self.options.items() if name.startswith(_OPTION)}
+        array = False
+        if any(name.replace("_", "") == "spooldir" for name in given):  # else it is only for INSERT INTO
+            array = batch_options(_of_use(BatchOptions, given)).headers_as == "array"
+        SinkOptions.of(_of_use(SinkOptions, given))
+        return ddl(array=array, comment=json.dumps(given))
 
     def reader(self, schema: Any) -> StompBatchReader:
         """Return the reader for `spark.read`."""
-        options = batch_options(self._given())
+        options = batch_options(self._given(schema, BatchOptions))
         _check_schema(schema, options)
         return StompBatchReader(options, self._load)
 
     def streamReader(self, schema: Any) -> StompStreamReader:  # noqa: N802  # Spark's name
         """Return the reader for `spark.readStream`."""
-        options = stream_options(self._given())
+        options = stream_options(self._given(schema, StreamOptions))
         _check_schema(schema, options)
         return StompStreamReader(options)
 
@@ -197,7 +205,7 @@ class StompDataSource(DataSource):
         """Return the writer for `df.write`."""
         if overwrite:
             raise ConfigurationError("a destination cannot be overwritten: use mode('append')")
-        return BatchWriter(SinkOptions.of(self._given()), schema)
+        return BatchWriter(SinkOptions.of(self._given(schema, SinkOptions)), schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
         """Return the writer for `df.writeStream`."""
@@ -206,15 +214,28 @@ class StompDataSource(DataSource):
                 "outputMode('complete') would send every row of the result again in each micro-batch: use "
                 "outputMode('update')"
             )
-        return StreamWriter(SinkOptions.of(self._given()), schema)
+        return StreamWriter(SinkOptions.of(self._given(schema, SinkOptions)), schema)
 
-    def _given(self) -> dict[str, str]:
-        # For a table of the catalog, Spark passes the options when it is created, and none when it is used.
-        if "provider" in self.options:
-            raise ConfigurationError(f"CREATE TABLE ... USING stomp is not possible{_NO_TABLE}")
-        if not self.options:
-            raise ConfigurationError(f"option url is missing. A catalog table is not possible{_NO_TABLE}")
-        return dict(self.options)
+    def _given(self, schema: Any, kind: Any) -> dict[str, str]:
+        """Return the options that Spark passes, and the table's own options where Spark passes no address."""
+        given = dict(self.options)
+        if "url" in given:
+            return given
+        for column in schema.fields:
+            if (comment := column.metadata.get("comment", "")).startswith("{"):
+                return {**_of_use(kind, json.loads(comment)), **given}
+        raise ConfigurationError(
+            "option url is missing. A table of the catalog is made without columns: CREATE TABLE name USING stomp "
+            "OPTIONS (url '...', destination '...', spoolDir '...')"
+        )
+
+
+def _of_use(kind: Any, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a table, without options that only the other uses have."""
+    found = without_others(kind, given, (BatchOptions, StreamOptions, SinkOptions))
+    if kind is SinkOptions and "," in found.get("destination", ""):
+        del found["destination"]  # each row has to say to which of them
+    return found
 
 
 def _check_schema(schema: Any, options: ReadOptions) -> None:

@@ -126,6 +126,14 @@ def parse(
     return kind(**values)
 
 
+def without_others(kind: Any, given: Mapping[str, str], kinds: Iterable[Any]) -> dict[str, str]:
+    """Return the given options, without options that only dataclasses other than `kind` have."""
+    others = {_key(each.name) for other in kinds for each in table_of(other)} - {
+        _key(each.name) for each in table_of(kind)
+    }
+    return {name: text for name, text in given.items() if _key(name) not in others}
+
+
 def _camel(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))

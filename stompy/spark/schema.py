@@ -54,9 +54,13 @@ def columns(*, array: bool = False) -> tuple[tuple[str, str], ...]:
     return tuple((name, _ARRAY if array and kind == _MAP else kind) for name, kind in COLUMNS)
 
 
-def ddl(*, array: bool = False) -> str:
-    """Return the columns as a DDL schema of Spark."""
-    return ", ".join(f"{name} {kind}" for name, kind in columns(array=array))
+def ddl(*, array: bool = False, comment: str = "") -> str:
+    """Return the columns as a DDL schema of Spark, with a comment on the first one."""
+    first, *others = (f"{name} {kind}" for name, kind in columns(array=array))
+    if comment:
+        quoted = comment.replace("\\", "\\\\").replace("'", "\\'")
+        first += f" COMMENT '{quoted}'"
+    return ", ".join([first, *others])
 
 
 def arrow_schema(*, array: bool = False) -> pa.Schema:

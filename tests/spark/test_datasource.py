@@ -11,7 +11,6 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import SpoolMismatchError
-from stompy.spark import cause
 from stompy.spark.datasource import StompBatchReader
 from stompy.spark.schema import COLUMNS
 from stompy.spark.source_options import batch_options
@@ -60,16 +59,50 @@ def test_a_view_in_sql(stomp: SparkSession, broker: Broker, tmp_path: Path) -> N
     stomp.catalog.dropTempView("orders")
 
 
-def test_a_table_of_the_catalog_is_refused_with_what_to_do(stomp: SparkSession, broker: Broker) -> None:
-    options = f"USING stomp OPTIONS (url '{broker.url}', destination '{QUEUE}', spoolDir '/nowhere')"
-    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW") as refused:
-        stomp.sql(f"CREATE TABLE orders {options}")
-    assert cause(refused.value).startswith("ConfigurationError: CREATE TABLE ... USING stomp is not possible")
+@pytest.mark.timeout(300)  # ten jobs, each with a Python of its own
+def test_a_table_made_in_sql_alone_is_selected_from_and_inserted_into(
+    stomp: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    options = f"url '{broker.url}', destination '{QUEUE}', idleTimeout '1', dedup 'none', maxOffsetsPerTrigger '5'"
+    stomp.sql(f"CREATE TABLE orders USING stomp OPTIONS ({options}, spoolDir '{tmp_path}/it\\'s')")
+    try:
+        stomp.sql("INSERT INTO orders (body, headers) VALUES (CAST('a' AS BINARY), map('n', '1')), (X'00', NULL)")
+        found = stomp.sql("SELECT body, headers['n'] AS n, destination FROM orders ORDER BY body").collect()
+        assert [(bytes(row.body), row.n) for row in found] == [(b"\0", None), (b"a", "1")]
+        assert {row.destination for row in found} == {QUEUE}
+        assert broker.depth(QUEUE) == 0, "they were taken"
+        # Rows of the source as they are, and a stream of the table.
+        fill(broker.url, range(20))
+        stomp.sql("INSERT INTO orders SELECT * FROM orders")
+        assert stomp.sql("SELECT * FROM orders WITH (maxMessages = 2)").count() == 2
+        run_once(stomp.readStream.option("spoolDir", f"{tmp_path}/stream").table("orders"), tmp_path)
+        assert len(written(stomp, tmp_path)) == 18
+        # What was read from it goes elsewhere with the options that are given.
+        fill(broker.url, range(3))
+        rows = stomp.table("orders").drop("destination")
+        rows.write.format("stomp").options(url=broker.url, destination="/queue/x").mode("append").save()
+        assert (broker.depth("/queue/x"), broker.depth(QUEUE)) == (3, 0)
+        with pytest.raises(Exception, match="cannot be overwritten"):
+            stomp.sql("INSERT OVERWRITE orders SELECT * FROM orders")
+    finally:
+        stomp.sql("DROP TABLE orders")
+
+
+def test_a_table_with_wrong_options_or_columns_is_refused(stomp: SparkSession, broker: Broker) -> None:
+    options = f"url '{broker.url}', destination '/queue/a,/queue/b'"
+    with pytest.raises(Exception, match="did you mean"):
+        stomp.sql(f"CREATE TABLE orders USING stomp OPTIONS ({options}, jobbId 'x')")
+    stomp.sql(f"CREATE TABLE orders USING stomp OPTIONS ({options})")
+    with pytest.raises(Exception, match="option spoolDir is missing"):
+        stomp.sql("SELECT * FROM orders").collect()
+    with pytest.raises(Exception, match="no destination"):
+        stomp.sql("INSERT INTO orders (body) VALUES (X'00')")
+    stomp.sql("DROP TABLE orders")
     # With columns Spark asks the source only when the table is used.
-    stomp.sql(f"CREATE TABLE orders (body BINARY) {options}")
+    stomp.sql(f"CREATE TABLE orders (body BINARY) USING stomp OPTIONS ({options})")
     try:
         for statement in ("SELECT * FROM orders", "INSERT INTO orders SELECT CAST('a' AS BINARY) AS body"):
-            with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
+            with pytest.raises(Exception, match="made without columns"):
                 stomp.sql(statement).collect()
     finally:
         stomp.sql("DROP TABLE orders")

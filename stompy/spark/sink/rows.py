@@ -14,7 +14,8 @@
 | reply_to | STRING | header `reply-to` |
 | dedup_id | STRING | the dedupe id, instead of a generated one |
 
-Only the body is required; an unknown column raises. Headers that a broker adds to a MESSAGE (`message-id`,
+Only the body is required. The columns of the source that say how a message was received are left out (`sequence`,
+`message_id` and the like), and any other column raises. Headers that a broker adds to a MESSAGE (`message-id`,
 `subscription`, ...) are removed from `headers`, so that rows of the source can be sent unchanged; so is `_AMQ_DUPL_ID`,
 as Artemis would otherwise drop them as duplicates of the original messages.
 
@@ -43,6 +44,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
 from stompy.errors import ConfigurationError
+from stompy.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,6 +68,9 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "dedup_id": _TEXT,
 }
 """The allowed types of each column, as Spark writes them."""
+
+_RECEIVED = {name for name, _ in COLUMNS} - KINDS.keys()
+"""The columns of the source that are not sent."""
 
 OF_THE_FRAME = frozenset({
     "destination", "content-type", "content-length", "message-id", "subscription", "ack", "redelivered", "receipt",
@@ -122,7 +127,10 @@ class Columns:
     """
 
     def __init__(self, columns: Sequence[tuple[str, str]], *, destination: str | None) -> None:
-        self._names = [_checked(name, kind) for name, kind in columns]
+        self._places = {
+            place: _checked(name, kind) for place, (name, kind) in enumerate(columns) if name.lower() not in _RECEIVED
+        }
+        self._names = list(self._places.values())
         self._destination = destination
         found = Counter("body" if name == "value" else name for name in self._names)
         doubled = [name for name in found if found[name] > 1]
@@ -140,7 +148,7 @@ class Columns:
             ConfigurationError: a row has no destination, or a null body.
         """
         for batch in batches:
-            values = [batch.column(place).to_pylist() for place in range(len(self._names))]
+            values = [batch.column(place).to_pylist() for place in self._places]
             for row in zip(*values, strict=True):
                 yield self._message(dict(zip(self._names, row, strict=True)))
 

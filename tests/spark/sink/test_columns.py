@@ -133,7 +133,6 @@ def test_a_moment_of_expiry_is_in_milliseconds_since_the_epoch(zone: timezone) -
     ("columns", "words"),
     [
         ([("body", "string"), ("destinaton", "string")], "unknown column 'destinaton'.*destination, headers"),
-        ([("body", "string"), ("sequence", "bigint")], "unknown column 'sequence'"),
         ([("body", "int")], "BINARY or STRING, not INT"),
         ([("body", "string"), ("headers", "map<string,int>")], "MAP<STRING,STRING>"),
         ([("body", "string"), ("value", "string")], "more than one column for body"),
