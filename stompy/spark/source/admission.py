@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from stompy.spark.source_options import StreamOptions
 from stompy.spark.spool.index import Piece, SegmentIndex
@@ -60,14 +59,14 @@ def split(pieces: Sequence[Piece], *, max_parts: int | None) -> list[list[Piece]
         size = sum(piece.size for piece in pieces)
         max_parts = max(-(-rows // ROWS_PER_TASK), -(-size // BYTES_PER_TASK))
     count = min(max_parts, rows)
-    bounds = [rows * number // count for number in range(count + 1)] if count else []
-    return [list(_between(pieces, first, last)) for first, last in itertools.pairwise(bounds)]
-
-
-def _between(pieces: Sequence[Piece], first: int, last: int) -> Iterator[Piece]:
-    """Yield the pieces between two rows, which are counted from the first row of all."""
+    parts: list[list[Piece]] = [[] for _ in range(count)]
+    number = before = 0
     for piece in pieces:
-        begin, end = max(0, first), min(piece.rows, last)
-        if begin < end:
-            yield piece.between(piece.start + begin, piece.start + end)
-        first, last = first - piece.rows, last - piece.rows
+        start = piece.start
+        while start < piece.end:
+            # The rows of earlier parts and those of this one, up to which it takes.
+            end = min(piece.end, start + rows * (number + 1) // count - before)
+            parts[number].append(piece.between(start, end))
+            before += end - start
+            number, start = number + (before == rows * (number + 1) // count), end
+    return parts

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,3 +41,21 @@ def test_parts_hold_every_row_once_in_order_and_are_about_the_same(shape: list[i
     sizes = [sum(one.rows for one in part) for part in parts]
     assert len(parts) == min(most, at)
     assert max(sizes) - min(sizes) <= 1
+
+
+class CountedPieces(list[Piece]):
+    """Pieces that count how often one of them is looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Piece]:
+        for one in super().__iter__():
+            self.looks += 1
+            yield one
+
+
+def test_more_parts_look_at_no_piece_more_often() -> None:
+    """Of a spool with a thousand gaps."""
+    few, many = (CountedPieces(piece(100 * gap, 50) for gap in range(1000)) for _ in range(2))
+    assert (len(split(few, max_parts=2)), len(split(many, max_parts=500))) == (2, 500)
+    assert few.looks == many.looks
