@@ -90,6 +90,33 @@ def _pwrite(number: int, data: bytes, offset: int) -> int:
     return os.pwrite(number, data, offset)
 
 
+def _others_first(name: str) -> Callable[..., Any]:
+    """Return an operation on files before which others may go; a killed process does nothing more to its files."""
+    real = getattr(os, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if not current_world().finished:
+            current_world().switch()
+        return real(*arguments, **options)
+
+    return call
+
+
+def _named(name: str) -> Callable[..., Any]:
+    """Return an operation that gives a file another name; it has been modified now, by the clock of the world."""
+    operate = _others_first(name)
+
+    def call(source: str, target: str) -> None:
+        operate(source, target)
+        _touch(target)
+
+    return call
+
+
+def _touch(path: str) -> None:
+    os.utime(path, (_clock(), _clock()))
+
+
 def _patiently(function: Callable[..., T], seconds: float, *arguments: Any) -> T:
     """Call a function of a database, and again while another connection has locked it."""
     world = current_world()
@@ -274,7 +301,19 @@ _REPLACED: dict[str, object] = {
         ),
     ),
     "secrets": _copy(secrets, **_instead(secrets, token_bytes=_bytes, token_hex=_hex, token_urlsafe=_hex)),
-    "os": _copy(os, **_instead(os, urandom=_bytes, open=_open, close=_close, pwrite=_pwrite)),
+    "os": _copy(
+        os,
+        **_instead(
+            os,
+            urandom=_bytes,
+            open=_open,
+            close=_close,
+            pwrite=_pwrite,
+            utime=_touch,
+            **{name: _others_first(name) for name in ("write", "fsync", "unlink", "listdir")},
+            **{name: _named(name) for name in ("link", "replace")},
+        ),
+    ),
     "sqlite3": _copy(sqlite3, **_instead(sqlite3, connect=_connect)),
     "queue": _copy(queue, **_instead(queue, SimpleQueue=SimpleQueue, **_queues())),
     "_monotonic": _inside_only(_clock, time.monotonic),

@@ -13,6 +13,7 @@ from stompy.testing.faults import Cut, Delay, Double, Drop, FrameFault
 from stompy.testing.network import Weather
 from tests.simulation.dropins import DropInProgram
 from tests.simulation.outboxes import OutboxProgram
+from tests.simulation.spools import HAS_ARROW, SpoolProgram
 from tests.simulation.workers import WorkerProgram
 
 Op = Literal["send", "confirm", "async", "batch", "transaction", "abort", "refused", "pause"]
@@ -29,6 +30,9 @@ OUTBOXES = 0.1
 
 DROP_INS = 0.1
 """The part of the worlds that have programs for stomp.py."""
+
+SPOOLS = 0.15
+"""The part of the other worlds whose queues are read through spools."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class Plan:
     workers: tuple[WorkerProgram, ...] = ()
     outboxes: tuple[OutboxProgram, ...] = ()
     drop_ins: tuple[DropInProgram, ...] = ()
+    spools: tuple[SpoolProgram, ...] = ()
 
     @classmethod
     def drawn(cls, seed: int) -> Plan:
@@ -139,7 +144,13 @@ class Plan:
             programs = tuple(OutboxProgram.drawn(lot, each.queue, faults=faults) for each in plan.producers)
             plan = replace(plan, producers=(), outboxes=programs, room=None)
         lot = Random(seed + 4)  # noqa: S311 - as above
-        return plan.with_drop_ins(lot, faults=faults) if lot.random() < DROP_INS else plan
+        plan = plan.with_drop_ins(lot, faults=faults) if lot.random() < DROP_INS else plan
+        lot = Random(seed + 5)  # noqa: S311 - as above
+        if HAS_ARROW and not plan.workers and not plan.drop_ins and lot.random() < SPOOLS:
+            queues = sorted({*(each.queue for each in plan.producers), *(each.queue for each in plan.outboxes)})
+            programs = tuple(SpoolProgram.drawn(lot, queue, faults=faults) for queue in queues)
+            plan = replace(plan, consumers=(), spools=programs)
+        return plan
 
     def with_drop_ins(self, random: Random, *, faults: bool) -> Plan:
         """Return the plan with programs for stomp.py in the place of some of its programs."""
@@ -175,6 +186,7 @@ class Plan:
         """Whether nothing breaks."""
         programs: list[Producer | Consumer | DropInProgram] = [*self.producers, *self.consumers, *self.drop_ins]
         restarted = [*(each.kills for each in self.workers), *(each.kills for each in self.outboxes)]
+        restarted += [each.kills for each in self.spools]
         killed = any(program.killed_at is not None for program in programs) or any(restarted)
         weather = self.weather.breaks or self.weather.refusals
         refuses = any("refused" in ops for producer in self.producers for ops in producer.threads)
@@ -227,6 +239,9 @@ class Plan:
             yield replace(self, drop_ins=self.drop_ins[:number] + self.drop_ins[number + 1 :])
             for other in drop_in.smaller():
                 yield replace(self, drop_ins=(*self.drop_ins[:number], other, *self.drop_ins[number + 1 :]))
+        for number, spool in enumerate(self.spools):
+            for one in spool.smaller():
+                yield replace(self, spools=(*self.spools[:number], one, *self.spools[number + 1 :]))
         for number in range(len(self.restarts)):
             yield replace(self, restarts=self.restarts[:number] + self.restarts[number + 1 :])
         for weather in (

@@ -27,7 +27,7 @@ from stompy.testing.network import Network
 from stompy.testing.replaced import installed
 from stompy.testing.world import Event, Thread, World, current_world
 from stompy.transport.tcp import TcpDialer, TcpListener
-from tests.simulation import dropins, outboxes, workers
+from tests.simulation import dropins, outboxes, spools, workers
 from tests.simulation.dropins import DropInProgram
 from tests.simulation.plans import Consumer, Op, Plan, Producer
 from tests.simulation.schedules import Drawn, Few
@@ -312,6 +312,15 @@ class Programs:
             arrival = outboxes.Arrival(headers["destination"], frame.body.decode(), headers.get("stompy-dedupe-id"))
             self._seen.arrivals.append(arrival)
 
+    # Spools
+
+    def _start_spool(self, name: str, pause: float) -> None:
+        """Start a process that fills a spool, `s<spool program><number>`, or that reads them, `r<spool program>`."""
+        spooled = self._seen.spooled[int(name[1])]
+        spooled.ended(name)
+        run = spooled.fill if name[0] == "s" else spooled.read
+        self._threads[name] = self._started(name, partial(run, name, URL, pause, self._over, self._seen.note))
+
     # Programs for stomp.py
 
     def drop_in(self, name: str, program: DropInProgram) -> None:
@@ -345,6 +354,10 @@ class Programs:
         for number, outbox in enumerate(plan.outboxes):
             seen.stored.append(outboxes.Stored(outbox, self._folder / f"outbox-{number}"))
             self._start_outbox(number, 0.0)
+        for number, spool in enumerate(plan.spools):
+            seen.spooled.append(spools.Spooled(spool, self._folder / f"spool-{number}"))
+            for name in spool.processes(number):
+                self._start_spool(name, 0.0)
         me.process = "main"
         self._break(broker)
         for number, _ in enumerate(plan.producers):
@@ -369,8 +382,8 @@ class Programs:
                 seen.breaches.append(f"sessions that do not end: {broker.connections()}")
                 break
             world.switch(lambda: False, 1.0, "the ends of sessions")
-        ended = broker.stats().sessions_total - seen.opened
-        if plan.calm and ended:
+        ended = broker.stats().sessions_total - seen.opened - sum(spooled.opened for spooled in seen.spooled)
+        if plan.calm and ended > 0:
             seen.breaches.append(f"{ended} sessions were lost, although nothing broke")
         for queue in broker.stats().queues:
             found = broker.browse(queue)
@@ -404,6 +417,7 @@ class Programs:
         events += [(each.killed_at, name) for name, each in programs.items() if each.killed_at is not None]
         events += [(at, f"w{number}") for number, worker in enumerate(plan.workers) for at in worker.kills]
         events += [(at, f"o{number}") for number, outbox in enumerate(plan.outboxes) for at in outbox.kills]
+        events += [kill for number, spool in enumerate(plan.spools) for kill in spool.kills_of(number)]
         for at, what in sorted(events):
             world.switch(lambda: False, max(0.0, 1000.0 + at - world.now), "the next fault")
             self._seen.note(f"{what} {'of the broker' if what == 'restart' else 'is killed'}")
@@ -411,7 +425,9 @@ class Programs:
                 world.kill(what)
                 self._network.hang_up(what)
                 self._seen.unsent.discard(what)
-                if what[0] in "wo":
+                if what[0] in "sr":
+                    self._start_spool(what, 0.5)
+                elif what[0] in "wo":
                     (self._start_worker if what[0] == "w" else self._start_outbox)(int(what[1:]), 0.5)
                 continue
             world.current.process = "broker"
@@ -424,6 +440,7 @@ class Programs:
         """Wait until the queues that have a living consumer are empty, or for long."""
         plan, world = self._seen.plan, self._world
         consumed = {each.queue for each in plan.receivers if each.killed_at is None}
+        consumed |= {each.queue for each in plan.spools}
         end, changed_at, before = world.now + CALM * (10 if plan.workers else 1), world.now, None
         started_at = world.now + STARTED_WITHIN
         while world.now < end and world.now < changed_at + IDLE:
@@ -540,6 +557,9 @@ def judge(seen: Seen) -> list[str]:
         dead = {body for stored in seen.stored for body in stored.dead}
         breaches += outboxes.breaches(own, order, dead)
         breaches += [breach for stored in seen.stored for breach in stored.breaches]
+    sent_by = {body: sent.sender for body, sent in seen.sent.items()}
+    for spooled in seen.spooled:
+        breaches += spooled.judged(plan.like, sent_by, resent, faultless=plan.faultless)
     return breaches
 
 
@@ -547,6 +567,7 @@ def _arrived(seen: Seen) -> set[str]:
     """Return the bodies of messages that were handled, are in the broker, or have an output that is."""
     arrived = {each.body for each in seen.handled} | {body for body, count in seen.left.items() if count}
     arrived |= {tried.body for watch in seen.watches for tried in watch.tried if tried.may_be_processed}
+    arrived |= {row.body for spooled in seen.spooled for row in spooled.rows}
     sources = {body.partition(">")[0] for body in arrived if ">" in body}
     return {body for body in arrived if not body.endswith(workers.OUTPUT)} | sources
 
@@ -604,13 +625,15 @@ def run(plan: Plan) -> Run:
     network = Network(world, random, plan.weather, FaultPlan(*plan.frames, seed=plan.seed))
     seen = Seen(plan)
     if any(op in ops for producer in plan.producers for ops in producer.threads for op in _BLOCKS):
-        # A program for stomp.py commits when it likes.
-        network.tap = lambda: None if world.current.process[0] == "d" else Wire(seen.early_commits).passes
+        # A program for stomp.py commits when it likes, and a receiver of a spool nothing, to see that it has a session.
+        network.tap = lambda: None if world.current.process[0] in "ds" else Wire(seen.early_commits).passes
     network.note = seen.note  # type: ignore[method-assign]
     seam: dict[str, Any] = {"TcpDialer": (TcpDialer, network.dialer), "TcpListener": (TcpListener, network.listen)}
     with installed(**seam, limit=(waiting.limit, dropins.LIMIT)):
         try:
-            with tempfile.TemporaryDirectory(dir=SHARED) if plan.outboxes else nullcontext(".") as folder:
+            with (
+                tempfile.TemporaryDirectory(dir=SHARED) if plan.outboxes or plan.spools else nullcontext(".") as folder
+            ):
                 world.run(Programs(world, network, seen, Path(folder)).main)
             breaches = judge(seen)
         except AssertionError as error:

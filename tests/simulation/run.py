@@ -31,7 +31,11 @@ def failing(seeds: Sequence[int]) -> list[tuple[int, str]]:
     from tests.simulation.programs import run  # after the fault was planted
 
     plans = [Plan.drawn(seed) for seed in seeds]
-    shown = [plan for plan in plans if faults.may_show(worker=plan.workers, outbox=plan.outboxes, compat=plan.drop_ins)]
+    shown = [
+        plan
+        for plan in plans
+        if faults.may_show(worker=plan.workers, outbox=plan.outboxes, compat=plan.drop_ins, spark=plan.spools)
+    ]
     bad = ((plan.seed, breaches[0]) for plan in shown if (breaches := run(plan).breaches))
     return list(itertools.islice(bad, 1))
 

@@ -12,7 +12,7 @@ import stompy
 from stompy.compat.exception import NotConnectedException, StompException
 from stompy.errors import StompError
 from stompy.testing.world import current_world
-from tests.simulation import outboxes, workers
+from tests.simulation import outboxes, spools, workers
 
 if TYPE_CHECKING:
     from tests.simulation.plans import Plan
@@ -63,6 +63,8 @@ class Seen:
     stored: list[outboxes.Stored] = field(default_factory=list)
     arrivals: list[outboxes.Arrival] = field(default_factory=list)
     """What the broker received, if there are outboxes."""
+    spooled: list[spools.Spooled] = field(default_factory=list)
+    """What the readers of spools have read."""
     breaches: list[str] = field(default_factory=list)
     unsent: set[str] = field(default_factory=set)
     """Programs for stomp.py that live and have not sent all."""
