@@ -127,9 +127,9 @@ FAULTS: dict[str, Fault] = {
     "handled before the handler has run": _fault(
         "connection.routing",
         (
-            "                                handler(message)\n",
-            '                                if delivery.ack_mode == "handled":\n                                    delivery.acker.handled(message)\n'
-            "                                handler(message)\n",
+            "                            handler(message)\n",
+            '                            if delivery.ack_mode == "handled":\n                                delivery.acker.handled(message)\n'
+            "                            handler(message)\n",
         ),
     ),
     "a handler that raised has handled its message": _fault(
@@ -159,8 +159,8 @@ FAULTS: dict[str, Fault] = {
     "the last message of a read is dropped": _fault(
         "connection.routing",
         (
-            "        for headers, key, body in rows:\n            delivery",
-            "        for headers, key, body in rows[: max(1, len(rows) - 1)]:\n            delivery",
+            "        for headers, key, body in rows:\n            if key",
+            "        for headers, key, body in rows[: max(1, len(rows) - 1)]:\n            if key",
         ),
     ),
     "a job of the dispatcher wakes nobody": _fault(
@@ -314,6 +314,75 @@ FAULTS: dict[str, Fault] = {
         (
             '            self._fail(StompException(f"the broker refused',
             '            self.received = True\n            self._fail(StompException(f"the broker refused',
+        ),
+    ),
+    "a spool is acknowledged before its segment is written": _fault(
+        "spark.receivers",
+        (
+            "        delivery = self._writer.store(self._number, rows)\n",
+            "        for _, some in taken:\n            some[-1].ack()\n"
+            "        delivery = self._writer.store(self._number, rows)\n",
+        ),
+    ),
+    "the writer of a spool looks for no newer claim and no lock": _fault(
+        "spark.spool.claims",
+        (
+            "        lock = files.lock(role.lock)\n        if lock is not None:\n            return lock\n",
+            "        return None\n",
+        ),
+        ("        if not found or found[-1] != self._name:\n", "        if False:\n"),
+    ),
+    "a spool removes what no query has processed": _fault(
+        "spark.spool.writer", ("self._index.remove_below(low))", "self._index.remove_below(planned))")
+    ),
+    "the mark of what was processed is ahead": _fault(
+        "spark.source.engine",
+        (
+            "        for key, until in ends.items():\n            opened[key].view.note_planned(until.next)\n",
+            "        for key, until in ends.items():\n            opened[key].view.note_planned(until.next)\n"
+            "            opened[key].view.note_processed(until.next)\n",
+        ),
+    ),
+    "a segment has its name before it is complete": _fault(
+        "spark.spool.files",
+        (
+            "            unfinished = _write_unfinished(path, data)\n            try:\n                if look",
+            "            unfinished = _write_unfinished(path, data[: len(data) // 2])\n"
+            "            os.replace(unfinished, path)\n            unfinished = _write_unfinished(path, data)\n"
+            "            try:\n                if look",
+        ),
+    ),
+    "a spool does not know what its predecessor had stored": _fault(
+        "spark.spool.writer",
+        (
+            "        self._suspects.save(self._identities(self._unsettled, identifier, fail_on_loss))\n",
+            "        del identifier\n",
+        ),
+    ),
+    "a lost session of a receiver leaves no suspects": _fault(
+        "spark.spool.redelivery",
+        (
+            "        ids = [one for delivery in ours for one in delivery.ids if one in self.known]\n",
+            "        ids = [one for delivery in ours for one in delivery.ids if one in self.known]\n"
+            "        self.known.difference_update(ids)\n",
+        ),
+    ),
+    "a message that comes again is not looked up in the other spools": _fault(
+        "spark.spool.writer",
+        ("if one.identity and (self.fresh or one.redelivered)}", "if one.identity and False}"),
+    ),
+    "a complete segment of another spool is not taken its name": _fault(
+        "spark.spool.peers", ("            self._remove_unfinished(asked)\n", "            pass\n")
+    ),
+    "an id of a spool is forgotten at its receipt": _fault(
+        "spark.spool.redelivery",
+        ("        return all(receipts >= turn for", "        return True or all(receipts >= turn for"),
+    ),
+    "planning a batch processes it": _fault(
+        "spark.spool.view",
+        (
+            "        if end > self.planned:\n            write_mark(self._files, PLANNED, end)\n",
+            "        if end > self.planned:\n            write_mark(self._files, LOW, end)\n",
         ),
     ),
 }

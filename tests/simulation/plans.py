@@ -147,9 +147,9 @@ class Plan:
         plan = plan.with_drop_ins(lot, faults=faults) if lot.random() < DROP_INS else plan
         lot = Random(seed + 5)  # noqa: S311 - as above
         if HAS_ARROW and not plan.workers and not plan.drop_ins and lot.random() < SPOOLS:
-            queues = sorted({*(each.queue for each in plan.producers), *(each.queue for each in plan.outboxes)})
-            programs = tuple(SpoolProgram.drawn(lot, queue, faults=faults) for queue in queues)
-            plan = replace(plan, consumers=(), spools=programs)
+            used = sorted({*(each.queue for each in plan.producers), *(each.queue for each in plan.outboxes)})
+            spools = tuple(SpoolProgram.drawn(lot, queue, faults=faults) for queue in used)
+            plan = replace(plan, consumers=(), spools=spools)
         return plan
 
     def with_drop_ins(self, random: Random, *, faults: bool) -> Plan:
@@ -185,7 +185,7 @@ class Plan:
     def faultless(self) -> bool:
         """Whether nothing breaks."""
         programs: list[Producer | Consumer | DropInProgram] = [*self.producers, *self.consumers, *self.drop_ins]
-        restarted = [*(each.kills for each in self.workers), *(each.kills for each in self.outboxes)]
+        restarted: list[object] = [*(each.kills for each in self.workers), *(each.kills for each in self.outboxes)]
         restarted += [each.kills for each in self.spools]
         killed = any(program.killed_at is not None for program in programs) or any(restarted)
         weather = self.weather.breaks or self.weather.refusals

@@ -45,6 +45,8 @@ CALM = 90.0
 """Simulated seconds that consumers have after the last fault to handle what is left."""
 IDLE = 12.0
 """Simulated seconds without a change after which a queue stays as it is: heartbeats, pauses and limits are shorter."""
+SPOOLS_IDLE = 40.0
+"""The same of a queue that a spool is filled from: its receivers have the heartbeats of a default connection."""
 STARTED_WITHIN = 40.0
 """Simulated seconds in which a worker has started: the limits of an attempt that was cut off, and the longest delay."""
 TIMEOUTS = stompy.Timeouts(connect=3.0, start=20.0, send=4.0, receipt=4.0, close=4.0)
@@ -443,7 +445,8 @@ class Programs:
         consumed |= {each.queue for each in plan.spools}
         end, changed_at, before = world.now + CALM * (10 if plan.workers else 1), world.now, None
         started_at = world.now + STARTED_WITHIN
-        while world.now < end and world.now < changed_at + IDLE:
+        idle = SPOOLS_IDLE if plan.spools else IDLE
+        while world.now < end and world.now < changed_at + idle:
             stats = broker.stats()
             depths, tried = stats.queues, sum(len(watch.tried) for watch in self._seen.watches)
             worked = {name for watch in self._seen.watches for name in depths if watch.program.empties(name)}
@@ -464,7 +467,7 @@ class Programs:
         depths = broker.stats().queues
         steady |= {name for watch in self._seen.watches for name in depths if watch.program.empties(name)}
         self._seen.breaches += [
-            f"{queue} has {depths[queue].total} messages, although its consumers had {IDLE:g} s without a fault"
+            f"{queue} has {depths[queue].total} messages, although its consumers had {idle:g} s without a fault"
             for queue in sorted(steady)
             if queue in depths and depths[queue].total
         ]

@@ -1,0 +1,45 @@
+"""Spools in a simulated world: what is read of them, and the verdicts of the judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stompy.testing.network import Weather
+from tests.simulation.plans import Plan, Producer
+from tests.simulation.programs import run
+from tests.simulation.spools import HAS_ARROW, Row, Spooled, SpoolProgram
+
+BODIES = {f"p0.{name}" for name in ("0.0", "0.1.0", "0.1.1", "0.1.2", "1.0")}
+
+
+@pytest.mark.skipif(not HAS_ARROW, reason="pyarrow is missing")
+@pytest.mark.parametrize("kills", [(), ((0.1, 0), (0.7, 1), (0.4, -1))], ids=["calm", "killed"])
+@pytest.mark.parametrize("fillers", [(1,), (2,), (1, 1)])
+def test_each_message_is_read_once(fillers: tuple[int, ...], kills: tuple[tuple[float, int], ...]) -> None:
+    producer = Producer("/queue/a", (("confirm", "transaction"), ("async",)), resends=False, killed_at=None)
+    there = tuple(kill for kill in kills if kill[1] < sum(fillers))
+    spool = SpoolProgram("/queue/a", fillers, receivers=2, prefetch=3, most=2, kills=there)
+    result = run(Plan(1, None, Weather(), (producer,), (), restarts=(), rate=0.01, spools=(spool,)))
+    assert result.breaches == []
+    read = [body for line in result.trace if " batch " in line and " r0 " in line for body in line.split()[4:]]
+    assert set(read) == BODIES
+    assert sum("is killed" in line for line in result.trace) == len(there)
+
+
+@pytest.mark.parametrize(
+    ("read", "like", "found"),
+    [
+        (["p.0", "p.1"], None, ""),
+        (["p.0", "p.0?"], None, "p.0 was read 2 times"),
+        (["p.0", "p.0"], "rabbitmq", "2 times without a flag"),
+        (["p.0?"], None, "although nothing broke"),
+        (["p.1", "p.0"], None, "were read as ['p.1', 'p.0']"),
+    ],
+)
+def test_the_judge_compares_what_was_read_with_what_was_promised(read: list[str], like: str | None, found: str) -> None:
+    spooled = Spooled(SpoolProgram("/queue/a", (1,), 1, 1, 1, ()), Path())
+    spooled.batches = [[Row(body.rstrip("?"), body.endswith("?"))] for body in read]
+    breaches = list(spooled.judged(like, {"p.0": "p", "p.1": "p"}, (), faultless=True))
+    assert any(found in breach for breach in breaches) if found else breaches == []
