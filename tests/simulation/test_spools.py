@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,16 @@ from tests.simulation.plans import Plan, Producer
 from tests.simulation.programs import run
 from tests.simulation.spools import HAS_ARROW, Row, Spooled, SpoolProgram
 
+TWO_SPOOLS = Plan(
+    seed=1,
+    like=None,
+    weather=Weather(),
+    producers=(Producer("/queue/a", (("confirm", "transaction"), ("async", "batch")), resends=False, killed_at=None),),
+    consumers=(),
+    restarts=(),
+    rate=0.01,
+    spools=(SpoolProgram("/queue/a", (1, 1), receivers=2, prefetch=3, most=1, kills=()),),
+)
 BODIES = {f"p0.{name}" for name in ("0.0", "0.1.0", "0.1.1", "0.1.2", "1.0")}
 
 
@@ -26,6 +39,22 @@ def test_each_message_is_read_once(fillers: tuple[int, ...], kills: tuple[tuple[
     read = [body for line in result.trace if " batch " in line and " r0 " in line for body in line.split()[4:]]
     assert set(read) == BODIES
     assert sum("is killed" in line for line in result.trace) == len(there)
+
+
+@pytest.mark.skipif(not HAS_ARROW, reason="pyarrow is missing")
+def test_the_order_of_spools_in_a_batch_depends_on_no_hash() -> None:
+    shown = f"from {__name__} import TWO_SPOOLS, run; print(run(TWO_SPOOLS).trace)"
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", shown],
+            env={**os.environ, "PYTHONHASHSEED": str(number)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for number in range(6)
+    }
+    assert len(traces) == 1
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ class StreamEngine:
             if ended:
                 self._targets = {key: each.view.next for key, each in opened.items()}
         waiting = []
-        for key in begin.keys() & readable:
+        for key in (key for key in begin if key in readable):
             last = opened[key].view.next
             if self._targets is not None:
                 last = min(last, self._targets.get(key, 0))
@@ -345,7 +345,7 @@ class StreamEngine:
             vector = {
                 key: opened[key].check(one) if key in readable else one for key, one in vector.items() if key in opened
             }
-        for key in opened.keys() - vector.keys():
+        for key in [key for key in opened if key not in vector]:
             each, url = opened[key], opened[key].spool.files.url
             if each.is_retired and each.view.index.low >= each.view.next:
                 del self._opened[key]
