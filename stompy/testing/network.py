@@ -120,8 +120,11 @@ class Stream:
         self.network, self.name = network, name
         self.process = network.world.current.process
         self.reset = False
-        self.directions = [Direction(network, *network.fate(), network.injector(side)) for side in (RECEIVED, SENT)]
-        self.tap = network.tap and network.tap()
+        plain = self.process not in network.opaque
+        self.directions = [
+            Direction(network, *network.fate(), network.injector(side) if plain else None) for side in (RECEIVED, SENT)
+        ]
+        self.tap = network.tap() if network.tap and plain else None
         for direction, side in zip(self.directions, (RECEIVED, SENT), strict=True):
             direction.stream, direction.side = self, side
         to_broker, to_client = self.directions
@@ -194,6 +197,15 @@ class SimulatedTransport:
                 raise SendTimeoutError(
                     f"{self.peer} did not accept the bytes in time", outcome="unknown" if sent else "not-sent"
                 )
+
+    def send(self, data: bytes | memoryview, deadline: Budget) -> int:
+        """Write a part of `data`."""
+        limit = deadline_of(deadline)
+        current_world().switch()
+        while not (sent := self._write(bytes(data), "not-sent")):
+            if limit.expired or not self._wait_for_room(limit):
+                raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="not-sent")
+        return sent
 
     def send_now(self, messages: list[bytes]) -> list[bytes] | None:
         """Write as much as there is room for."""
@@ -294,6 +306,8 @@ class Network:
         self.log: list[str] = []
         self.tap: Callable[[], Tap | None] | None = None
         """Makes what looks at the bytes that pass a stream."""
+        self.opaque: frozenset[str] = frozenset()
+        """Processes whose streams are WebSockets: nothing looks at their bytes, and no fault is of a frame of STOMP."""
         self._streams = 0
 
     def note(self, what: str) -> None:

@@ -167,10 +167,10 @@ class DropIn:
     def _report(self, breach: str) -> None:
         self._seen.breaches.append(f"{self._name}: {breach}")
 
-    def run(self, port: int, over: Event) -> None:
+    def run(self, port: int, over: Event, *, web: bool) -> None:
         """Connect, send and receive; disconnect when all is over."""
         program, seen = self._program, self._seen
-        kind = stomp.Connection12 if program.version == "1.2" else stomp.Connection11
+        kind = stomp.WSConnection if web else stomp.Connection12 if program.version == "1.2" else stomp.Connection11
         conn = self._conn = kind(
             [("127.0.0.1", port)],
             heartbeats=(1000, 1000),

@@ -11,6 +11,7 @@ import stompy
 from stompy.broker import Like
 from stompy.testing.faults import Cut, Delay, Double, Drop, FrameFault
 from stompy.testing.network import Weather
+from stompy.transport.websocket.frames import MAX_FRAME
 from tests.simulation.dropins import DropInProgram
 from tests.simulation.outboxes import OutboxProgram
 from tests.simulation.spools import HAS_ARROW, SpoolProgram
@@ -33,6 +34,9 @@ DROP_INS = 0.1
 
 SPOOLS = 0.15
 """The part of the other worlds whose queues are read through spools."""
+
+WEB = 0.125
+"""The part of the worlds in which programs connect by WebSocket."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,10 @@ class Plan:
     outboxes: tuple[OutboxProgram, ...] = ()
     drop_ins: tuple[DropInProgram, ...] = ()
     spools: tuple[SpoolProgram, ...] = ()
+    web: frozenset[str] = frozenset()
+    """The programs that connect by WebSocket."""
+    fragment: int = MAX_FRAME
+    """Bytes of a message in one frame of WebSocket."""
 
     @classmethod
     def drawn(cls, seed: int) -> Plan:
@@ -150,7 +158,23 @@ class Plan:
             used = sorted({*(each.queue for each in plan.producers), *(each.queue for each in plan.outboxes)})
             spools = tuple(SpoolProgram.drawn(lot, queue, faults=faults) for queue in used)
             plan = replace(plan, consumers=(), spools=spools)
+        lot = Random(seed + 6)  # noqa: S311 - as above
+        if lot.random() < WEB:
+            web = frozenset(name for name in plan.names if lot.random() < 0.8)
+            plan = replace(plan, web=web, fragment=lot.choice((MAX_FRAME, MAX_FRAME, 40)))
         return plan
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the programs."""
+        kinds = {
+            "p": self.producers,
+            "c": self.consumers,
+            "w": self.workers,
+            "o": self.outboxes,
+            "d": self.drop_ins,
+        }
+        return [f"{kind}{number}" for kind, programs in kinds.items() for number in range(len(programs))]
 
     def with_drop_ins(self, random: Random, *, faults: bool) -> Plan:
         """Return the plan with programs for stomp.py in the place of some of its programs."""
@@ -259,6 +283,10 @@ class Plan:
             yield replace(self, frames=self.frames[:number] + self.frames[number + 1 :])
         if self.lines:
             yield replace(self, lines=())
+        for name in sorted(self.web):
+            yield replace(self, web=self.web - {name})
+        if self.fragment != MAX_FRAME:
+            yield replace(self, fragment=MAX_FRAME)
         if self.depth:
             yield replace(self, depth=self.depth - 1)
         if self.like is not None:

@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -23,10 +23,12 @@ from stompy.compat import waiting
 from stompy.errors import StompError
 from stompy.frames.frame import Frame
 from stompy.testing.faults import RECEIVED, SENT, FaultPlan, FrameSplitter
-from stompy.testing.network import Network
+from stompy.testing.network import Network, SimulatedTransport
 from stompy.testing.replaced import installed
 from stompy.testing.world import Event, Thread, World, current_world
+from stompy.transport.sockets import SocketTransport
 from stompy.transport.tcp import TcpDialer, TcpListener
+from stompy.transport.websocket.frames import MAX_FRAME
 from tests.simulation import dropins, outboxes, spools, workers
 from tests.simulation.dropins import DropInProgram
 from tests.simulation.plans import Consumer, Op, Plan, Producer
@@ -37,7 +39,7 @@ _BLOCKS = ("transaction", "abort", "refused")
 REFUSED = "/queue/refused"
 """Where the broker lets nobody send."""
 PORT = 61613
-URL = f"stomp://127.0.0.1:{PORT}"
+ADDRESS = f"127.0.0.1:{PORT}"
 FORWARDED = "/queue/forwarded"
 STEPS = 200_000
 TOP = Path(stompy.__file__).parent.parent
@@ -67,12 +69,15 @@ class Programs:
         self._closers: list[Thread] = []
         self._connections: list[stompy.Connection] = []
 
+    def _url(self, name: str) -> str:
+        return f"{'ws' if name in self._seen.plan.web else 'stomp'}://{ADDRESS}"
+
     def _connect(self, name: str, *, resends: bool = False, inbox: int = 10_000) -> stompy.Connection:
         policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.05, longest=1.0), resend_unconfirmed=resends)
         limits = stompy.Limits(max_inbox_messages=inbox)
         with self._seen.call("connect", 20.0 + 3.0):
             conn = stompy.connect(
-                URL,
+                self._url(name),
                 login="user",
                 passcode="pass",
                 name=name,
@@ -285,7 +290,7 @@ class Programs:
         self._seen.opened += 1
         runner = workers.Runner(self._seen.watches[number], name, self._seen.note)
         self._world.kept.append(runner)
-        runner.run(URL, TIMEOUTS, self._over)
+        runner.run(self._url(name), TIMEOUTS, self._over)
 
     def _start_worker(self, number: int, pause: float) -> None:
         name = f"w{number}"
@@ -297,7 +302,7 @@ class Programs:
         """Run an outbox until all is over."""
         current_world().switch(lambda: False, pause, "its start")
         self._seen.opened += 1
-        outboxes.PutProgram(self._seen.stored[number], name, self._put).run(URL, TIMEOUTS, self._calm)
+        outboxes.PutProgram(self._seen.stored[number], name, self._put).run(self._url(name), TIMEOUTS, self._calm)
 
     def _put(self, outbox: stompy.Outbox, queue: str, sender: str, body: str) -> None:
         sent = self._seen.sent[body] = Sent(body, queue, sender, resends=True)
@@ -327,7 +332,10 @@ class Programs:
 
     def drop_in(self, name: str, program: DropInProgram) -> None:
         """Run a program for stomp.py until all is over."""
-        dropins.DropIn(program, name, self._seen).run(PORT, self._over)
+        web = name in self._seen.plan.web
+        dropins.DropIn(replace(program, version="1.2") if web else program, name, self._seen).run(
+            PORT, self._over, web=web
+        )
 
     # The world
 
@@ -340,7 +348,13 @@ class Programs:
         users = {"user": User(passcode="pass", write=("/queue/a*", "/queue/b*", FORWARDED))}
         hook = self._arrived if plan.outboxes else None
         broker = Broker(
-            port=PORT, like=plan.like, users=users, heartbeat=(0.5, 0.5), limits=limits, on_frame=hook
+            port=PORT,
+            like=plan.like,
+            users=users,
+            heartbeat=(0.5, 0.5),
+            limits=limits,
+            on_frame=hook,
+            ws=bool(plan.web),
         ).start()
         threads = self._threads
         for number, producer in enumerate(plan.producers):
@@ -631,7 +645,9 @@ def run(plan: Plan) -> Run:
         # A program for stomp.py commits when it likes, and a receiver of a spool nothing, to see that it has a session.
         network.tap = lambda: None if world.current.process[0] in "ds" else Wire(seen.early_commits).passes
     network.note = seen.note  # type: ignore[method-assign]
+    network.opaque = plan.web
     seam: dict[str, Any] = {"TcpDialer": (TcpDialer, network.dialer), "TcpListener": (TcpListener, network.listen)}
+    seam |= {"SocketTransport": (SocketTransport, SimulatedTransport), "MAX_FRAME": (MAX_FRAME, plan.fragment)}
     with installed(**seam, limit=(waiting.limit, dropins.LIMIT)):
         try:
             with (

@@ -34,7 +34,9 @@ def failing(seeds: Sequence[int]) -> list[tuple[int, str]]:
     shown = [
         plan
         for plan in plans
-        if faults.may_show(worker=plan.workers, outbox=plan.outboxes, compat=plan.drop_ins, spark=plan.spools)
+        if faults.may_show(
+            worker=plan.workers, outbox=plan.outboxes, compat=plan.drop_ins, spark=plan.spools, transport=plan.web
+        )
     ]
     bad = ((plan.seed, breaches[0]) for plan in shown if (breaches := run(plan).breaches))
     return list(itertools.islice(bad, 1))
