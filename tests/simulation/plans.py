@@ -161,7 +161,9 @@ class Plan:
         lot = Random(seed + 6)  # noqa: S311 - as above
         if lot.random() < WEB:
             web = frozenset(name for name in plan.names if lot.random() < 0.8)
-            plan = replace(plan, web=web, fragment=lot.choice((MAX_FRAME, MAX_FRAME, 40)))
+            # The answer to a handshake finds room: the system of a new connection has more than 50 bytes.
+            weather = replace(weather, window=max(300, window))
+            plan = replace(plan, weather=weather, web=web, fragment=lot.choice((MAX_FRAME, MAX_FRAME, 40)))
         return plan
 
     @property
