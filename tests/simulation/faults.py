@@ -309,6 +309,30 @@ FAULTS: dict[str, Fault] = {
         "compat.exception",
         ("        (SessionError, _ConnectionLost),\n", "        (SessionError, NotConnectedException),\n"),
     ),
+    "a fragment of WebSocket is left out": _fault(
+        "transport.websocket.frames",
+        (
+            "        stop = start + MAX_FRAME\n",
+            "        stop = start + MAX_FRAME\n        if start == MAX_FRAME and stop < len(view):\n            continue\n",
+        ),
+    ),
+    "the second piece of a masked frame is unmasked from the beginning of the mask": _fault(
+        "transport.websocket.frames", ("masked(part, self._key, self._at)", "masked(part, self._key)")
+    ),
+    "a header of WebSocket that arrived in part is dropped": _fault(
+        "transport.websocket.frames", ("                self._kept = data[at:]\n", '                self._kept = b""\n')
+    ),
+    "the rest of a message of WebSocket that was written in part is dropped": _fault(
+        "transport.websocket.transport",
+        (
+            'self._unsent, error.outcome = memoryview(b"".join((view[sent:], *parts))), "unknown"',
+            'self._unsent, error.outcome = b"", "unknown"',
+        ),
+    ),
+    "a Close frame takes the messages that arrived with it": _fault(
+        "transport.websocket.transport",
+        ('        return b"".join(parts)\n', '        return b"" if decoder.closed else b"".join(parts)\n'),
+    ),
     "a refused frame of the drop-in counts as confirmed": _fault(
         "compat.listener",
         (
