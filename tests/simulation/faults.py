@@ -305,9 +305,13 @@ FAULTS: dict[str, Fault] = {
             "self.running = connected or session.link.alive",
         ),
     ),
-    "a connection that broke has sent nothing": _fault(
-        "compat.exception",
-        ("        (SessionError, _ConnectionLost),\n", "        (SessionError, NotConnectedException),\n"),
+    "a connection that ended before the receipt has sent nothing": _fault(
+        "compat.listener",
+        (
+            'self._fail(ConnectionClosedException(f"the connection ended',
+            "from stompy.compat.exception import NotConnectedException\n"
+            '        self._fail(NotConnectedException(f"the connection ended',
+        ),
     ),
     "a fragment of WebSocket is left out": _fault(
         "transport.websocket.frames",
