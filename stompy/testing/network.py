@@ -124,7 +124,7 @@ class Stream:
         self.directions = [
             Direction(network, *network.fate(), network.injector(side) if plain else None) for side in (RECEIVED, SENT)
         ]
-        self.tap = network.tap() if network.tap and plain else None
+        self.tap = network.tap and network.tap()
         for direction, side in zip(self.directions, (RECEIVED, SENT), strict=True):
             direction.stream, direction.side = self, side
         to_broker, to_client = self.directions
@@ -307,7 +307,7 @@ class Network:
         self.tap: Callable[[], Tap | None] | None = None
         """Makes what looks at the bytes that pass a stream."""
         self.opaque: frozenset[str] = frozenset()
-        """Processes whose streams are WebSockets: nothing looks at their bytes, and no fault is of a frame of STOMP."""
+        """Processes whose streams are WebSockets, so that no fault is of a frame of STOMP."""
         self._streams = 0
 
     def note(self, what: str) -> None:

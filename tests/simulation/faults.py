@@ -333,6 +333,10 @@ FAULTS: dict[str, Fault] = {
             'self._unsent, error.outcome = b"", "unknown"',
         ),
     ),
+    "frames of a broker share a message of WebSocket": _fault(
+        "broker.write_queue",
+        ("        apart = self._messages is not None and self._messages.keeps_messages\n", "        apart = False\n"),
+    ),
     "a Close frame takes the messages that arrived with it": _fault(
         "transport.websocket.transport",
         ('        return b"".join(parts)\n', '        return b"" if decoder.closed else b"".join(parts)\n'),

@@ -22,13 +22,14 @@ from stompy.broker import Broker, BrokerLimits, User
 from stompy.compat import waiting
 from stompy.errors import StompError
 from stompy.frames.frame import Frame
-from stompy.testing.faults import RECEIVED, SENT, FaultPlan, FrameSplitter
-from stompy.testing.network import Network, SimulatedTransport
+from stompy.testing.faults import HEARTBEAT, RECEIVED, SENT, FaultPlan, FrameSplitter
+from stompy.testing.network import Network, SimulatedTransport, Tap
 from stompy.testing.replaced import installed
 from stompy.testing.world import Event, Thread, World, current_world
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.tcp import TcpDialer, TcpListener
-from stompy.transport.websocket.frames import MAX_FRAME
+from stompy.transport.websocket.frames import BINARY, MAX_FRAME, Decoder
+from stompy.transport.websocket.handshake import END
 from tests.simulation import dropins, outboxes, spools, workers
 from tests.simulation.dropins import DropInProgram
 from tests.simulation.plans import Consumer, Op, Plan, Producer
@@ -326,7 +327,9 @@ class Programs:
         spooled = self._seen.spooled[int(name[1])]
         spooled.ended(name)
         run = spooled.fill if name[0] == "s" else spooled.read
-        self._threads[name] = self._started(name, partial(run, name, URL, pause, self._over, self._seen.note))
+        self._threads[name] = self._started(
+            name, partial(run, name, self._url(name), pause, self._over, self._seen.note)
+        )
 
     # Programs for stomp.py
 
@@ -515,6 +518,43 @@ class Wire:
             self._asked[_header(b"receipt", frame)] = self._count
 
 
+class Web:
+    """What passes a WebSocket, to see that a message has one frame of STOMP.
+
+    Args:
+        breaches: where to say that one has not.
+        wire: sees the messages.
+    """
+
+    def __init__(self, breaches: list[str], wire: Tap | None) -> None:
+        self._breaches, self._wire = breaches, wire
+        self._heads: dict[str, bytes | None] = {RECEIVED: b"", SENT: b""}
+        """The beginnings of the handshake; `None` after it."""
+        self._decoders = {RECEIVED: Decoder(masks=True), SENT: Decoder(masks=False)}
+        self._messages = {RECEIVED: b"", SENT: b""}
+
+    def passes(self, side: str, data: bytes) -> None:
+        """Look at the messages that bytes complete."""
+        head = self._heads[side]
+        if head is not None:
+            head, end, data = (head + data).partition(END)
+            self._heads[side] = None if end else head
+        for opcode, payload, last in self._decoders[side].receive(data):
+            if opcode <= BINARY:
+                self._messages[side] += payload
+                if last:
+                    self._look(side, self._messages[side])
+                    self._messages[side] = b""
+
+    def _look(self, side: str, message: bytes) -> None:
+        splitter = FrameSplitter()
+        frames = [command for command, _ in splitter.feed(message) if command != HEARTBEAT]
+        if splitter.rest() or len(frames) > 1:
+            self._breaches.append(f"a message of WebSocket is no frame of STOMP: {message!r}")
+        if self._wire is not None:
+            self._wire(side, message)
+
+
 def _header(name: bytes, frame: bytes) -> bytes:
     _, found, rest = frame.partition(b"\n" + name + b":")
     return rest.partition(b"\n")[0].rstrip(b"\r") if found else b""
@@ -641,9 +681,15 @@ def run(plan: Plan) -> Run:
     world = World(schedule, traced=traced, seed=plan.seed + 2, steps=STEPS * (10 if traced else 1))
     network = Network(world, random, plan.weather, FaultPlan(*plan.frames, seed=plan.seed))
     seen = Seen(plan)
-    if any(op in ops for producer in plan.producers for ops in producer.threads for op in _BLOCKS):
+    commits = any(op in ops for producer in plan.producers for ops in producer.threads for op in _BLOCKS)
+
+    def tap() -> Tap | None:
+        process = world.current.process
         # A program for stomp.py commits when it likes, and a receiver of a spool nothing, to see that it has a session.
-        network.tap = lambda: None if world.current.process[0] in "ds" else Wire(seen.early_commits).passes
+        wire = Wire(seen.early_commits).passes if commits and process[0] not in "ds" else None
+        return Web(seen.breaches, wire).passes if process in plan.web else wire
+
+    network.tap = tap
     network.note = seen.note  # type: ignore[method-assign]
     network.opaque = plan.web
     seam: dict[str, Any] = {"TcpDialer": (TcpDialer, network.dialer), "TcpListener": (TcpListener, network.listen)}
