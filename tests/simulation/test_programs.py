@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from stompy.testing.faults import SENT
 from stompy.testing.network import Weather
+from stompy.transport.websocket.frames import MAX_FRAME, TEXT, encode
 from tests.simulation.dropins import DropInOp, DropInProgram
 from tests.simulation.plans import Consumer, Plan, Producer
-from tests.simulation.programs import judge, run, shrunk
+from tests.simulation.programs import Web, judge, run, shrunk
 from tests.simulation.seen import Seen, Sent
 from tests.support.seed import SEED_SETTING, chance
 
@@ -56,6 +58,22 @@ def test_a_program_for_stomp_py_has_sent_all_before_consumers_end() -> None:
     result = run(plan_of(producers=(), drop_ins=(sends,)))
     assert result.breaches == []
     assert sum("handled" in line for line in result.trace) == 4
+
+
+@pytest.mark.parametrize("fragment", [40, MAX_FRAME])
+def test_a_world_without_faults_loses_nothing_over_websocket(fragment: int) -> None:
+    result = run(plan_of(web=frozenset({"p0", "c0"}), fragment=fragment))
+    assert result.breaches == []
+    assert sum("handled" in line for line in result.trace) == 6
+
+
+def test_the_judge_finds_a_message_of_websocket_with_two_frames() -> None:
+    breaches: list[str] = []
+    web = Web(breaches, None)
+    web.passes(SENT, b"HTTP/1.1 101 OK\r\n\r\n" + encode(TEXT, b"\n") + encode(TEXT, b"RECEIPT\n\n\0"))
+    assert breaches == []
+    web.passes(SENT, encode(TEXT, 2 * b"RECEIPT\n\n\0"))
+    assert "is no frame of STOMP" in breaches[0]
 
 
 @pytest.mark.parametrize(
