@@ -32,7 +32,7 @@ OUTBOXES = 0.1
 DROP_INS = 0.1
 """The part of the worlds that have programs for stomp.py."""
 
-SPOOLS = 0.15
+SPOOLS = 0.08
 """The part of the other worlds whose queues are read through spools."""
 
 WEB = 0.125
