@@ -23,6 +23,7 @@ from stompy.connection.connection import Closing, Connection
 from stompy.connection.encoding import user_headers
 from stompy.connection.listeners import Listener
 from stompy.connection.reconnect import Reconnect, reconnect_of
+from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, check_names, given
 from stompy.dialects.brokers import DialectName
 from stompy.errors import StompError
@@ -102,7 +103,7 @@ if TYPE_CHECKING:
 DEFAULT_URL = "stomp://localhost:61613"
 
 _EXIT_TIMEOUT = 2.0
-"""Seconds at exit for disconnecting a connection that was left open."""
+"""Seconds at exit for disconnecting all connections that were left open."""
 
 _connections: weakref.WeakSet[Closing] = weakref.WeakSet()
 
@@ -224,9 +225,13 @@ def _config(*, url: str | Sequence[str], login: Any, passcode: Any, proxy: Any, 
 @atexit.register
 def _close_all() -> None:
     """Disconnect the connections that the program left open; every frame was already written."""
-    for closing in list(_connections):
-        if not closing.closed:
-            try:
-                closing.close(timeout=_EXIT_TIMEOUT, drain=False)
-            except StompError:
-                closing.abandon()
+    left = [closing for closing in list(_connections) if not closing.closed]
+    deadline = Deadline(_EXIT_TIMEOUT)
+    while left:
+        # An equal share of the time, so that a silent broker delays neither the exit nor the DISCONNECTs of the others.
+        share = (deadline.remaining() or 0.0) / len(left)
+        closing = left.pop()
+        try:
+            closing.close(timeout=share, drain=False)
+        except StompError:
+            closing.abandon()

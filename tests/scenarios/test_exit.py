@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,8 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from tests.support.peer import WITHIN, until
+from stompy.transport.tcp import TcpListener
+from tests.support.peer import WITHIN, Peer, until
 
 PROGRAM = """
 import sys, threading, stompy
@@ -54,3 +56,29 @@ def test_a_loop_in_a_thread_that_is_no_daemon_runs_on_with_a_warning_that_names_
         finally:
             program.kill()
             program.communicate()
+
+
+SEVERAL = """
+import sys, stompy
+
+connections = [stompy.connect(sys.argv[1], heartbeat=(0, 0)) for _ in range(60)]
+"""
+
+
+def test_connections_to_a_silent_broker_share_the_time_at_exit() -> None:
+    listener = TcpListener()
+    host, port = listener.address
+    command = [sys.executable, "-c", SEVERAL, f"stomp://{host}:{port}"]
+    with subprocess.Popen(command) as program, contextlib.ExitStack() as stack:
+        stack.callback(program.kill)
+        stack.callback(listener.close)
+        peers = []
+        for _ in range(60):
+            transport = listener.accept()
+            assert transport is not None
+            stack.callback(transport.close)
+            peers.append(Peer(transport))
+            peers[-1].greet()
+        assert program.wait(WITHIN) == 0  # with two seconds for each connection it would take longer
+        for peer in peers:
+            peer.expect("DISCONNECT")
