@@ -319,8 +319,10 @@ def for_caller(reason: StompError, outcome: Outcome, message: str | None = None)
         copy = type(reason)(text, outcome=outcome, session_ended=reason.session_ended)
     elif isinstance(reason, ReceiptTimeoutError):
         copy = ReceiptTimeoutError(text, receipt_id=reason.receipt_id, outcome=outcome)
-    else:
+    elif outcome == "not-sent":
         copy = NotConnectedError(text)
+    else:
+        copy = ConnectionLostError(message or "the connection was closed while the frame was written", outcome=outcome)
     copy.__cause__ = reason
     return copy
 

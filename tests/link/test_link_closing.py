@@ -44,6 +44,20 @@ def test_disconnecting_is_disconnect_its_receipt_and_the_end_of_the_stream(linki
         send(linked.link)
 
 
+def test_a_frame_that_is_partly_written_when_the_link_is_closed_has_an_unknown_outcome(
+    linking: Linking, calling: Calling
+) -> None:
+    linked = linking(capacity=1_000)
+    sending = calling(lambda: send(linked.link, b"x" * 10_000))
+    sending.until_blocked()
+    linked.link.close()
+    with pytest.raises(ConnectionLostError, match="closed while the frame was written") as lost:
+        sending.result()
+    assert lost.value.outcome == "unknown"
+    with pytest.raises(NotConnectedError):
+        send(linked.link)
+
+
 def test_disconnecting_waits_for_the_receipts_in_flight_first(linking: Linking, calling: Calling) -> None:
     linked = linking()
     receipt = asked(linked.link)
