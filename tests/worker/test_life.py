@@ -29,7 +29,7 @@ def line_of(process: subprocess.Popen[bytes]) -> bytes:
     """Return the next line that a worker logs; it is alive."""
     assert process.stderr is not None
     line: bytes = process.stderr.readline()
-    assert line, "the worker has ended"
+    assert line, f"the worker has ended with {process.wait(WITHIN)}"
     return line
 
 
