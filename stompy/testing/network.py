@@ -55,6 +55,8 @@ class Direction:
         self.side: str
         self.in_flight: deque[tuple[float, bytes]] = deque()
         self.size = 0
+        self._new = True
+        """Whether nothing was written yet; the system of a new stream takes a first write as far as it has room."""
         self.ended = False
         """Whether the writer has ended it: the reader gets what is in flight, then the end."""
         self.dropped = False
@@ -69,8 +71,9 @@ class Direction:
         if self.silent:
             return len(data)
         part = data[: max(0, room)]
-        if network.weather.pieces and len(part) > 1 and network.random.random() < 0.3:
+        if network.weather.pieces and len(part) > 1 and not self._new and network.random.random() < 0.3:
             part = part[: network.random.randrange(1, len(part))]
+        self._new = False
         broken = len(part) >= self._breaks_at
         kept = part[: int(self._breaks_at)] if broken else part
         self._breaks_at -= len(part)

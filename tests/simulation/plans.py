@@ -160,7 +160,6 @@ class Plan:
             plan = replace(plan, consumers=(), spools=spools)
         lot = Random(seed + 6)  # noqa: S311 - as above
         if lot.random() < WEB:
-            plan = replace(plan, weather=replace(plan.weather, pieces=False))
             web = frozenset(name for name in plan.names if lot.random() < 0.8)
             # The answer to a handshake finds room: the system of a new connection has more than 50 bytes.
             weather = replace(weather, window=max(300, window))
