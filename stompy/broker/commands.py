@@ -402,9 +402,8 @@ class Commands:
             first, *others = (header("destination") or "").split(",")
             replaced["original-destination"] = ",".join([first, *map(rules.original_part, others)])
         unsaid = rules.addressed and _is_plain(targets[0].shown) and not header(profile.ROUTING["SEND"])
-        added = (
-            () if rules.added_headers is None else rules.added_headers(options, "" if unsaid else targets[0].kind, now)
-        )
+        kind = "" if unsaid else targets[0].kind
+        added = () if rules.added_headers is None else rules.added_headers(options, kind, now)
         counted = "content-length" in written or header("amq-msg-type") == "bytes"
         routes = [
             route_to(

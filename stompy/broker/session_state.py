@@ -156,9 +156,8 @@ class Consumer:
         self._message_id = written.replace(b"%", b"%%") + b"%d"
         lead += b"message-id:%b\n" + (b"ack:%b%b\n" % (ack.encode(), self._message_id) if self._two_ids else b"")
         self._first = lead + self.rules.first_lines
-        self._again = (
-            lead + b"redelivered:true\n" + (b"redelivery-count:%d\n" if self.rules.counts_redeliveries else b"")
-        )
+        counted = b"redelivery-count:%d\n" if self.rules.counts_redeliveries else b""
+        self._again = lead + b"redelivered:true\n" + counted
         # Here, in the session, in the protocol object, and as the beginning of message-ids.
         ids = 4 * sys.getsizeof(self.identity or self.destination)
         self.kept = ids + sum(map(sys.getsizeof, (self.destination, self._first, self._again))) + _OBJECTS

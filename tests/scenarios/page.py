@@ -67,8 +67,8 @@ trace), and compares the answers. A difference counts if a second and slower run
 
 Equal to the letter are the same frames with the same headers in the same order. Equal in meaning are the same commands
 in answer to each frame, the same connections closed, and for each subscription the same messages in the same order with
-the same headers; the text of an ERROR is not compared. Nor is what Artemis answers to a frame that arrives between its
-last ERROR and the end of the connection, a millisecond later: ERROR once more, or nothing.
+the same headers; the text of an ERROR is not compared. Nor is Artemis' answer to a frame that arrives between its last
+ERROR and the end of the connection, a millisecond later: ERROR once more, or nothing.
 
 The figures are of seeds that were not used while the profiles were changed. The tests without brokers play the
 sequences of the seeds 0 to 29 of each broker, and the shortest ones that once showed a difference, and compare with its

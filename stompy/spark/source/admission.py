@@ -64,9 +64,10 @@ def split(pieces: Sequence[Piece], *, max_parts: int | None) -> list[list[Piece]
     for piece in pieces:
         start = piece.start
         while start < piece.end:
-            # The rows of earlier parts and those of this one, up to which it takes.
-            end = min(piece.end, start + rows * (number + 1) // count - before)
+            full = rows * (number + 1) // count  # rows of this part and those before it
+            end = min(piece.end, start + full - before)
             parts[number].append(piece.between(start, end))
-            before += end - start
-            number, start = number + (before == rows * (number + 1) // count), end
+            before, start = before + end - start, end
+            if before == full:
+                number += 1
     return parts

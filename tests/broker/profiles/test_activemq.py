@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.broker import Like
+from stompy.broker.profile import Profile
 from stompy.broker.profiles import ACTIVEMQ, ACTIVEMQ_5
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Version
@@ -42,10 +43,10 @@ DUPLICATE = "StompWireFormat is configured for 'server' mode and received a dupl
 @pytest.mark.parametrize(
     ("profile", "message", "closes"), [(ACTIVEMQ, DUPLICATE, True), (ACTIVEMQ_5, "Already connected.", False)]
 )
-def test_a_second_connect_ends_it_from_6_on(profile: object, message: str, closes: bool) -> None:
-    refuse = profile.refuse  # type: ignore[attr-defined]
+def test_a_second_connect_ends_it_from_6_on(profile: Profile, message: str, closes: bool) -> None:
+    assert profile.refuse is not None
     again = Frame("CONNECT", [("receipt", "r")])
-    refusal = refuse(FaultyFrame(Fault.COMMAND_NOT_ALLOWED, "the session is open"), again, Version.V1_2)
+    refusal = profile.refuse(FaultyFrame(Fault.COMMAND_NOT_ALLOWED, "the session is open"), again, Version.V1_2)
     assert (refusal.message, refusal.closes) == (message, closes)
 
 
