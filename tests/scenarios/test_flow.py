@@ -45,6 +45,7 @@ def test_what_is_sent_ahead_without_a_prefetch(connect: Connect, queue: str, exp
         (connection.send if number % 100 else connection.send_async)(queue, str(number))
     connection.flush(timeout=SOON)
     subscription = connection.subscribe(queue, ack="client-individual")
+    until(lambda: subscription.queued, "a message")
     seen = -1
     while subscription.queued > seen:
         seen = subscription.queued
