@@ -28,7 +28,10 @@ def check_seconds(
     """
     if value is None and optional:
         return
-    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    try:
+        number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # an integer above every float
+        number = math.nan
     if (number > 0 if positive else number >= 0) and not (finite and number == math.inf):
         return
     least = "more than 0" if positive else "0 or more"
