@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from stompy.deadline import Deadline
 from stompy.errors import OutboxError, OutboxFullError
 from stompy.outbox.record import DEAD_LETTERS, WAITING, OutboxLedger, Row
-from stompy.outbox.schema import damaged, open_outbox, read_rows
+from stompy.outbox.schema import LOCK, WAL, damaged, open_outbox, read_rows
 from stompy.outbox.writer import DiskWriter, Refused
 from stompy.world import os, shutil, sqlite3, time
 
@@ -65,6 +65,7 @@ class Store:
         except BaseException:
             self.writer.close(Deadline(None))
             raise
+        self._files = {file: _which(file) for file in (path, path + WAL, path + LOCK)}
 
     @property
     def ledger(self) -> OutboxLedger:
@@ -76,9 +77,11 @@ class Store:
 
         Raises:
             OutboxFullError: a limit is reached; nothing was added.
+            OutboxError: a file is no longer where it was opened; nothing was added.
         """
 
         def job(db: sqlite3.Connection, ledger: OutboxLedger) -> None:
+            self._check_place()
             self._check_room(ledger, row)
             self._append(db, ledger, row)
 
@@ -208,6 +211,12 @@ class Store:
 
     # Parts of jobs: on the writer thread.
 
+    def _check_place(self) -> None:
+        """Check that nobody has removed a file: SQLite would go on writing to it, and no program would find it again."""
+        for file, opened in self._files.items():
+            if opened is not None and _which(file) != opened:
+                raise Refused(OutboxError(f"{file} was removed or replaced while it was open", path=self.path))
+
     def _check_room(self, ledger: OutboxLedger, row: Row) -> None:
         room = self._room
         if room.messages is not None and ledger.waiting + ledger.dead_letters >= room.messages:
@@ -246,6 +255,15 @@ class Store:
 def now_ms() -> int:
     """Return the milliseconds since the epoch; the wall clock, as other processes must understand the value."""
     return round(time.time() * 1000)
+
+
+def _which(file: str) -> tuple[int, int] | None:
+    """Return what tells a file from another one of its name, or `None` if it cannot be found."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _note_opening(db: sqlite3.Connection, ledger: OutboxLedger) -> None:

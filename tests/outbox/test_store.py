@@ -218,3 +218,21 @@ def test_after_a_full_disk_the_log_is_moved_into_the_file(opens: Opens, path: st
     with pytest.raises(OutboxFullError):
         store.put(a_row(b"x" * 50_000))
     assert Path(path + "-wal").stat().st_size == 0
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-lock"])
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+def test_nothing_is_put_into_a_file_that_is_no_longer_in_its_place(
+    opens: Opens, path: str, suffix: str, replaced: bool
+) -> None:
+    store = opens()
+    fill(store, b"1")
+    file = Path(path + suffix)
+    file.rename(path + "-elsewhere")
+    if replaced:
+        shutil.copy(path + "-elsewhere", file)
+    with pytest.raises(OutboxError, match=f"{file} was removed or replaced while it was open"):
+        store.put(a_row(b"2", id="id-2"))
+    assert bodies(store) == [b"1"]
+    store.remove(read(store))
+    assert bodies(store) == []
