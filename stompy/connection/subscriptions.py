@@ -703,9 +703,10 @@ def _check_cumulative_acks(new: ActiveSubscription, others: Iterable[ActiveSubsc
     """Check that no ACK for one subscription also acknowledges messages of another."""
     if new.ack == "auto":
         return
-    for other in others:
-        if other.ack != "auto" and (new.acks_all or other.acks_all):
-            raise ConfigurationError(
-                "with this broker, an ACK in mode 'client' acknowledges messages of all subscriptions of a connection,"
-                f" so {new.destination!r} and {other.destination!r} need 'client-individual' or separate connections"
-            )
+    # The first is enough: one that acknowledges for all is the only one that acknowledges.
+    other = next((other for other in others if other.ack != "auto"), None)
+    if other is not None and (new.acks_all or other.acks_all):
+        raise ConfigurationError(
+            "with this broker, an ACK in mode 'client' acknowledges messages of all subscriptions of a connection,"
+            f" so {new.destination!r} and {other.destination!r} need 'client-individual' or separate connections"
+        )
