@@ -246,6 +246,8 @@ def _make(path: str, lock_file: LockFile) -> None:
     except sqlite3.Error as error:
         raise refused(error, path) from error
     _sync(new)
+    # After a power cut, an outbox whose lock file is missing would count as damaged: its name is on disk first.
+    _sync(os.path.dirname(path))
     os.rename(new, path)
     _sync(os.path.dirname(path))
 

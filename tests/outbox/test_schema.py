@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -139,6 +141,21 @@ def test_a_file_that_is_not_what_it_was_is_never_an_empty_outbox(path: str, harm
         with pytest.raises(OutboxDamagedError, match=words):
             open_outbox(path)
     assert files(path) == before
+
+
+def test_a_new_outbox_has_its_lock_file_on_disk_before_it_has_its_name(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[set[str]] = []
+
+    def fsync(handle: int, real: Callable[[int], None] = os.fsync) -> None:
+        real(handle)
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            synced.append(set(files(path)))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    make(path)
+    assert any("a.outbox-lock" in names and "a.outbox" not in names for names in synced)
 
 
 def test_a_file_without_its_lock_file_is_damage_and_gets_none(path: str) -> None:
