@@ -496,7 +496,7 @@ class ReceiverPool:
         self._closing.set()
         # If a thread is blocked in a file system, the claim is kept, as only one process may write to the spool.
         if self._maintenance.join_until(deadline) and all(ended):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(SpoolError):  # a mark that could not be written is an older one
                 self.writer.close()
 
     def _maintain(self) -> None:

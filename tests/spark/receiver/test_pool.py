@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,6 +14,7 @@ from stompy.spark import receivers
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source_options import spool_options
 from stompy.spark.spool.claims import ClaimTimeouts, last_heartbeat
+from stompy.spark.spool.files import COUNTS, SETTLED, Files
 from stompy.spark.spool.view import SpoolView
 from tests.simulation.pieces import EACH_STEP, Piece, explore, together
 from tests.spark.receiver.helpers import QUEUE, bodies, column, eventually, fill, receiving, spool_in
@@ -80,6 +82,25 @@ def test_stopping_twice_is_once(tmp_path: Path) -> None:
     with Broker() as broker, receiving(broker, tmp_path) as pool:
         pool.stop()
         pool.stop()
+
+
+def test_a_pool_ends_on_a_full_disk_without_an_error_and_leaves_the_spool_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(files: Files, name: str, data: bytes, real: Callable[..., None] = Files.write, **look: object) -> None:
+        if name in (SETTLED, COUNTS):
+            raise SpoolFullError("no room", path=name)
+        real(files, name, data, **look)
+
+    monkeypatch.setattr(Files, "write", full)
+    with Broker() as broker:
+        with receiving(broker, tmp_path) as pool:
+            fill(broker.url, range(10))
+            eventually(lambda: broker.depth(QUEUE) == 0)
+            pool.stop()
+        monkeypatch.undo()
+        with receiving(broker, tmp_path) as pool:
+            assert pool.writer.next == 10
 
 
 def test_who_watches_is_woken_when_a_receiver_cannot_go_on(tmp_path: Path) -> None:
