@@ -263,7 +263,7 @@ def _open_checked(
             if has_room(path):
                 raise
             return _open_without_room(path, marked)
-        if marked is None:
+        if marked is None or not marked[1]:  # the first process may have ended before its mark was on disk
             lock_file.mark(ledger.identity, ledger.commits, sync=True)
             _sync(os.path.dirname(path))
         db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -156,6 +157,27 @@ def test_a_new_outbox_has_its_lock_file_on_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", fsync)
     make(path)
     assert any("a.outbox-lock" in names and "a.outbox" not in names for names in synced)
+
+
+def test_a_first_mark_that_was_not_synced_is_synced_when_the_outbox_is_opened_again(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fails = True
+
+    def fsync(handle: int, real: Callable[[int], None] = os.fsync) -> None:
+        if os.path.samestat(os.fstat(handle), os.stat(path + "-lock")):
+            if fails:
+                raise OSError(errno.EIO, "the disk fails")
+            synced.append("lock file")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OutboxError, match="the disk fails"):
+        make(path)
+    fails = False
+    make(path)
+    assert synced == ["lock file"]
 
 
 def test_a_file_without_its_lock_file_is_damage_and_gets_none(path: str) -> None:
