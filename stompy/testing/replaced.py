@@ -69,10 +69,16 @@ def _drawn(name: str) -> Callable[..., Any]:
     return lambda *arguments, **options: getattr(current_world().random, name)(*arguments, **options)
 
 
+def _on_disk(name: str, operate: Callable[..., T], *arguments: Any) -> T:
+    """Do an operation on files, as the disk of the world lets it be done."""
+    disk = current_world().disk
+    return operate(*arguments) if disk is None else disk(name, operate, *arguments)
+
+
 def _open(path: str, flags: int, mode: int = 0o777) -> int:
     world = current_world()
     world.switch()
-    number = os.open(path, flags, mode)
+    number = _on_disk("open", os.open, path, flags, mode)
     world.files[number] = world.current.process
     world.closed_files.discard(number)
     return number
@@ -85,11 +91,6 @@ def _close(number: int) -> None:
         os.close(number)
 
 
-def _pwrite(number: int, data: bytes, offset: int) -> int:
-    current_world().switch()
-    return os.pwrite(number, data, offset)
-
-
 def _others_first(name: str) -> Callable[..., Any]:
     """Return an operation on files before which others may go; a killed process does nothing more to its files."""
     real = getattr(os, name)
@@ -97,7 +98,7 @@ def _others_first(name: str) -> Callable[..., Any]:
     def call(*arguments: Any, **options: Any) -> Any:
         if not current_world().finished:
             current_world().switch()
-        return real(*arguments, **options)
+        return _on_disk(name, functools.partial(real, **options), *arguments)
 
     return call
 
@@ -149,6 +150,7 @@ class Database(sqlite3.Connection):
 
     patience = 0.0
     """Seconds that it waits for another's lock."""
+    path = ""
 
     def cursor(self, factory: Callable[..., Any] = Cursor) -> Any:  # type: ignore[override]
         """Return a new cursor."""
@@ -158,7 +160,7 @@ class Database(sqlite3.Connection):
         """Execute a statement."""
         if not current_world().finished:
             current_world().switch()
-        return super().execute(*arguments)
+        return _on_disk("execute", sqlite3.Connection.execute, self, *arguments)
 
     def commit(self) -> None:
         """Commit."""
@@ -183,7 +185,7 @@ def _connect(path: str, **options: Any) -> sqlite3.Connection:
         database: Database = sqlite3.connect(path, factory=Database, **{**options, **_OF_DATABASES})
     finally:
         world.looks = looked
-    database.patience = options.get("timeout", 5.0)
+    database.patience, database.path = options.get("timeout", 5.0), path
     world.files[database] = world.current.process
     return database
 
@@ -308,10 +310,9 @@ _REPLACED: dict[str, object] = {
             urandom=_bytes,
             open=_open,
             close=_close,
-            pwrite=_pwrite,
             utime=_touch,
-            **{name: _others_first(name) for name in ("write", "fsync", "unlink", "listdir")},
-            **{name: _named(name) for name in ("link", "replace")},
+            **{name: _others_first(name) for name in ("write", "pwrite", "fsync", "unlink", "listdir", "makedirs")},
+            **{name: _named(name) for name in ("link", "replace", "rename")},
         ),
     ),
     "sqlite3": _copy(sqlite3, **_instead(sqlite3, connect=_connect)),

@@ -187,6 +187,8 @@ class World:
         self._patience = self._draw_patience()
         self.files: dict[Any, str] = {}
         """Open files and databases, each with the process that has it."""
+        self.disk: Callable[..., Any] | None = None
+        """Does an operation on files, of a name, by a function with its arguments; `None` calls the function."""
         self.closed_files: set[int] = set()
         """Numbers of files that were closed for a process, which may try it too."""
         self.kept: list[object] = []

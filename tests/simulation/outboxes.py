@@ -15,6 +15,7 @@ from random import Random
 
 import stompy
 from stompy.testing.world import Event, Thread, current_world
+from tests.simulation.disks import Disk, DiskFault, smaller
 
 FLUSH = 60.0
 """Simulated seconds in which what is stored leaves when nothing breaks any more."""
@@ -28,6 +29,7 @@ class OutboxProgram:
         threads: of each thread, how many messages it puts.
         pause: seconds between two of them at most.
         kills: when it is killed; it is started again.
+        disk: what happens to its disk.
     """
 
     queue: str
@@ -35,6 +37,7 @@ class OutboxProgram:
     pause: float
     batch: int
     kills: tuple[float, ...]
+    disk: tuple[DiskFault, ...] = ()
 
     @classmethod
     def drawn(cls, random: Random, queue: str, *, faults: bool) -> OutboxProgram:
@@ -52,6 +55,8 @@ class OutboxProgram:
         """Yield programs with one thing less."""
         for number in range(len(self.kills)):
             yield replace(self, kills=self.kills[:number] + self.kills[number + 1 :])
+        for disk in smaller(self.disk):
+            yield replace(self, disk=disk)
         for number, count in enumerate(self.threads):
             for fewer in (count // 2, count - 1):
                 if fewer < count:
@@ -66,6 +71,7 @@ class Stored:
 
     program: OutboxProgram
     path: Path
+    disk: Disk | None = None
     next: list[int] = field(default_factory=list)
     """Of each thread, the message that it puts next."""
     dead: list[str] = field(default_factory=list)
@@ -98,16 +104,8 @@ class PutProgram:
     def run(self, url: str, timeouts: stompy.Timeouts, calm: Event) -> None:
         """Put what is left, and wait until all of it has left when nothing breaks any more."""
         stored = self._stored
-        outbox = stompy.Outbox(
-            stored.path,
-            url,
-            batch=stored.program.batch,
-            backoff=stompy.Backoff(first=0.05, longest=1.0),
-            login="user",
-            passcode="pass",
-            heartbeat=(1.0, 1.0),
-            timeouts=timeouts,
-        )
+        while (outbox := self._opened(url, timeouts)) is None:
+            current_world().switch(lambda: False, 0.2, "a pause")
         current_world().kept.append(outbox)
         threads = [
             Thread(partial(self._put_all, outbox, index, count), f"{self._name}.{index}")
@@ -126,12 +124,34 @@ class PutProgram:
         stored.dead = [letter.body.decode() for letter in outbox.dead_letters()]
         outbox.close()
 
+    def _opened(self, url: str, timeouts: stompy.Timeouts) -> stompy.Outbox | None:
+        stored = self._stored
+        try:
+            return stompy.Outbox(
+                stored.path,
+                url,
+                batch=stored.program.batch,
+                backoff=stompy.Backoff(first=0.05, longest=1.0),
+                login="user",
+                passcode="pass",
+                heartbeat=(1.0, 1.0),
+                timeouts=timeouts,
+            )
+        except stompy.OutboxError as error:
+            if stored.disk is None or not stored.disk.gave(error):
+                raise
+            return None
+
     def _put_all(self, outbox: stompy.Outbox, index: int, count: int) -> None:
         world, stored = current_world(), self._stored
         while stored.next[index] < count:
             sender, number = f"{self._name}.{index}", stored.next[index]
             stored.next[index] += 1  # what put was killed in may be there or not, and is not put again
-            self._put(outbox, stored.program.queue, sender, f"{sender}.{number}")
+            try:
+                self._put(outbox, stored.program.queue, sender, f"{sender}.{number}")
+            except stompy.OutboxError as error:
+                if stored.disk is None or not stored.disk.gave(error):
+                    raise
             world.switch(lambda: False, stored.program.pause * world.random.random(), "a pause")
 
 

@@ -12,6 +12,7 @@ from stompy.broker import Like
 from stompy.testing.faults import Cut, Delay, Double, Drop, FrameFault
 from stompy.testing.network import Weather
 from stompy.transport.websocket.frames import MAX_FRAME
+from tests.simulation.disks import DiskFault
 from tests.simulation.dropins import DropInProgram
 from tests.simulation.outboxes import OutboxProgram
 from tests.simulation.spools import HAS_ARROW, SpoolProgram
@@ -164,7 +165,18 @@ class Plan:
             # The answer to a handshake finds room: the system of a new connection has more than 50 bytes.
             weather = replace(weather, window=max(300, window))
             plan = replace(plan, weather=weather, web=web, fragment=lot.choice((MAX_FRAME, MAX_FRAME, 40)))
-        return plan
+        lot = Random(seed + 7)  # noqa: S311 - as above
+        return plan.with_disks(lot) if faults else plan
+
+    def with_disks(self, random: Random) -> Plan:
+        """Return the plan with faults of the disks of some outboxes and spools, and with batches that take longer."""
+
+        def disk(most: int) -> tuple[DiskFault, ...]:
+            return tuple(DiskFault.drawn(random, most) for _ in range(random.choice((0, 1, 1, 2, 3))))
+
+        outboxes = tuple(replace(each, disk=disk(50)) for each in self.outboxes)
+        spools = tuple(replace(each, disk=disk(300), slow=random.choice((0.0, 3.0))) for each in self.spools)
+        return replace(self, outboxes=outboxes, spools=spools)
 
     @property
     def names(self) -> list[str]:
@@ -213,6 +225,7 @@ class Plan:
         programs: list[Producer | Consumer | DropInProgram] = [*self.producers, *self.consumers, *self.drop_ins]
         restarted: list[object] = [*(each.kills for each in self.workers), *(each.kills for each in self.outboxes)]
         restarted += [each.kills for each in self.spools]
+        restarted += [each.disk for each in (*self.outboxes, *self.spools)]
         killed = any(program.killed_at is not None for program in programs) or any(restarted)
         weather = self.weather.breaks or self.weather.refusals
         refuses = any("refused" in ops for producer in self.producers for ops in producer.threads)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +31,7 @@ from stompy.transport.tcp import TcpDialer, TcpListener
 from stompy.transport.websocket.frames import BINARY, MAX_FRAME, Decoder
 from stompy.transport.websocket.handshake import END
 from tests.simulation import dropins, outboxes, spools, workers
+from tests.simulation.disks import Disk, DiskFault, Disks
 from tests.simulation.dropins import DropInProgram
 from tests.simulation.plans import Consumer, Op, Plan, Producer
 from tests.simulation.schedules import Drawn, Few
@@ -69,6 +70,7 @@ class Programs:
         self._threads: dict[str, Thread] = {}
         self._closers: list[Thread] = []
         self._connections: list[stompy.Connection] = []
+        self._disks = Disks()
 
     def _url(self, name: str) -> str:
         return f"{'ws' if name in self._seen.plan.web else 'stomp'}://{ADDRESS}"
@@ -303,12 +305,19 @@ class Programs:
         """Run an outbox until all is over."""
         current_world().switch(lambda: False, pause, "its start")
         self._seen.opened += 1
-        outboxes.PutProgram(self._seen.stored[number], name, self._put).run(self._url(name), TIMEOUTS, self._calm)
+        stored = self._seen.stored[number]
+        try:
+            outboxes.PutProgram(stored, name, self._put).run(self._url(name), TIMEOUTS, self._calm)
+        except StompError as error:
+            stored.breaches.append(f"{name} has failed: {error}")
+            stored.all_put = True
 
     def _put(self, outbox: stompy.Outbox, queue: str, sender: str, body: str) -> None:
         sent = self._seen.sent[body] = Sent(body, queue, sender, resends=True)
-        with self._seen.outcome([sent], "confirmed"), self._seen.call(f"put {body}", 1.0):
-            outbox.put(queue, body)
+        disk = any(each.program.disk for each in self._seen.stored)
+        headers = {"padding": "x" * 1_000} if disk else None  # so that a file grows, on a disk that is full
+        with self._seen.outcome([sent], "confirmed"), self._seen.call(f"put {body}", 20.0 if disk else 1.0):
+            outbox.put(queue, body, headers=headers)
 
     def _start_outbox(self, number: int, pause: float) -> None:
         name = f"o{number}"
@@ -371,10 +380,15 @@ class Programs:
             seen.watches.append(workers.Watch(worker))
             self._start_worker(number, 0.0)
         for number, outbox in enumerate(plan.outboxes):
-            seen.stored.append(outboxes.Stored(outbox, self._folder / f"outbox-{number}"))
+            folder = self._folder / f"outbox-{number}"
+            disk = self._disk(folder, outbox.disk, [f"o{number}"])
+            folder.mkdir()
+            seen.stored.append(outboxes.Stored(outbox, folder / "outbox", disk))
             self._start_outbox(number, 0.0)
         for number, spool in enumerate(plan.spools):
-            seen.spooled.append(spools.Spooled(spool, self._folder / f"spool-{number}"))
+            folder = self._folder / f"spool-{number}"
+            disk = self._disk(folder, spool.disk, spool.processes(number))
+            seen.spooled.append(spools.Spooled(spool, folder, disk))
             for name in spool.processes(number):
                 self._start_spool(name, 0.0)
         me.process = "main"
@@ -384,6 +398,9 @@ class Programs:
         world.switch(lambda: all(each.all_put for each in seen.stored), 400.0, "what outboxes put")
         world.switch(lambda: not seen.unsent, 400.0, "what programs for stomp.py send")
         self._network.clear_up()
+        for each in self._disks.all:
+            each.calm()
+        world.switch(lambda: not any(each.off for each in self._disks.all), 400.0, "power")
         self._calm.set()
         for number, stored in enumerate(seen.stored):
             threads[f"o{number}"].join(outboxes.FLUSH + 40.0)
@@ -420,6 +437,35 @@ class Programs:
             seen.breaches.append(f"threads that are left: {alive}")
         seen.breaches += [f"logged as a bug: {bug}" for bug in world.bugs]
 
+    def _disk(self, folder: Path, faults: tuple[DiskFault, ...], processes: Sequence[str]) -> Disk | None:
+        """Return the disk of a machine with some processes, if something happens to it."""
+        if not faults:
+            return None
+        self._world.disk = self._disks
+        disk = self._disks.add(folder, faults, self._world.random)
+        name = f"power-{folder.name}"
+        self._threads[name] = self._started("main", partial(self._switch_on, disk, processes))
+        return disk
+
+    def _switch_on(self, disk: Disk, processes: Sequence[str]) -> None:
+        """End the processes of a machine whose power has failed, and start them again, until all is over."""
+        while self._world.switch(lambda: disk.off or self._over.is_set(), None, "a power failure") and disk.off:
+            self._seen.note(f"the power of {' '.join(processes)} fails")
+            files = disk.cut()
+            for name in processes:
+                self._world.kill(name)
+                self._network.hang_up(name)
+            disk.restore(files)
+            for name in processes:
+                self._start(name, 0.5)
+
+    def _start(self, name: str, pause: float) -> None:
+        """Start a process again."""
+        if name[0] in "sr":
+            self._start_spool(name, pause)
+        elif name[0] in "wo":
+            (self._start_worker if name[0] == "w" else self._start_outbox)(int(name[1:]), pause)
+
     def _started(self, process: str, program: Callable[[], object]) -> Thread:
         thread = Thread(program, process)
         thread.process = process
@@ -444,10 +490,7 @@ class Programs:
                 world.kill(what)
                 self._network.hang_up(what)
                 self._seen.unsent.discard(what)
-                if what[0] in "sr":
-                    self._start_spool(what, 0.5)
-                elif what[0] in "wo":
-                    (self._start_worker if what[0] == "w" else self._start_outbox)(int(what[1:]), 0.5)
+                self._start(what, 0.5)
                 continue
             world.current.process = "broker"
             broker.close(timeout=30.0)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompy.errors import SpoolError, StompError
 from stompy.testing.world import Event, current_world
+from tests.simulation.disks import Disk, DiskFault, smaller
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 """Whether spools can be written here."""
@@ -48,6 +49,8 @@ class SpoolProgram:
         receivers: of each process.
         most: how many messages a micro-batch has at most.
         kills: when which process is killed: its number, or -1 for the reader.
+        slow: seconds that a micro-batch takes at most.
+        disk: what happens to their disk; all of them run on one machine.
     """
 
     queue: str
@@ -56,6 +59,8 @@ class SpoolProgram:
     prefetch: int
     most: int
     kills: tuple[tuple[float, int], ...]
+    slow: float = 0.0
+    disk: tuple[DiskFault, ...] = ()
 
     @classmethod
     def drawn(cls, random: Random, queue: str, *, faults: bool) -> SpoolProgram:
@@ -77,6 +82,10 @@ class SpoolProgram:
         """Yield programs with one thing less."""
         for number in range(len(self.kills)):
             yield replace(self, kills=self.kills[:number] + self.kills[number + 1 :])
+        for disk in smaller(self.disk):
+            yield replace(self, disk=disk)
+        if self.slow:
+            yield replace(self, slow=0.0)
         if self.receivers > 1:
             yield replace(self, receivers=1)
         if sum(self.fillers) > 1 and not any(process > 0 for _, process in self.kills):
@@ -110,6 +119,7 @@ class Spooled:
 
     program: SpoolProgram
     folder: Path
+    disk: Disk | None = None
     batches: list[list[Row]] = field(default_factory=list)
     """The output: a batch that is run again replaces its rows."""
     start: dict[str, Any] | None = None
@@ -175,8 +185,8 @@ class Spooled:
                 while not over.wait(PAUSE):
                     pool.check()
             except SpoolError as error:
-                self.breaches.append(f"{name} has failed: {type(error).__name__} {error}".replace(str(self.folder), ""))
-                break
+                if not self._forgiven(name, error, note):
+                    break
             except StompError as error:
                 note(f"has failed: {error}".replace(str(self.folder), ""))
                 current_world().switch(lambda: False, PAUSE, "a pause")
@@ -185,6 +195,16 @@ class Spooled:
                     pool.stop()
                     self.holders.pop(spool, None)
         self.filling.discard(name)
+
+    def _forgiven(self, name: str, error: SpoolError, note: Callable[[str], None]) -> bool:
+        """Return whether the disk is the cause of an error, so that the process is started again."""
+        what = f"{name} has failed: {type(error).__name__} {error}".replace(str(self.folder), "")
+        if self.disk is None or not self.disk.gave(error):
+            self.breaches.append(what)
+            return False
+        note(what)
+        current_world().switch(lambda: False, PAUSE, "a pause")
+        return True
 
     def read(self, name: str, url: str, pause: float, over: Event, note: Callable[[str], None]) -> None:
         """Plan, read and commit batches, as Spark does, until all is over and read."""
@@ -196,7 +216,11 @@ class Spooled:
                 "maxOffsetsPerTrigger": str(self.program.most),
             }
         )
-        engine = StreamEngine(options)
+        while not self._query(name, StreamEngine(options), over, note):
+            pass
+
+    def _query(self, name: str, engine: StreamEngine, over: Event, note: Callable[[str], None]) -> bool:
+        """Run a query; return whether it is not started again."""
         current_world().kept.append(engine)
         try:
             if self.planned is not None:
@@ -212,10 +236,10 @@ class Spooled:
                     self.planned = end
                     self._run(engine, note)
                 elif last:
-                    break
+                    return True
                 current_world().switch(lambda: False, PAUSE, "the next trigger")
         except SpoolError as error:
-            self.breaches.append(f"the reader has failed: {type(error).__name__} {error}".replace(str(self.folder), ""))
+            return not self._forgiven(name, error, note)
         finally:
             if not current_world().current.killed:
                 engine.stop()
@@ -224,7 +248,7 @@ class Spooled:
         assert self.start is not None
         assert self.planned is not None
         tasks: list[list[Piece]] = engine.plan(self.start, self.planned)
-        current_world().switch()
+        current_world().switch(lambda: False, self.program.slow * current_world().random.random(), "a task")
         rows = [row for pieces in tasks for row in self._rows(engine, pieces)]
         before = self.batches[-1]
         if before and before != rows:
