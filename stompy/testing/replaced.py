@@ -302,7 +302,10 @@ _REPLACED: dict[str, object] = {
             },
         ),
     ),
-    "secrets": _copy(secrets, **_instead(secrets, token_bytes=_bytes, token_hex=_hex, token_urlsafe=_hex)),
+    "secrets": _copy(
+        secrets,
+        **_instead(secrets, token_bytes=_bytes, token_hex=_hex, token_urlsafe=_hex, randbelow=_drawn("randrange")),
+    ),
     "os": _copy(
         os,
         **_instead(

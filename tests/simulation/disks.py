@@ -13,6 +13,7 @@ import errno
 import os
 import shutil
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,8 @@ _SECTOR = 512
 """Bytes that a disk writes whole or not at all."""
 _WRITES = frozenset({"open", "write", "pwrite", "link", "replace", "rename", "makedirs"})
 """What needs room."""
+_NAMING = frozenset({"link", "replace", "rename"})
+"""What has a path and another one."""
 _COUNTED = _WRITES | {"fsync", "unlink"}
 """At what there are faults."""
 _UNLIMITED = 2**30
@@ -43,25 +46,32 @@ class DiskFault:
 
     Attributes:
         kind: the power fails, or the operation fails, or everything that needs room does, or it takes long.
-        at: the number of the operation.
+        of: the operations, by the beginning of their names and files, such as `replace seg-`; all of them if empty.
+        at: the number of the operation among these.
         seconds: how long the disk is full, the operation takes, or its effect is seen before the power fails.
     """
 
     kind: Kind
     at: int
-    seconds: float = 0.0
+    seconds: float
+    of: str = ""
 
     @classmethod
-    def drawn(cls, random: Random, most: int) -> DiskFault:
-        """Return a fault at one of the first operations."""
-        kind: Kind = random.choice(("power", "power", "EIO", "ENOSPC", "stall"))
-        return cls(kind, random.randrange(random.choice((most // 5, most))), random.choice((0.1, 2.0, 8.0)))
+    def drawn(cls, random: Random, most: int, deciding: tuple[str, ...]) -> DiskFault:
+        """Return a fault at one of the first `most` operations, or at one of those that decide what is kept."""
+        decides = random.random() < 0.5
+        kinds: tuple[Kind, ...] = ("power", "EIO", "stall", "stall") if decides else ("power", "power", "EIO", "ENOSPC")
+        kind, seconds = random.choice(kinds), random.choice((0.1, 2.0, 8.0))
+        if decides:
+            return cls(kind, random.randrange(random.choice((1, 6))), seconds, random.choice(deciding))
+        return cls(kind, random.randrange(random.choice((most // 5, most))), seconds)
 
 
 class _File:
-    """A file that was made through the seam, and its bytes; `None` if not through it."""
+    """A file or a folder that was made through the seam."""
 
     data: bytes | None = None
+    """What was written to it through the seam."""
     synced = b""
     folder = False
 
@@ -85,19 +95,27 @@ class Disk:
         faults: of it.
         random: draws what a power failure leaves.
         opened: files that are open, on any disk.
+        hang_up: ends the sessions of a process, which a machine loses whose disk stands still.
     """
 
-    def __init__(self, folder: Path, faults: tuple[DiskFault, ...], random: Random, opened: _Opened) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        faults: tuple[DiskFault, ...],
+        random: Random,
+        opened: _Opened,
+        hang_up: Callable[[str], object],
+    ) -> None:
         self.folder = str(folder)
         self.off = False
         """Whether the power has failed, and nothing goes on until `restore`."""
         self.raised: list[BaseException] = []
         """The errors that it gave."""
-        self._faults, self._random = {fault.at: fault for fault in faults}, random
-        self._count = 0
+        self._faults, self._random = faults, random
+        self._counts: Counter[str] = Counter()
         self._calm = False
         self._full_until = 0.0
-        self._open = opened
+        self._open, self._hang_up = opened, hang_up
         self._files: dict[str, _File] = {}
         self._names: dict[str, list[_File | None]] = {}
         """By path, what it was when its folder was synced, and since."""
@@ -107,7 +125,7 @@ class Disk:
 
     def calm(self) -> None:
         """Have no faults any more."""
-        self._calm, self._faults, self._full_until = True, {}, 0.0
+        self._calm, self._faults, self._full_until = True, (), 0.0
 
     def gave(self, error: BaseException) -> bool:
         """Return whether this disk is the cause of an error."""
@@ -130,11 +148,12 @@ class Disk:
         if name == "execute" and arguments[1] not in ("BEGIN IMMEDIATE", "COMMIT"):
             with self._noting(arguments[0] in self._limited):
                 return operate(*arguments)
-        fault, self._count = self._faults.get(self._count), self._count + 1
+        fault = self._next(f"{name} {self._file_of(name, *arguments)}")
         world = current_world()
         if fault is not None and fault.kind == "ENOSPC":
             self._full_until = world.now + fault.seconds
         if fault is not None and fault.kind == "stall":
+            self._hang_up(world.current.process)
             world.switch(lambda: False, fault.seconds, "the disk")
         full, fails = world.now < self._full_until, fault is not None and fault.kind == "EIO"
         if name == "execute":
@@ -151,6 +170,22 @@ class Disk:
             self._note(name, found, *arguments)
         self._end(fault)
         return found
+
+    def _next(self, what: str) -> DiskFault | None:
+        """Count an operation; return its fault, if it has one."""
+        met = None
+        for of in sorted({fault.of for fault in self._faults}):
+            if what.startswith(of):
+                at = self._counts[of]
+                met = next((fault for fault in self._faults if (fault.of, fault.at) == (of, at)), met)
+                self._counts[of] += 1
+        return met
+
+    def _file_of(self, name: str, first: Any, *arguments: Any) -> str:
+        if name == "execute":
+            return str(arguments[0])
+        path = self._open[first][0] if isinstance(first, int) else arguments[0] if name in _NAMING else first
+        return os.path.basename(path)
 
     @contextlib.contextmanager
     def _noting(self, gives: bool) -> Iterator[None]:
@@ -191,8 +226,9 @@ class Disk:
         elif name == "unlink":
             self._change(first, None)
         elif name == "makedirs":
-            self._change(first, _File())
-            self._files[first].folder = True
+            if first not in self._files:
+                self._change(first, _File())
+                self._files[first].folder = True
         else:
             self._change(arguments[0], self._files.get(first))
             if name != "link":
@@ -219,9 +255,9 @@ class Disk:
         before = _bytes_of(log)
         header, synced = self._logs.pop(log, (b"", b""))
         fails = fault is not None and fault.kind == "EIO"
-        with self._noting(fails or full):
-            with _most(len(before) + self._random.randrange(5_000)) if fails else contextlib.nullcontext():
-                found = operate(statement)
+        room = _most(len(before) + self._random.randrange(5_000)) if fails else contextlib.nullcontext()
+        with self._noting(fails or full), room:
+            found = operate(statement)
         after = _bytes_of(log)[:_HEADER]
         self._logs[log] = after, synced if header == after else before
         self._end(fault)
@@ -273,13 +309,14 @@ class Disk:
 class Disks:
     """The disks of a world, each with a folder of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, hang_up: Callable[[str], object]) -> None:
         self.all: list[Disk] = []
         self._opened: _Opened = {}
+        self._hang_up = hang_up
 
     def add(self, folder: Path, faults: tuple[DiskFault, ...], random: Random) -> Disk:
         """Return a new one."""
-        self.all.append(Disk(folder, faults, random, self._opened))
+        self.all.append(Disk(folder, faults, random, self._opened, self._hang_up))
         return self.all[-1]
 
     def __call__(self, name: str, operate: Callable[..., Any], *arguments: Any) -> Any:

@@ -411,7 +411,8 @@ FAULTS: dict[str, Fault] = {
         ("        return all(receipts >= turn for", "        return True or all(receipts >= turn for"),
     ),
     "a file of a spool has its name before it is synced": _fault(
-        "spark.spool.files", ("        _write_all(handle, data)\n        os.fsync(handle)\n", "        _write_all(handle, data)\n")
+        "spark.spool.files",
+        ("        _write_all(handle, data)\n        os.fsync(handle)\n", "        _write_all(handle, data)\n"),
     ),
     "the name of a file of a spool is not synced": _fault(
         "spark.spool.files",
@@ -423,16 +424,6 @@ FAULTS: dict[str, Fault] = {
             "        _write_all(handle, data)\n        os.fsync(handle)\n",
             "        with contextlib.suppress(OSError):\n            _write_all(handle, data)\n            os.fsync(handle)\n",
         ),
-    ),
-    "a batch has a segment whose name is not synced": _fault(
-        "spark.spool.view",
-        (
-            'has planned.\n            self._files.sync("")\n',
-            "has planned.\n            pass\n",
-        ),
-    ),
-    "a spool does not sync what its predecessor has named": _fault(
-        "spark.spool.writer", ('        self._files.sync("")\n', "")
     ),
     "an outbox does not sync its commits": _fault(
         "outbox.schema", ('    "synchronous": ("FULL", 2),\n', '    "synchronous": ("NORMAL", 1),\n')
@@ -447,6 +438,9 @@ FAULTS: dict[str, Fault] = {
     "an outbox has its name before its lock file is on the disk": _fault(
         "outbox.schema",
         ("    _sync(os.path.dirname(path))\n    os.rename(new, path)\n", "    os.rename(new, path)\n"),
+    ),
+    "the first mark of an outbox is not synced again": _fault(
+        "outbox.schema", ("        if marked is None or not marked[1]:  #", "        if marked is None:  #")
     ),
     "planning a batch processes it": _fault(
         "spark.spool.view",

@@ -171,11 +171,19 @@ class Plan:
     def with_disks(self, random: Random) -> Plan:
         """Return the plan with faults of the disks of some outboxes and spools, and with batches that take longer."""
 
-        def disk(most: int) -> tuple[DiskFault, ...]:
-            return tuple(DiskFault.drawn(random, most) for _ in range(random.choice((0, 1, 1, 2, 3))))
+        def disk(most: int, *deciding: str) -> tuple[DiskFault, ...]:
+            return tuple(DiskFault.drawn(random, most, deciding) for _ in range(random.choice((0, 1, 1, 2, 3))))
 
-        outboxes = tuple(replace(each, disk=disk(50)) for each in self.outboxes)
-        spools = tuple(replace(each, disk=disk(300), slow=random.choice((0.0, 3.0))) for each in self.spools)
+        outboxes = tuple(replace(each, disk=disk(50, "execute COMMIT", "fsync outbox-lock")) for each in self.outboxes)
+        spools = tuple(
+            replace(
+                each,
+                disk=disk(300, "replace seg-", "fsync .tmp-seg-"),
+                slow=random.choice((0.0, 3.0)),
+                late=random.choice((0.0, 0.0, 0.5)),
+            )
+            for each in self.spools
+        )
         return replace(self, outboxes=outboxes, spools=spools)
 
     @property
@@ -223,9 +231,11 @@ class Plan:
     def faultless(self) -> bool:
         """Whether nothing breaks."""
         programs: list[Producer | Consumer | DropInProgram] = [*self.producers, *self.consumers, *self.drop_ins]
-        restarted: list[object] = [*(each.kills for each in self.workers), *(each.kills for each in self.outboxes)]
-        restarted += [each.kills for each in self.spools]
-        restarted += [each.disk for each in (*self.outboxes, *self.spools)]
+        restarted: list[object] = [
+            *(each.kills for each in self.workers),
+            *(each.kills or each.disk for each in self.outboxes),
+        ]
+        restarted += [each.kills or each.disk or each.late for each in self.spools]
         killed = any(program.killed_at is not None for program in programs) or any(restarted)
         weather = self.weather.breaks or self.weather.refusals
         refuses = any("refused" in ops for producer in self.producers for ops in producer.threads)

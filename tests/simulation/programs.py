@@ -70,7 +70,7 @@ class Programs:
         self._threads: dict[str, Thread] = {}
         self._closers: list[Thread] = []
         self._connections: list[stompy.Connection] = []
-        self._disks = Disks()
+        self._disks = Disks(network.hang_up)
 
     def _url(self, name: str) -> str:
         return f"{'ws' if name in self._seen.plan.web else 'stomp'}://{ADDRESS}"
@@ -316,7 +316,7 @@ class Programs:
         sent = self._seen.sent[body] = Sent(body, queue, sender, resends=True)
         disk = any(each.program.disk for each in self._seen.stored)
         headers = {"padding": "x" * 1_000} if disk else None  # so that a file grows, on a disk that is full
-        with self._seen.outcome([sent], "confirmed"), self._seen.call(f"put {body}", 20.0 if disk else 1.0):
+        with self._seen.outcome([sent], "confirmed"), self._seen.call(f"put {body}", 60.0 if disk else 1.0):
             outbox.put(queue, body, headers=headers)
 
     def _start_outbox(self, number: int, pause: float) -> None:
@@ -715,6 +715,15 @@ class Run:
     left: Counter[str]
 
 
+def _records_late(plan: Plan, *arguments: Any, **options: Any) -> Any:
+    """Return the records of messages, of which some receivers are late to make them."""
+    world = current_world()
+    late = plan.spools[int(world.current.process[1])].late
+    if late and world.random.random() < late:
+        world.switch(lambda: False, 6.0 * world.random.random(), "a processor")
+    return spools.records_of(*arguments, **options)
+
+
 def run(plan: Plan) -> Run:
     """Run a plan in a world of its own; return what became of it."""
     random = Random(plan.seed)  # noqa: S311 - it has to repeat
@@ -737,6 +746,8 @@ def run(plan: Plan) -> Run:
     network.opaque = plan.web
     seam: dict[str, Any] = {"TcpDialer": (TcpDialer, network.dialer), "TcpListener": (TcpListener, network.listen)}
     seam |= {"SocketTransport": (SocketTransport, SimulatedTransport), "MAX_FRAME": (MAX_FRAME, plan.fragment)}
+    if spools.HAS_ARROW:
+        seam |= {"records_of": (spools.records_of, partial(_records_late, plan))}
     with installed(**seam, limit=(waiting.limit, dropins.LIMIT)):
         try:
             with (

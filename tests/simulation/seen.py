@@ -118,6 +118,8 @@ class Seen:
 
 def outcome_of(error: StompError | StompException) -> str:
     """Return what the error of a call says of its frame."""
+    if isinstance(error, stompy.OutboxFullError):
+        return "not-sent"
     if isinstance(error, NotConnectedException) and not isinstance(error, OSError):
         return "not-sent"
     if isinstance(error, StompException):

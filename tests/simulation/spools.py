@@ -30,6 +30,7 @@ if HAS_ARROW:
     from stompy.spark.source.reading import read_pieces
     from stompy.spark.source_options import spool_options, stream_options
     from stompy.spark.spool.files import Files
+    from stompy.spark.spool.record import records_of as records_of
     from stompy.spark.spool.spool import make_spool
 
     pa.set_cpu_count(1)
@@ -50,6 +51,7 @@ class SpoolProgram:
         most: how many messages a micro-batch has at most.
         kills: when which process is killed: its number, or -1 for the reader.
         slow: seconds that a micro-batch takes at most.
+        late: how often a receiver has taken messages and stands still, for some seconds, before it stores them.
         disk: what happens to their disk; all of them run on one machine.
     """
 
@@ -60,6 +62,7 @@ class SpoolProgram:
     most: int
     kills: tuple[tuple[float, int], ...]
     slow: float = 0.0
+    late: float = 0.0
     disk: tuple[DiskFault, ...] = ()
 
     @classmethod
@@ -86,6 +89,8 @@ class SpoolProgram:
             yield replace(self, disk=disk)
         if self.slow:
             yield replace(self, slow=0.0)
+        if self.late:
+            yield replace(self, late=0.0)
         if self.receivers > 1:
             yield replace(self, receivers=1)
         if sum(self.fillers) > 1 and not any(process > 0 for _, process in self.kills):
