@@ -374,7 +374,7 @@ class ChildRole:
         new = path.with_suffix(".new")
         try:
             new.write_text(health.as_json(), encoding="utf-8")
-            new.replace(path)
+            os.replace(new, path)
         except OSError as error:
             _LOG.debug("health was not reported: %s", error)
 

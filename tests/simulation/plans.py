@@ -27,6 +27,9 @@ LIKE: tuple[Like | None, ...] = (None, None, None, "activemq", "activemq5", "art
 WORKERS = 0.1
 """The part of the worlds whose queues have workers instead of consumers."""
 
+CHILDREN = 0.3
+"""The part of the worlds with workers whose workers have child processes."""
+
 OUTBOXES = 0.1
 """The part of the worlds whose producers have an outbox."""
 
@@ -166,7 +169,14 @@ class Plan:
             weather = replace(weather, window=max(300, window))
             plan = replace(plan, weather=weather, web=web, fragment=lot.choice((MAX_FRAME, MAX_FRAME, 40)))
         lot = Random(seed + 7)  # noqa: S311 - as above
-        return plan.with_disks(lot) if faults else plan
+        plan = plan.with_disks(lot) if faults else plan
+        lot = Random(seed + 8)  # noqa: S311 - as above
+        if plan.workers and lot.random() < CHILDREN:
+            with_children = tuple(each.with_children(lot, faults=faults) for each in plan.workers)
+            plan = replace(plan, workers=with_children)
+            if lot.random() < 0.1:
+                plan = replace(plan, lines=("stompy/worker/processes.py",))
+        return plan
 
     def with_disks(self, random: Random) -> Plan:
         """Return the plan with faults of the disks of some outboxes and spools, and with batches that take longer."""
@@ -232,7 +242,7 @@ class Plan:
         """Whether nothing breaks."""
         programs: list[Producer | Consumer | DropInProgram] = [*self.producers, *self.consumers, *self.drop_ins]
         restarted: list[object] = [
-            *(each.kills for each in self.workers),
+            *(each.kills or each.events for each in self.workers),
             *(each.kills or each.disk for each in self.outboxes),
         ]
         restarted += [each.kills or each.disk or each.late for each in self.spools]

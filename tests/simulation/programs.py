@@ -31,9 +31,11 @@ from stompy.transport.tcp import TcpDialer, TcpListener
 from stompy.transport.websocket.frames import BINARY, MAX_FRAME, Decoder
 from stompy.transport.websocket.handshake import END
 from tests.simulation import dropins, outboxes, spools, workers
+from tests.simulation.children import Service
 from tests.simulation.disks import Disk, DiskFault, Disks
 from tests.simulation.dropins import DropInProgram
 from tests.simulation.plans import Consumer, Op, Plan, Producer
+from tests.simulation.processes import System, with_processes
 from tests.simulation.schedules import Drawn, Few
 from tests.simulation.seen import Handled, HandlerError, Seen, Sent, outcome_of
 
@@ -71,6 +73,8 @@ class Programs:
         self._closers: list[Thread] = []
         self._connections: list[stompy.Connection] = []
         self._disks = Disks(network.hang_up)
+        self._services: dict[str, Service] = {}
+        """Workers with child processes."""
 
     def _url(self, name: str) -> str:
         return f"{'ws' if name in self._seen.plan.web else 'stomp'}://{ADDRESS}"
@@ -295,8 +299,28 @@ class Programs:
         self._world.kept.append(runner)
         runner.run(self._url(name), TIMEOUTS, self._over)
 
+    def _serve(self, system: System, name: str, watch: workers.Watch) -> None:
+        """Start a worker with child processes."""
+        service = self._services[name] = Service(system, watch, name, self._seen.note)
+        self._threads[name] = Thread(partial(service.run, self._url(name), TIMEOUTS, self._over), f"service of {name}")
+        self._threads[name].start()
+
+    def child_starts(self, name: str) -> None:
+        """Note that a child process has a session, by WebSocket as its parent would."""
+        self._seen.opened += 1
+        if name.partition(".")[0] in self._network.opaque:
+            self._network.opaque |= {name}
+
+    def process_ended(self, name: str, code: int) -> None:
+        """Close the connections of a process that has ended."""
+        self._network.hang_up(name)
+        self._services[name.partition(".")[0]].ended(name, code, self._seen.plan.faultless)
+
     def _start_worker(self, number: int, pause: float) -> None:
         name = f"w{number}"
+        if isinstance(self._world, System):
+            self._serve(self._world, name, self._seen.watches[number])
+            return
         self._threads[name] = self._started(name, partial(self.work, name, number, pause))
 
     # Outboxes
@@ -393,6 +417,8 @@ class Programs:
                 self._start_spool(name, 0.0)
         me.process = "main"
         self._break(broker)
+        for service in self._services.values():
+            service.events.join()
         for number, _ in enumerate(plan.producers):
             threads[f"p{number}"].join(400.0)
         world.switch(lambda: all(each.all_put for each in seen.stored), 400.0, "what outboxes put")
@@ -730,16 +756,18 @@ def run(plan: Plan) -> Run:
     lot = Random(plan.seed + 1)  # noqa: S311
     schedule = Drawn(lot, plan.rate) if plan.depth is None else Few(lot, plan.depth, lot.choice((300, 1_000, 3_000)))
     traced = [str(TOP / file) for file in plan.lines]
-    world = World(schedule, traced=traced, seed=plan.seed + 2, steps=STEPS * (10 if traced else 1))
+    made = System if any(each.children for each in plan.workers) else World
+    world = made(schedule, traced=traced, seed=plan.seed + 2, steps=STEPS * (10 if traced else 1))
     network = Network(world, random, plan.weather, FaultPlan(*plan.frames, seed=plan.seed))
     seen = Seen(plan)
     commits = any(op in ops for producer in plan.producers for ops in producer.threads for op in _BLOCKS)
 
     def tap() -> Tap | None:
         process = world.current.process
+        web = process in network.opaque
         # A program for stomp.py commits when it likes, and a receiver of a spool nothing, to see that it has a session.
         wire = Wire(seen.early_commits).passes if commits and process[0] not in "ds" else None
-        return Web(seen.breaches, wire).passes if process in plan.web else wire
+        return Web(seen.breaches, wire).passes if web else wire
 
     network.tap = tap
     network.note = seen.note  # type: ignore[method-assign]
@@ -748,12 +776,16 @@ def run(plan: Plan) -> Run:
     seam |= {"SocketTransport": (SocketTransport, SimulatedTransport), "MAX_FRAME": (MAX_FRAME, plan.fragment)}
     if spools.HAS_ARROW:
         seam |= {"records_of": (spools.records_of, partial(_records_late, plan))}
+    files = plan.outboxes or plan.spools or isinstance(world, System)
     with installed(**seam, limit=(waiting.limit, dropins.LIMIT)):
         try:
-            with (
-                tempfile.TemporaryDirectory(dir=SHARED) if plan.outboxes or plan.spools else nullcontext(".") as folder
-            ):
-                world.run(Programs(world, network, seen, Path(folder)).main)
+            with tempfile.TemporaryDirectory(dir=SHARED) if files else nullcontext(".") as folder:
+                programs = Programs(world, network, seen, Path(folder))
+                if isinstance(world, System):
+                    world.folder = Path(folder)
+                    world.on_start, world.on_end = programs.child_starts, programs.process_ended
+                with with_processes() if isinstance(world, System) else nullcontext():
+                    world.run(programs.main)
             breaches = judge(seen)
         except AssertionError as error:
             breaches = [f"{type(error).__name__}: {error}"]

@@ -16,10 +16,21 @@ from typing import Literal
 import stompy
 import stompy.worker
 from stompy.testing.world import Event, current_world
-from stompy.worker.task import TaskContext
+from stompy.worker.task import Task, TaskContext
 
 Kind = Literal["plain", "keyed", "transactional"]
-Result = Literal["running", "returned", "raised", "rejected"]
+Result = Literal["running", "returned", "raised", "rejected", "crashed", "interrupted"]
+"""Of an attempt; `crashed` where its process was killed and ran no other, `interrupted` where it ran others too."""
+Happening = Literal["kill child", "kill parent", "stop", "stop all", "stop twice", "signal child"]
+"""What happens to the processes of a worker; to stop it is to send it SIGTERM, or that and the same to its children."""
+HAPPENINGS: tuple[Happening, ...] = (
+    *("kill child",) * 5,
+    "kill parent",
+    "stop",
+    "stop all",
+    "stop twice",
+    "signal child",
+)
 OUT = "/queue/forwarded"
 """Where transactional tasks send to."""
 OUTPUT = ">out"
@@ -27,6 +38,8 @@ OUTPUT = ">out"
 CLOSE = 4.0
 """Seconds that running tasks get when a worker is closed."""
 MARGIN = 0.05
+UNSETTLED = 30.0
+"""Seconds after its end in which a message may not have been settled."""
 TICKS = 0.5
 """Seconds after a time limit in which a task is replaced."""
 
@@ -37,6 +50,8 @@ class WorkerProgram:
 
     Attributes:
         kills: when it is killed; it is started again.
+        children: how many child processes run the task; `None` for none.
+        events: when what happens to its processes; see `children.py`.
     """
 
     queue: str
@@ -49,6 +64,8 @@ class WorkerProgram:
     slow: float
     time_limit: float | None
     kills: tuple[float, ...]
+    children: int | None = None
+    events: tuple[tuple[float, Happening], ...] = ()
 
     @classmethod
     def drawn(cls, random: Random, queue: str, *, faults: bool) -> WorkerProgram:
@@ -69,8 +86,20 @@ class WorkerProgram:
             kills=tuple(random.uniform(0.0, 4.0) for _ in range(kills)),
         )
 
+    def with_children(self, random: Random, *, faults: bool) -> WorkerProgram:
+        """Return the worker with child processes."""
+        events = tuple(
+            (random.uniform(0.0, 4.0), random.choice(HAPPENINGS) if random.random() < 0.5 else "kill child")
+            for _ in range(random.choice((1, 2, 4)) if faults else 0)
+        )
+        return replace(self, kills=(), children=random.choice((1, 2, 2, 3)), events=tuple(sorted(events)))
+
     def smaller(self) -> Iterator[WorkerProgram]:
         """Yield workers with one thing less."""
+        for number in range(len(self.events)):
+            yield replace(self, events=self.events[:number] + self.events[number + 1 :])
+        if self.children is not None and self.children > 1:
+            yield replace(self, children=self.children - 1)
         for number in range(len(self.kills)):
             yield replace(self, kills=self.kills[:number] + self.kills[number + 1 :])
         for changed in (
@@ -121,6 +150,11 @@ class Tried:
     result: Result = "running"
     ended: float = float("inf")
     limit: float = float("inf")
+    process: str = ""
+    died: float | None = None
+    """When its process was killed, if it may not have been settled by then."""
+    again: bool = False
+    """Whether the attempt before was running when its process was killed, so that this one is run alone."""
 
     @property
     def may_be_processed(self) -> bool:
@@ -133,6 +167,8 @@ class Tried:
         end = self.began + self.limit
         if self.result in ("raised", "rejected"):
             return min(self.ended, end)
+        if self.died is not None and self.result != "interrupted":
+            return min(self.died, end)
         return None if end == float("inf") or self.ended < end - MARGIN else end
 
 
@@ -152,6 +188,52 @@ class Watch:
     processed: int | None = None
     """What the worker counted."""
     breaches: list[str] = field(default_factory=list)
+    alone: set[str] = field(default_factory=set)
+    """Bodies of messages whose next attempt is run alone, as they ran when a process was killed."""
+    active: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By process and body, when a message was settled; infinity until then."""
+    beside: list[tuple[str, str]] = field(default_factory=list)
+    """Bodies of messages that were to be run alone, each with one that ran beside it."""
+
+    def died(self, process: str) -> None:
+        """Note that a child process was killed."""
+        now = current_world().now
+        mine = [tried for tried in self.tried if tried.process == process and tried.ended > now - UNSETTLED]
+        active = [at for (name, _), at in self.active.items() if name == process and at > now - MARGIN]
+        running = [tried for tried in mine if tried.result == "running"]
+        for tried in mine:
+            tried.died = now
+        for tried in running:
+            if len(running) > 1:
+                tried.result = "interrupted"
+            elif len(active) == 1 and now - tried.began < tried.limit - MARGIN and not self._elsewhere(tried):
+                tried.result = "crashed"
+            self.alone.add(tried.body)
+
+    def _elsewhere(self, tried: Tried) -> bool:
+        """Return whether a message was delivered once more during an attempt, as a session was lost."""
+        return any(each is not tried and each.body == tried.body and each.ended > tried.began for each in self.tried)
+
+
+class _Settled(stompy.worker.Middleware):
+    """Notes when a worker takes messages, and from when on until when one is its own."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def _key(self, message: stompy.Message) -> tuple[str, str]:
+        return current_world().current.process, message.text
+
+    def started(self) -> None:
+        self._watch.started = True
+
+    def before(self, task: Task, message: stompy.Message) -> None:
+        self._watch.active[self._key(message)] = math.inf
+
+    def after(self, task: Task, message: stompy.Message) -> None:
+        self._watch.active[self._key(message)] = current_world().now
+
+    retried = deferred = dead_lettered = duplicate = unsettled = after
 
 
 def key_of(message: stompy.Message) -> str:
@@ -166,15 +248,19 @@ class Runner:
         self._watch, self._name, self._note = watch, name, note
         self._running: dict[str, Tried] = {}
         """By key, of this life."""
+        watch.lives += 1
+        self._life = watch.lives
+        watch.started = False
+        watch.alone.clear()
 
     def worker(self, url: str, timeouts: stompy.Timeouts) -> stompy.Worker:
         """Return a new worker."""
         program = self._watch.program
-        self._watch.lives += 1
-        self._watch.started = False
         worker = stompy.Worker(
             url,
             concurrency=program.threads,
+            processes=program.children,
+            middleware=() if program.children is None else (_Settled(self._watch),),
             max_stuck=None,
             name=self._name,
             login="user",
@@ -199,9 +285,14 @@ class Runner:
 
     def _handle(self, message: stompy.Message, context: TaskContext) -> None:
         world, program, watch = current_world(), self._watch.program, self._watch
-        tried = Tried(message.text, context.attempt, world.now, key_of(message), watch.lives)
+        tried = Tried(message.text, context.attempt, world.now, key_of(message), self._life)
         tried.limit = program.time_limit or tried.limit
+        tried.process, tried.again = world.current.process, tried.body in watch.alone
+        for other in watch.tried:
+            if other.process == tried.process and other.result == "running" and not self._late(other):
+                watch.beside += [(one.body, two.body) for one, two in ((tried, other), (other, tried)) if one.again]
         watch.tried.append(tried)
+        watch.alone.discard(tried.body)
         self._note(f"attempt {tried.attempt} at {tried.body}{' (redelivered)' if message.redelivered else ''}")
         beside = self._running.get(tried.key)
         if program.kind == "keyed":
@@ -275,6 +366,9 @@ def breaches(
     """
     yield from watch.breaches
     program = watch.program
+    for body, other in watch.beside:
+        if atomic(like) and body not in resent:
+            yield f"{body} ran when a process was killed, and then beside {other}"
     by_body: dict[str, list[Tried]] = defaultdict(list)
     for tried in watch.tried:
         by_body[tried.body].append(tried)
@@ -313,6 +407,8 @@ def _attempts(
     failed: dict[int, float] = {}
     """When an attempt with a number had failed first, of whichever copy."""
     highest = 0
+    crashed: dict[tuple[int, int], float] = {}
+    """By life and number, when a process was killed that ran that attempt and nothing else."""
     for tried in all_tried:
         number = tried.attempt
         if number > program.attempts:
@@ -328,6 +424,10 @@ def _attempts(
             yield f"attempt {number} at {body} began after attempt {highest}"
         if faultless and program.time_limit is None and number == highest:
             yield f"attempt {number} at {body} began twice, although nothing broke"
+        if copies and tried.began > crashed.get((tried.life, number), math.inf):
+            yield f"attempt {number} at {body} began again, although a process had died that ran nothing else"
+        if tried.result == "crashed" and tried.died is not None:
+            crashed[tried.life, number] = tried.died
         highest = max(highest, number)
         if tried.failed_at is not None:
             failed[number] = min(tried.failed_at, failed.get(number, math.inf))
