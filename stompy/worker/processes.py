@@ -251,8 +251,8 @@ class Note:
         self._finish()
 
     def end(self) -> None:
-        """Note that this child is done with the message. If it was not settled, its record is kept."""
-        if self._record is not None and self._message.settled is None:
+        """Note that this child is done with the message. If it may be redelivered, its record is kept."""
+        if self._record is not None and (self._message.settled is None or self._message.session_ended):
             with contextlib.suppress(OSError):  # without it, the message is run as any other
                 _keep(self._crashes.folder, self._mark, self._record)
         if self._place is not None:

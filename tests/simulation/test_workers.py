@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from stompy.testing.faults import Delay, Drop
+from stompy.testing.faults import Cut, Delay, Drop
 from stompy.testing.network import Weather
 from tests.simulation.outboxes import Arrival, OutboxProgram
 from tests.simulation.outboxes import breaches as of_outboxes
@@ -47,6 +47,16 @@ def test_a_worker_that_starts_late_has_its_time_from_then_on() -> None:
     assert result.breaches == []
     times = {what: float(at) for at, _, what in (line.split(maxsplit=2) for line in result.trace)}
     assert times["w0 has started"] > times["close"] + IDLE
+
+
+def test_a_child_that_is_killed_counts_as_a_failed_attempt_although_the_session_ends_while_that_is_noted() -> None:
+    # The transaction with the dead letter is lost with its session, until nothing breaks any more.
+    producer = Producer("/queue/a", (("confirm", "pause", "pause", "pause", "pause"),), resends=False, killed_at=None)
+    worker = program(attempts=1, threads=1, slow=1.0, children=1, events=((0.1, "kill child"),))
+    result = run(plan_of(worker, producers=(producer,), frames=(Cut("COMMIT", nth=1, keep=9),)))
+    assert result.breaches == []
+    assert sum("attempt 1 at p0.0.0" in line and not line.endswith("running") for line in result.trace) == 1
+    assert any("cut at" in line for line in result.trace)
 
 
 def tried(attempt: int, result: str, began: float, *, body: str = "p.0.1", ended: float | None = None) -> Tried:
