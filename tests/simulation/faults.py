@@ -235,6 +235,107 @@ FAULTS: dict[str, Fault] = {
     "a transactional task is acknowledged outside of its transaction": _fault(
         "worker.slot", ("            transaction.ack(job.message)\n", "            job.message.ack()\n")
     ),
+    "a child that died is not replaced": _fault(
+        "worker.processes",
+        (
+            "            child.not_before = time.monotonic() + (0.0 if code == WorkerExit.OK else _POLL)\n",
+            "            child.not_before = time.monotonic() + 1e9\n",
+        ),
+    ),
+    "what a dead child has counted is forgotten": _fault(
+        "worker.processes",
+        ("                self._past = _sum([self._past, ended])\n", "                del ended\n"),
+    ),
+    "what a dead child has counted is counted twice": _fault(
+        "worker.processes",
+        (
+            "                self._past = _sum([self._past, ended])\n                child.report = None\n",
+            "                self._past = _sum([self._past, ended])\n",
+        ),
+    ),
+    "a parent ends before its children": _fault(
+        "worker.processes",
+        (
+            "        live = [child for child in self._children if child.process is not None]\n",
+            "        live: list[_Child] = []\n",
+        ),
+        (
+            "                finally:\n                    for child in self._children:\n                        child.kill()\n",
+            "                finally:\n                    pass\n",
+        ),
+    ),
+    "a child has both ends of the pipe of its parent": _fault(
+        "worker.processes",
+        ("                pass_fds=(orders,),\n", "                pass_fds=(orders, self._orders),\n"),
+    ),
+    "a child looks for its parent only at signals": _fault(
+        "worker.worker",
+        (
+            "    if role.told_to_stop:\n        engine.stop(WorkerExit.OK",
+            "    if False:\n        engine.stop(WorkerExit.OK",
+        ),
+    ),
+    "a killed child counts as no attempt": _fault(
+        "worker.processes",
+        (
+            "                state = NoteState.CRASHED if running == 1 else NoteState.SUSPECT\n",
+            "                state = NoteState.SUSPECT\n",
+        ),
+    ),
+    "each message of a killed child counts as its killer": _fault(
+        "worker.processes",
+        (
+            "                state = NoteState.CRASHED if running == 1 else NoteState.SUSPECT\n",
+            "                state = NoteState.CRASHED\n",
+        ),
+    ),
+    "the notes of a killed child are lost": _fault(
+        "worker.processes", ("        return code, collect(self._folder, self._number)\n", "        return code, 0\n")
+    ),
+    "a suspect runs beside others": _fault(
+        "worker.processes",
+        (
+            "        self._alone = record is not None or CRASHED in message.headers\n",
+            "        self._alone = False\n",
+        ),
+    ),
+    "a message that waits to run alone lets others begin": _fault(
+        "worker.processes",
+        (
+            "            while not self._lock.wait_for(lambda: not (self._running if alone else self._alone), _TURN):\n",
+            "            while not self._lock.wait_for(lambda: not (self._running and alone), _TURN):\n",
+        ),
+    ),
+    "a record is lost with the session of the child that took it": _fault(
+        "worker.processes",
+        ("        if self._record is not None and (self._message", "        if False and (self._message"),
+    ),
+    "nobody waits until a parent has looked at its dead child": _fault(
+        "worker.processes",
+        ("            if record is not None or not noted or deadline.expired:\n", "            if True:\n"),
+    ),
+    "a stop is not handed to the children": _fault("worker.processes", ("            child.order_to_stop()\n", "")),
+    "children are not given time to stop": _fault(
+        "worker.processes",
+        ("            if deadline.expired or len(self._signals.received) >= 2:\n", "            if True:\n"),
+    ),
+    "a child obeys signals of others": _fault(
+        "worker.worker",
+        (
+            "            told_to_stop=None if role is None else lambda: role.told_to_stop,\n",
+            "            told_to_stop=None,\n",
+        ),
+    ),
+    "the second signal ends nothing at once": _fault(
+        "worker.processes",
+        (" or len(self._signals.received) >= 2:\n                break\n", ":\n                break\n"),
+    ),
+    "messages of a child that ended in order have crashed it": _fault(
+        "worker.engine", ("            self.crashes.close()\n", "            pass\n")
+    ),
+    "a task with a key runs in each child": _fault(
+        "worker.worker", ("if task.key is None or role.number == 1]", "if task.key is None or role.number > 0]")
+    ),
     "an outbox deletes before the receipt": _fault(
         "outbox.delivery",
         (
@@ -482,10 +583,10 @@ class _Planting(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def may_show(**folders: object) -> bool:
-    """Return whether a world can show the fault that is planted: one with something of the folder that has it."""
+    """Return whether a world can show the fault that is planted: one with something of its folder and its module."""
     name = os.environ.get(PLANTED)
-    folder = FAULTS[name].module.split(".")[1] if name else ""
-    return bool(folders.get(folder, True))
+    parts = FAULTS[name].module.split(".")[1:] if name else []
+    return all(folders.get(part, True) for part in parts)
 
 
 def plant() -> None:

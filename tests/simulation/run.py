@@ -35,7 +35,12 @@ def failing(seeds: Sequence[int]) -> list[tuple[int, str]]:
         plan
         for plan in plans
         if faults.may_show(
-            worker=plan.workers, outbox=plan.outboxes, compat=plan.drop_ins, spark=plan.spools, transport=plan.web
+            worker=plan.workers,
+            processes=[each for each in plan.workers if each.children],
+            outbox=plan.outboxes,
+            compat=plan.drop_ins,
+            spark=plan.spools,
+            transport=plan.web,
         )
     ]
     bad = ((plan.seed, breaches[0]) for plan in shown if (breaches := run(plan).breaches))
