@@ -1,15 +1,14 @@
-"""Programs of producers and consumers, drawn by a seed, in a simulated world; and the judge of what it saw.
+"""Programs that a seed draws, in a simulated world.
 
 A `Plan` is all that is decided before a run: the broker's profile, the programs, what may break. `run` runs it and
-returns the breaches of the numbered promises of `docs/topics/delivery.md`: `judge` compares what programs were told
-with what was handled and with what the broker still has, and knows nothing of the code.
+returns what the judge says of it.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,18 +21,18 @@ from stompy.broker import Broker, BrokerLimits, User
 from stompy.compat import waiting
 from stompy.errors import StompError
 from stompy.frames.frame import Frame
-from stompy.testing.faults import HEARTBEAT, RECEIVED, SENT, FaultPlan, FrameSplitter
+from stompy.testing.faults import FaultPlan
 from stompy.testing.network import Network, SimulatedTransport, Tap
 from stompy.testing.replaced import installed
 from stompy.testing.world import Event, Thread, World, current_world
 from stompy.transport.sockets import SocketTransport
 from stompy.transport.tcp import TcpDialer, TcpListener
-from stompy.transport.websocket.frames import BINARY, MAX_FRAME, Decoder
-from stompy.transport.websocket.handshake import END
+from stompy.transport.websocket.frames import MAX_FRAME
 from tests.simulation import dropins, outboxes, spools, workers
 from tests.simulation.children import Service
 from tests.simulation.disks import Disk, DiskFault, Disks
 from tests.simulation.dropins import DropInProgram
+from tests.simulation.judge import Web, Wire, judge
 from tests.simulation.plans import Consumer, Op, Plan, Producer
 from tests.simulation.processes import System, with_processes
 from tests.simulation.schedules import Drawn, Few
@@ -557,176 +556,6 @@ class Programs:
             for queue in sorted(steady)
             if queue in depths and depths[queue].total
         ]
-
-
-class Wire:
-    """What passes a stream, to see that COMMIT leaves after the broker has taken every frame before it."""
-
-    def __init__(self, early_commits: list[str]) -> None:
-        self._early_commits = early_commits
-        self._splitters = {RECEIVED: FrameSplitter(), SENT: FrameSplitter()}
-        self._count = self._taken = 0
-        self._asked: dict[bytes, int] = {}
-        self._last: dict[bytes, int] = {}
-        """By transaction, the number of its last frame."""
-
-    def passes(self, side: str, data: bytes) -> None:
-        """Look at the frames that bytes complete."""
-        for command, frame in self._splitters[side].feed(data):
-            if side == SENT:
-                if command == "RECEIPT":
-                    self._taken = max(self._taken, self._asked.get(_header(b"receipt-id", frame), 0))
-                continue
-            self._count += 1
-            transaction = _header(b"transaction", frame)
-            if command == "COMMIT" and self._last.get(transaction, 0) > self._taken:
-                name = transaction.decode()
-                self._early_commits.append(f"COMMIT of {name} left before its frames were taken (promise 8)")
-            elif transaction:
-                self._last[transaction] = self._count
-            self._asked[_header(b"receipt", frame)] = self._count
-
-
-class Web:
-    """What passes a WebSocket, to see that a message has one frame of STOMP.
-
-    Args:
-        breaches: where to say that one has not.
-        wire: sees the messages.
-    """
-
-    def __init__(self, breaches: list[str], wire: Tap | None) -> None:
-        self._breaches, self._wire = breaches, wire
-        self._heads: dict[str, bytes | None] = {RECEIVED: b"", SENT: b""}
-        """The beginnings of the handshake; `None` after it."""
-        self._decoders = {RECEIVED: Decoder(masks=True), SENT: Decoder(masks=False)}
-        self._messages = {RECEIVED: b"", SENT: b""}
-
-    def passes(self, side: str, data: bytes) -> None:
-        """Look at the messages that bytes complete."""
-        head = self._heads[side]
-        if head is not None:
-            head, end, data = (head + data).partition(END)
-            self._heads[side] = None if end else head
-        for opcode, payload, last in self._decoders[side].receive(data):
-            if opcode <= BINARY:
-                self._messages[side] += payload
-                if last:
-                    self._look(side, self._messages[side])
-                    self._messages[side] = b""
-
-    def _look(self, side: str, message: bytes) -> None:
-        splitter = FrameSplitter()
-        frames = [command for command, _ in splitter.feed(message) if command != HEARTBEAT]
-        if splitter.rest() or len(frames) > 1:
-            self._breaches.append(f"a message of WebSocket is no frame of STOMP: {message!r}")
-        if self._wire is not None:
-            self._wire(side, message)
-
-
-def _header(name: bytes, frame: bytes) -> bytes:
-    _, found, rest = frame.partition(b"\n" + name + b":")
-    return rest.partition(b"\n")[0].rstrip(b"\r") if found else b""
-
-
-def judge(seen: Seen) -> list[str]:
-    """Return the breaches of what was promised."""
-    plan, breaches = seen.plan, [*seen.breaches, *seen.early_commits]
-    handled: dict[str, list[Handled]] = defaultdict(list)
-    for each in seen.handled:
-        handled[each.body].append(each)
-    lossy = {each.queue for each in plan.receivers if each.mode == "auto"}
-    all_arrived = _arrived(seen)
-    for body, sent in seen.sent.items():
-        copies = handled.get(body, [])
-        arrived = body in all_arrived
-        if sent.outcome == "confirmed" and not arrived and sent.queue not in lossy:
-            breaches.append(f"{body} was confirmed, and is lost (promises 1, 11)")
-        if sent.outcome == "written" and plan.faultless and not arrived and sent.queue not in lossy:
-            breaches.append(f"{body} was written, nothing broke, and it is lost")
-        if sent.outcome in ("not-sent", "rejected") and arrived:
-            breaches.append(f"{body} was {sent.outcome}, and has arrived (promise 2)")
-        forwarded = ">" in body
-        unflagged = sum(not copy.redelivered for copy in copies)
-        # Artemis flags the first only of the messages that a lost session gives back.
-        if (
-            unflagged > 1
-            and plan.like != "artemis"
-            and not forwarded
-            and not (sent.resends and all(copy.dedupe_id for copy in copies))
-        ):
-            breaches.append(f"{body} was handled {len(copies)} times, {unflagged} times without a flag")
-        twice = bool(plan.workers) and not workers.atomic(plan.like)
-        if seen.left[body] > 1 and not sent.resends and not forwarded and not twice:
-            breaches.append(f"{body} is in the broker {seen.left[body]} times")
-        confirmed_at = seen.acknowledged.get(body)
-        if confirmed_at is not None and not sent.resends:
-            if seen.left[body]:
-                breaches.append(f"{body} is in the broker although its ACK was confirmed")
-            if any(copy.at > confirmed_at for copy in copies):
-                breaches.append(f"{body} was handled after its ACK was confirmed")
-    for body in all_arrived - seen.sent.keys():
-        breaches.append(f"{body} was never sent")
-    breaches += _partial(seen, all_arrived)
-    breaches += _out_of_order(seen)
-    resent = {body for body, sent in seen.sent.items() if sent.resends}
-    for watch in seen.watches:
-        watch.out.update((body, count) for body, count in seen.left.items() if body.endswith(workers.OUTPUT))
-        breaches += workers.breaches(watch, plan.like, seen.left, resent, faultless=plan.faultless)
-    if seen.stored:
-        order: dict[str, list[str]] = defaultdict(list)
-        for sent in seen.sent.values():
-            if sent.sender[0] == "o" and ">" not in sent.body:
-                order[sent.sender].append(sent.body)
-        put = {body for bodies in order.values() for body in bodies}
-        own = [arrival for arrival in seen.arrivals if arrival.body in put]
-        dead = {body for stored in seen.stored for body in stored.dead}
-        breaches += outboxes.breaches(own, order, dead)
-        breaches += [breach for stored in seen.stored for breach in stored.breaches]
-    sent_by = {body: sent.sender for body, sent in seen.sent.items()}
-    for spooled in seen.spooled:
-        breaches += spooled.judged(plan.like, sent_by, resent, faultless=plan.faultless)
-    return breaches
-
-
-def _arrived(seen: Seen) -> set[str]:
-    """Return the bodies of messages that were handled, are in the broker, or have an output that is."""
-    arrived = {each.body for each in seen.handled} | {body for body, count in seen.left.items() if count}
-    arrived |= {tried.body for watch in seen.watches for tried in watch.tried if tried.may_be_processed}
-    arrived |= {row.body for spooled in seen.spooled for row in spooled.rows}
-    sources = {body.partition(">")[0] for body in arrived if ">" in body}
-    return {body for body in arrived if not body.endswith(workers.OUTPUT)} | sources
-
-
-def _partial(seen: Seen, all_arrived: set[str]) -> Iterator[str]:
-    """Yield the transactions that have taken effect in part (promise 9)."""
-    blocks: dict[str, list[Sent]] = defaultdict(list)
-    lossy = {each.queue for each in seen.plan.receivers if each.mode == "auto"}
-    for sent in seen.sent.values():
-        if sent.block is not None and sent.queue not in lossy:
-            blocks[sent.block].append(sent)
-    for name, block in blocks.items():
-        arrived = [sent.body in all_arrived for sent in block]
-        if len(set(arrived)) > 1 and seen.plan.like != "rabbitmq":
-            yield f"the transaction {name} took effect in part: {arrived} (promise 9)"
-
-
-def _out_of_order(seen: Seen) -> Iterator[str]:
-    """Yield the senders whose messages a single consumer got in another order, although nothing broke."""
-    if not seen.plan.faultless:
-        return
-    consumers = Counter(each.queue for each in seen.plan.receivers)
-    for queue, count in consumers.items():
-        if count > 1 or any(each.fails for each in seen.plan.receivers):
-            continue
-        order: dict[str, list[str]] = defaultdict(list)
-        for each in seen.handled:
-            if each.queue == queue:
-                order[seen.sent[each.body].sender].append(each.body)
-        position = {body: number for number, body in enumerate(seen.sent)}
-        for sender, bodies in order.items():
-            if bodies != sorted(bodies, key=lambda body: position[body]):
-                yield f"messages of {sender} were handled as {bodies}"
 
 
 @dataclass

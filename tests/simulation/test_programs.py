@@ -8,8 +8,9 @@ from stompy.testing.faults import SENT
 from stompy.testing.network import Weather
 from stompy.transport.websocket.frames import MAX_FRAME, TEXT, encode
 from tests.simulation.dropins import DropInOp, DropInProgram
+from tests.simulation.judge import Web, judge
 from tests.simulation.plans import Consumer, Plan, Producer
-from tests.simulation.programs import Web, judge, run, shrunk
+from tests.simulation.programs import run, shrunk
 from tests.simulation.seen import Seen, Sent
 from tests.support.seed import SEED_SETTING, chance
 
