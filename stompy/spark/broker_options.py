@@ -32,8 +32,7 @@ class SparkBrokerOptions:
 
     # fmt: off
     url: str = option(kinds.text, None, "the broker's address, several separated by commas, or a `failover:(...)` "
-        "address; without a passcode", required=True)
-    login: str | None = option(kinds.text, None, "the login, instead of the one in the address")
+        "address; with the login, as in `stomp://login@host:61613`, and without a passcode", required=True)
     passcode_env: str | None = option(kinds.text, None, "the environment variable that holds the passcode, in the "
         "process that connects")
     passcode_file: str | None = option(kinds.text, None, "the file whose first line is the passcode, on the machine "
@@ -47,8 +46,8 @@ class SparkBrokerOptions:
     max_body_bytes: int = option(kinds.size, "128m", "the largest body that is accepted from the broker")
     tls_ca: str | None = option(kinds.text, None, "for `stomp+ssl://`: the file of authorities to trust instead of "
         "the system's")
-    tls_cert: str | None = option(kinds.text, None, "the file of the client's certificate, if the broker needs one")
-    tls_key: str | None = option(kinds.text, None, "the file with its key, if it is not in the same file")
+    tls_cert: tuple[str, ...] | None = option(kinds.texts, None, "the file of the client's certificate, if the broker "
+        "needs one; after a comma that of its key, if it is another one")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -57,6 +56,8 @@ class SparkBrokerOptions:
                 raise ConfigurationError(f"option url must not contain a passcode ({address}): {NO_SECRETS}")
         if self.passcode_env is not None and self.passcode_file is not None:
             raise ConfigurationError("give passcodeEnv or passcodeFile, not both")
+        if self.tls_cert is not None and len(self.tls_cert) > 2:
+            raise ConfigurationError("option tlsCert must be one file, or two with a comma between")
 
     def connect(self, *, name: str) -> Connection:
         """Connect, in the process that has the passcode; raises as `stompy.connect`.
@@ -106,13 +107,15 @@ class SparkBrokerOptions:
 
     def _tls(self) -> Tls | None:
         """Return the TLS settings, or `None` if no option sets them."""
-        ca, cert, key = (None if path is None else Path(path) for path in (self.tls_ca, self.tls_cert, self.tls_key))
-        return Tls(ca=ca, cert=cert, key=key) if ca or cert or key else None
+        if self.tls_ca is None and self.tls_cert is None:
+            return None
+        cert, key, *_ = (*map(Path, self.tls_cert or ()), None, None)
+        return Tls(ca=None if self.tls_ca is None else Path(self.tls_ca), cert=cert, key=key)
 
     def _login(self) -> str | None:
         # `connect` only combines a passcode with a login that is given outside the address.
-        if self.login is not None or (self.passcode_env is None and self.passcode_file is None):
-            return self.login
+        if self.passcode_env is None and self.passcode_file is None:
+            return None
         return next((address.login for address in self._addresses() if address.login is not None), None)
 
     def _urls(self) -> Sequence[str]:

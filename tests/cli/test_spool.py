@@ -68,13 +68,14 @@ def test_a_signal_ends_it_and_what_was_received_is_acknowledged(start: Start, br
 
 @pytest.mark.needs("pyarrow")
 def test_the_passcode_comes_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    command = ("spool", "fill", QUEUE, str(tmp_path / "s"), "--login", "me", "--idle-timeout", "0.2")
+    command = ("spool", "fill", QUEUE, str(tmp_path / "s"), "--idle-timeout", "0.2")
     monkeypatch.setenv("STOMPY_PASSCODE", "sesame")
     with Broker(users={"me": "sesame"}) as broker:
-        done = run(*command, "--url", broker.url)
+        url = broker.url.replace("://", "://me@")
+        done = run(*command, "--url", url)
         assert done.code == 0
         monkeypatch.setenv("STOMPY_PASSCODE", "barley")
-        done = run(*command, "--url", broker.url)
+        done = run(*command, "--url", url)
         assert done.code == 4
         assert "barley" not in done.err
 

@@ -155,8 +155,7 @@ class Spooled:
         secret = self.folder / "passcode"
         secret.write_text("pass")
         return {
-            "url": url,
-            "login": "user",
+            "url": url.replace("://", "://user@"),
             "passcodeFile": str(secret),
             "destination": self.program.queue,
             "spoolDir": ",".join(map(str, folders)),

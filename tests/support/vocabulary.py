@@ -23,7 +23,7 @@ class Word:
 
 OPTIONS = (
     Word(api="connect.url", meaning="the address, or several", cli="--url", spark="url"),
-    Word(api="connect.login", meaning="the login", cli="--login", spark="login"),
+    Word(api="connect.login", meaning="the login", cli="--login"),
     Word(api="connect.vhost", meaning="the `host` header of CONNECT", cli="--vhost"),
     Word(api="connect.client_id", meaning="who this client is across restarts", cli="--client-id", spark="clientId"),
     Word(api="connect.dialect", meaning="the kind of broker", spark="dialect"),
@@ -38,7 +38,7 @@ OPTIONS = (
     Word(api="Limits.max_body", meaning="bytes of the largest body", spark="maxBodyBytes"),
     Word(api="Tls.ca", meaning="authorities to trust", cli="--tls-ca", spark="tlsCa"),
     Word(api="Tls.cert", meaning="the client's certificate", cli="--tls-cert", spark="tlsCert"),
-    Word(api="Tls.key", meaning="its key", cli="--tls-key", spark="tlsKey"),
+    Word(api="Tls.key", meaning="its key", cli="--tls-key"),
     Word(api="Tls.password", meaning="of an encrypted key", cli="--tls-password-file"),
     Word(api="Tls.server_name", meaning="the name to expect", cli="--tls-server-name"),
     Word(

@@ -37,7 +37,7 @@ def main() -> None:
         "receivers": receivers, "prefetch": "300", "brokerTimeout": "30", "lockTimeout": "60",
     }  # fmt: skip
     if "STOMP_SECRET" in os.environ:
-        options |= {"login": "victim", "passcodeEnv": "STOMP_SECRET"}
+        options |= {"url": url.replace("://", "://victim@"), "passcodeEnv": "STOMP_SECRET"}
     frame = spark.readStream.format("stomp").options(**options).load()
     frame.explain(extended=True)
     query = begin(

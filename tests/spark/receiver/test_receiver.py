@@ -160,7 +160,7 @@ def test_a_login_that_is_refused_is_reported_at_once(tmp_path: Path, monkeypatch
     monkeypatch.setenv("STOMP_SECRET", "barley")
     with (
         Broker(users={"me": "sesame"}) as broker,
-        receiving(broker, tmp_path, login="me", passcodeenv="STOMP_SECRET") as pool,
+        receiving(broker.url.replace("://", "://me@"), tmp_path, passcodeenv="STOMP_SECRET") as pool,
     ):
         with pytest.raises(ConnectRefusedError) as caught:
             until_it_fails(pool)
@@ -169,7 +169,7 @@ def test_a_login_that_is_refused_is_reported_at_once(tmp_path: Path, monkeypatch
 
 def test_a_passcode_that_is_not_there_is_reported(broker: Broker, tmp_path: Path) -> None:
     with (
-        receiving(broker, tmp_path, login="me", passcodeenv="STOMP_NOWHERE") as pool,
+        receiving(broker, tmp_path, passcodeenv="STOMP_NOWHERE") as pool,
         pytest.raises(Exception, match="no environment variable 'STOMP_NOWHERE'"),
     ):
         until_it_fails(pool)
