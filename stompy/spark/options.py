@@ -30,6 +30,9 @@ NO_SECRETS = (
     "environment variable) or passcodeFile, of the process that connects"
 )
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+EARLIEST, LATEST = -2, -1
+"""Positions as Kafka's source writes them among sequence numbers: the oldest message, and the end."""
+_POSITIONS = {"earliest": EARLIEST, "latest": LATEST}
 _INSTEAD = {
     "kafka.bootstrap.servers": "url",
     "subscribe": "destination",
@@ -38,9 +41,11 @@ _INSTEAD = {
     "topic": "destination",
     "minpartitions": "numPartitions",
     "kafka.group.id": "durable",
-    "startingoffsets": "nothing, as a query begins with the oldest message in the queue",
+    "startingoffsetsbytimestamp": "startingTimestamp",
+    "login": "url=stomp://login@host:61613",
+    "tlskey": "tlsCert=certificate,key",
 }
-"""What to write in place of an option of Kafka's source and sink; names in lower case."""
+"""What to write in place of an option of Kafka's source and sink, or of `stompy.connect`; names in lower case."""
 
 Parse = Callable[[str], Any]
 _Options = TypeVar("_Options")
@@ -229,12 +234,25 @@ def choice(*choices: str) -> Parse:
     return parse_choice
 
 
+def positions(value: str) -> dict[str, int]:
+    """Return positions by folder from a JSON object; `earliest` and `latest` are those of all, under an empty name."""
+    if value.lower() in _POSITIONS:
+        return {"": _POSITIONS[value.lower()]}
+    wanted = 'earliest, latest, or a JSON object of sequence numbers by folder, such as {"/data/spool": 7}'
+    return _object(value, lambda item: type(item) is int and item >= EARLIEST, wanted)
+
+
 def headers(value: str) -> dict[str, str]:
     """Return headers from a JSON object; not separate options, as Spark's names of options lose their case."""
+    wanted = 'a JSON object of text, such as {"selector": "region = \'EU\'"}'
+    return _object(value, lambda item: isinstance(item, str), wanted)
+
+
+def _object(value: str, fits: Callable[[Any], bool], wanted: str) -> dict[str, Any]:
     try:
         found = json.loads(value)
     except ValueError:
         found = None
-    if not isinstance(found, dict) or not all(isinstance(item, str) for item in found.values()):
-        raise ValueError('a JSON object of text, such as {"selector": "region = \'EU\'"}')
+    if not isinstance(found, dict) or not all(map(fits, found.values())):
+        raise ValueError(wanted)
     return found

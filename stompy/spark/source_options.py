@@ -114,6 +114,11 @@ class StreamOptions(ReadOptions):
     """The options of `spark.readStream`; picklable. Durations in seconds."""
 
     # fmt: off
+    starting_offsets: Mapping[str, int] = option(kinds.positions, "earliest", "where a query without a checkpoint "
+        "begins in its spools: `earliest`, `latest`, or the sequence number of a message by folder, as JSON, where -2 "
+        "is the oldest message and -1 the end; a spool that is not named begins with its oldest message")
+    starting_timestamp: int | None = option(kinds.number, None, "instead of startingOffsets: begin in each spool with "
+        "the first message that was received at this time, in milliseconds since 1970, or later")
     max_offsets_per_trigger: int | None = option(kinds.count, None, "the most messages in a micro-batch; by default "
         "no limit")
     max_bytes_per_trigger: int | None = option(kinds.size, None, "about the most bytes in a micro-batch; by default "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,8 @@ from stompy.spark.schema import COLUMNS
 from stompy.spark.source_options import batch_options
 from tests.spark.dataframes import WITH_LIMITS, needs_available_now, run_once, stream, table, until, written
 from tests.spark.receiver.helpers import QUEUE, eventually, fill
-from tests.spark.streaming_run import ENOUGH
+from tests.spark.source.test_starting import YEAR_2023, stored_at
+from tests.spark.streaming_run import ENOUGH, begin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -199,6 +201,26 @@ def test_the_failure_of_the_receiver_fails_the_query(stomp: SparkSession, broker
     assert "had no connection to a broker for more than 1 s (option brokerTimeout)" in str(query.exception())
     with pytest.raises(Exception, match="brokerTimeout"):
         query.processAllAvailable()
+
+
+@pytest.mark.parametrize("by", ["place", "time"])
+def test_a_start_position_counts_until_there_is_a_checkpoint(
+    stomp: SparkSession, broker: Broker, tmp_path: Path, by: str
+) -> None:
+    stored_at(tmp_path, "spool", [[0, 1], [2, 3, 4]])
+    place = {"startingOffsets": json.dumps({f"{tmp_path}/spool": 3})}
+    for given in (place if by == "place" else {"startingTimestamp": str(YEAR_2023 + 3)}, {"startingOffsets": "latest"}):
+        frame = stream(stomp, broker, tmp_path, receivers="0", **given)
+        query = begin(
+            frame.writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        )
+        query.processAllAvailable()
+        query.stop()
+        assert query.awaitTermination(ENOUGH)
+        stored_at(tmp_path, "spool", [[5, 6, 7]])
+    assert written(stomp, tmp_path) == [3, 4, 5, 6, 7]
 
 
 @pytest.mark.hard_case("T23")

@@ -94,6 +94,9 @@ def test_a_wrong_value_is_not_shown() -> None:
         (kinds.flag, "no", False),
         (kinds.choice("auto", "none"), "Auto", "auto"),
         (kinds.headers, '{"client-id": "etl"}', {"client-id": "etl"}),
+        (kinds.positions, "Earliest", {"": kinds.EARLIEST}),
+        (kinds.positions, "latest", {"": kinds.LATEST}),
+        (kinds.positions, '{"/a": 7, "/b": -2, "/c": -1}', {"/a": 7, "/b": kinds.EARLIEST, "/c": kinds.LATEST}),
     ],
 )
 def test_values(kind: kinds.Parse, value: str, parsed: object) -> None:
@@ -114,6 +117,11 @@ def test_values(kind: kinds.Parse, value: str, parsed: object) -> None:
         (kinds.choice("auto", "none"), "some"),
         (kinds.headers, "client-id:etl"),
         (kinds.headers, '{"n": 1}'),
+        (kinds.positions, "oldest"),
+        (kinds.positions, "7"),
+        (kinds.positions, '{"/a": -3}'),
+        (kinds.positions, '{"/a": true}'),
+        (kinds.positions, '{"/a": "7"}'),
     ],
 )
 def test_wrong_values(kind: kinds.Parse, value: str) -> None:

@@ -25,6 +25,7 @@ from typing import Any
 from stompy.deadline import Deadline
 from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolError, SpoolMismatchError, StompError
 from stompy.forks import Owner
+from stompy.spark.options import EARLIEST
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source.admission import admitted, split
 from stompy.spark.source.offsets import Loss, Offset, Offsets, Vector, dump_vector, load_vector
@@ -57,6 +58,7 @@ class StreamEngine:
         self._claims = _QueryClaims(options)
         self._opened: dict[str, Offsets] = {}
         self._receivers: ReceiverPool | None = None
+        self._first: Vector | None = None
         self._position: Vector | None = None
         self._available_now = False
         self._targets: dict[str, int] | None = None
@@ -67,10 +69,17 @@ class StreamEngine:
     # For Spark.
 
     def initial(self) -> dict[str, Any]:
-        """Return the first offset of a query without a checkpoint: that of the oldest message in each spool."""
+        """Return the first offset of a query without a checkpoint, after `latest` too, when Spark asks again.
+
+        Raises:
+            SpoolMismatchError: startingOffsets names a folder that is not in spoolDir.
+            ConfigurationError: it names a message that is not there.
+        """
         opened = self._open()
+        if self._first is None:
+            self._first = self._position = self._beginning(opened)
         self._started()
-        return dump_vector({key: each.at(each.view.index.low) for key, each in opened.items()})
+        return dump_vector(self._first)
 
     def latest(self, start: Mapping[str, Any] | None, *, unlimited: bool = False) -> dict[str, Any]:
         """Return the end offset of the next micro-batch; the start offset if there are no messages for it.
@@ -257,6 +266,19 @@ class StreamEngine:
             if key not in self._told:
                 self._told.add(key)
                 _LOG.warning("%s", reason)
+
+    def _beginning(self, opened: Mapping[str, Offsets]) -> Vector:
+        """Return where a query without a checkpoint begins."""
+        places, since = self.options.starting_offsets, self.options.starting_timestamp
+        by_url = {Files(name).url: place for name, place in places.items() if name}
+        if unknown := by_url.keys() - {each.spool.files.url for each in opened.values()}:
+            raise SpoolMismatchError("startingOffsets names it, and it is no spool of spoolDir", path=min(unknown))
+        others = places.get("", EARLIEST)
+        if by_url or since is not None or others != EARLIEST:
+            self._refresh(opened)
+        return {
+            key: each.at(each.starting(by_url.get(each.spool.files.url, others), since)) for key, each in opened.items()
+        }
 
     def _started(self) -> ReceiverPool | None:
         """Start the receivers at the first call; return `None` if another process fills the spool."""

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stompy.errors import SpoolDamagedError, SpoolMismatchError
+from stompy.errors import ConfigurationError, SpoolDamagedError, SpoolMismatchError
+from stompy.spark.options import EARLIEST, LATEST
 from stompy.spark.spool.files import RETIRED
 from stompy.spark.spool.index import Piece, Segment, SegmentIndex
 from stompy.spark.spool.spool import Spool
@@ -144,6 +145,40 @@ class Offsets:
         """Return the offset of a position, before which so many messages are lost."""
         segment = self.view.index.holding(position - 1)
         return Offset(position, self.view.epoch, None if segment is None else segment.digest, lost)
+
+    def starting(self, place: int, since: int | None) -> int:
+        """Return the position at which a query without a checkpoint begins.
+
+        Args:
+            place: of the option startingOffsets.
+            since: of startingTimestamp, which takes precedence.
+
+        Raises:
+            ConfigurationError: the spool has no such message.
+        """
+        low, end = self.view.index.low, self.view.next
+        found = {EARLIEST: low, LATEST: end}.get(place, place) if since is None else self._received_since(since)
+        if not low <= found <= end:
+            raise ConfigurationError(
+                f"option startingOffsets: {self.spool.files.url} has no message {place}. Its oldest one is {low}, as "
+                f"earlier ones were processed and removed, and the next one that arrives will be {end}"
+            )
+        if found == low > self.spool.first:
+            url = self.spool.files.url
+            _LOG.warning("the query begins with message %d of %s, as earlier ones were processed and removed", low, url)
+        return found
+
+    def _received_since(self, milliseconds: int) -> int:
+        """Return the position of the first message that was received at a time or later; the end if there is none."""
+        low = self.view.index.low
+        # All of them up to there, as a clock may have been set back.
+        for segment in self.view.index.segments:
+            if not self.loss.is_skipped(segment):
+                received = self.spool.read(segment).column("received_at").cast("int64").to_pylist()
+                for number, at in enumerate(received, segment.first):
+                    if number >= low and at >= milliseconds * 1000:
+                        return number
+        return self.view.next
 
     def check(self, offset: Offset) -> Offset:
         """Return an offset of the checkpoint, if the spool is the one that it was made with.
