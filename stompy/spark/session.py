@@ -56,25 +56,27 @@ def session(
 ) -> SparkSession:
     """Return a session with `format("stomp")`: the running one, or a new one.
 
-    A new session logs errors only, and shows no progress bars. `spark__log__level="WARN"` and
-    `spark__ui__showConsoleProgress="true"` change this; a `log4j2.properties` in `SPARK_CONF_DIR` takes precedence.
-    With a local master, checkpoints are written by Spark's `FileSystemBasedCheckpointFileManager`, which is several
-    times faster on a directory than the default; `spark__sql__streaming__checkpointFileManagerClass` sets another one.
+    A new session logs errors only, and shows no progress bars, unless its server is another process.
+    `spark__log__level="WARN"` and `spark__ui__showConsoleProgress="true"` change this; a `log4j2.properties` in
+    `SPARK_CONF_DIR` takes precedence. With a local master or server, checkpoints are written by Spark's
+    `FileSystemBasedCheckpointFileManager`, which is several times faster on a directory than the default;
+    `spark__sql__streaming__checkpointFileManagerClass` sets another one.
 
     Args:
         name: of the application.
         master: such as `local[2]`; `None` uses that of the environment.
-        remote: the address of a Spark Connect server, such as `sc://host`, on which stompy must be installed too;
-            `None` uses that of the environment (`SPARK_REMOTE`).
+        remote: the address of a Spark Connect server, such as `sc://host`, on which stompy must be installed too; or a
+            local master, such as `local[2]`, to start one. `None` uses that of the environment (`SPARK_REMOTE`).
         settings: of Spark, with two underscores for each dot: `spark__sql__shuffle__partitions="2"`.
 
     Raises:
         ConfigurationError: Java, Spark or pyarrow is missing or too old.
     """
     check_packages()
-    if remote is None and "SPARK_REMOTE" not in os.environ:
+    server = remote or os.environ.get("SPARK_REMOTE", "")
+    if not server or server.startswith("local"):  # a local server runs in a Java of this process, too
         check_java()
-        _set_defaults(local=(master or "").startswith("local"))
+        _set_defaults(local=(server or master or "").startswith("local"))
     # By default Spark starts the first `python3` on the path, which often lacks pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -111,19 +112,20 @@ PACKAGE = Path(__file__).parent.parent.parent / "stompy" / "spark"
 LOUD = """
 from stompy.spark import session
 import sys
-spark = session(master="local[2]", spark__ui__enabled="false", **dict(one.split("=") for one in sys.argv[1:]))
+place, *settings = sys.argv[1:]
+spark = session(**{place: "local[2]"}, **dict(one.split("=") for one in settings))
 print(spark.conf.get("spark.sql.streaming.checkpointFileManagerClass", "Spark's default"))
 spark.range(10).repartition(4).count()
-if len(sys.argv) == 1:
+if settings == ["spark.ui.enabled=false"]:
     spark.range(1).selectExpr("raise_error('it is told')").collect()
 """
 
 
-def loud(*settings: str, **environment: str) -> tuple[str, str]:
+def loud(*settings: str, place: str = "master", **environment: str) -> tuple[str, str]:
     """Run a program of a user's; return what writes its checkpoints, and what Spark's Java writes to standard error."""
     top = str(Path(__file__).parent.parent.parent)
     done = subprocess.run(
-        [sys.executable, "-c", LOUD, *settings],
+        [sys.executable, "-c", LOUD, place, *settings],
         env={**os.environ, "PYTHONPATH": top, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
         capture_output=True,
         text=True,
@@ -135,12 +137,22 @@ def loud(*settings: str, **environment: str) -> tuple[str, str]:
 @pytest.mark.xdist_group("java")
 @pytest.mark.timeout(180)
 def test_a_local_spark_shows_errors_only_and_starts_no_shell_for_each_file_of_a_checkpoint() -> None:
-    manager, log = loud()
+    manager, log = loud("spark.ui.enabled=false")
     assert manager.endswith(".FileSystemBasedCheckpointFileManager")
     lines = log.splitlines()
     first = next(number for number, line in enumerate(lines) if " ERROR " in line)
     assert [line for line in lines[:first] if not JAVAS_OWN.match(line)] == []
     assert "it is told" in lines[first + 1]
+
+
+@pytest.mark.xdist_group("java")
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="Spark Connect needs grpc")
+def test_a_local_server_of_spark_connect_is_as_quiet() -> None:
+    # SPARK_TESTING has Spark choose a free port.
+    manager, log = loud(place="remote", SPARK_TESTING="1")
+    assert manager.endswith(".FileSystemBasedCheckpointFileManager")
+    assert [line for line in log.splitlines() if not JAVAS_OWN.match(line)] == []
 
 
 @pytest.mark.long
@@ -149,7 +161,7 @@ def test_settings_of_the_users_count(tmp_path: Path) -> None:
     own = (PACKAGE / "log4j2.properties").read_text(encoding="utf-8")
     (tmp_path / "log4j2.properties").write_text(own.replace("%p", "my own %p"))
     theirs = "spark.sql.streaming.checkpointFileManagerClass=theirs"
-    manager, log = loud("spark.log.level=INFO", theirs, SPARK_CONF_DIR=str(tmp_path))
+    manager, log = loud("spark.log.level=INFO", theirs, "spark.ui.enabled=false", SPARK_CONF_DIR=str(tmp_path))
     assert manager == "theirs"
     assert " my own INFO " in log
 
