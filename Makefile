@@ -197,8 +197,9 @@ test-long-client: $(VENV)/.installed-test
 test-long-worker: $(VENV)/.installed-test
 	$(REQUIRED) $(PYTEST) --long -m long -n 2 tests/worker $(ARGS)
 
+# ARGS="-k cluster --minutes 15" for a shorter hour of kills on a cluster.
 test-long-spark: $(SPARK_VENV)/.installed
-	home=$$(.ci/activemq) && STOMPY_REQUIRE_BROKERS=activemq $(SPARK_PYTEST) --activemq-home=$$home --long -m long \
+	home=$$(.ci/activemq) && STOMPY_REQUIRE_BROKERS=activemq,rabbitmq4 $(SPARK_PYTEST) --activemq-home=$$home --long -m long \
 		tests/spark tests/documentation tests/examples $(ARGS)
 
 # With coverage guidance, by a Python that atheris has wheels for.

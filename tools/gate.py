@@ -97,7 +97,7 @@ GATE: tuple[Stage, ...] = (
 LONG: tuple[Stage, ...] = (
     Stage("test-long-client", tests=True, limit=3600),
     Stage("test-long-worker", tests=True, limit=4 * 3600, settings=IMAGES),
-    Stage("test-long-spark", tests=True, limit=7200),
+    Stage("test-long-spark", tests=True, limit=4 * 3600, settings=IMAGES),
     Stage("test-autobahn", tests=True, limit=1800),
     Stage("fuzz", limit=1800),
     Stage("mutation", limit=7200),

@@ -44,6 +44,7 @@ if "pyspark" in _MISSING:
         "sink/test_writer.py",
         "source/test_stream.py",
         "crashes/test_broker_gone.py",
+        "crashes/test_cluster_killed.py",
         "crashes/test_committed.py",
         "crashes/test_driver_killed.py",
         "crashes/test_sink_killed.py",

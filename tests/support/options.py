@@ -23,6 +23,7 @@ class Options:
     browser_libraries: str = field(default="", metadata={"help": "the folder with the STOMP libraries of web pages"})
     brokers: str = field(default="", metadata={"help": "the kinds of broker that scenarios run on; all by default"})
     long: bool = field(default=False, metadata={"help": "run what takes too long for every run"})
+    minutes: int = field(default=60, metadata={"help": "how long what is killed on a cluster goes on"})
     published: str = field(default="", metadata={"help": "the folder of the published packages that use stomp.py"})
     require_spark: str = field(default="", metadata={"help": "packages that must be there: pyspark, pyarrow, ..., all"})
     seed: int = field(
@@ -40,7 +41,9 @@ def add_options(parser: pytest.Parser) -> None:
     """Add an option for each field of `Options`."""
     group = parser.getgroup("stompy")
     for name, each in Options.__dataclass_fields__.items():
-        kind: dict[str, Any] = {"action": "store_true"} if name == "long" else {"type": int if name == "seed" else str}
+        kind: dict[str, Any] = (
+            {"action": "store_true"} if name == "long" else {"type": int if each.type == "int" else str}
+        )
         group.addoption(f"--{name.replace('_', '-')}", default=None, help=each.metadata["help"], **kind)
 
 

@@ -1,11 +1,13 @@
-"""A driver of its own: runs a query from a queue into Parquet until it is killed, or until everything is written.
+"""A driver of its own: runs a query from queues into Parquet until it is killed, or until everything is written.
 
-Arguments: URL, queue, folder, master, number of messages, of receivers. It writes `started` and `done`. With
-STOMP_SECRET, which is the passcode, a query to the broker at STOMP_REFUSING follows, and it tells what that failed of.
+Arguments: folder, master, its end, and the options of each source as JSON. The end is a number of messages, `killed`,
+or `drained`: what the spools hold is written. It writes `started` and `done`. With STOMP_SECRET, which is the passcode,
+a query to the broker at STOMP_REFUSING follows, and it tells what that failed of.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -22,7 +24,7 @@ from tests.spark.streaming_run import begin
 
 
 def main() -> None:
-    url, queue, folder, master, expected, receivers = sys.argv[1:]
+    folder, master, end, *given = sys.argv[1:]
     spark = session(
         "victim",
         master=master,
@@ -32,38 +34,41 @@ def main() -> None:
         spark__eventLog__dir=f"file://{folder}/events",
         spark__sql__execution__pyspark__udf__tracebackWithLocals__enabled="true",
     )
-    options = {
-        "url": url, "destination": queue, "spoolDir": f"{folder}/spool", "maxOffsetsPerTrigger": "200",
-        "receivers": receivers, "prefetch": "300", "brokerTimeout": "30", "lockTimeout": "60",
-    }  # fmt: skip
+    sources = [{"maxOffsetsPerTrigger": "200", "lockTimeout": "60", **json.loads(options)} for options in given]
     if "STOMP_SECRET" in os.environ:
-        options |= {"url": url.replace("://", "://victim@"), "passcodeEnv": "STOMP_SECRET"}
-    frame = spark.readStream.format("stomp").options(**options).load()
+        sources = [
+            {**options, "url": options["url"].replace("://", "://victim@"), "passcodeEnv": "STOMP_SECRET"}
+            for options in sources
+        ]
+    frames = [spark.readStream.format("stomp").options(**options).load() for options in sources]
+    frame = functools.reduce(DataFrame.union, frames)
     frame.explain(extended=True)
-    query = begin(
+    writer = (
         frame.writeStream.format("parquet")
         .option("path", f"{folder}/out")
         .option("checkpointLocation", f"{folder}/checkpoint")
     )
+    query = begin(writer.trigger(availableNow=True) if end == "drained" else writer)
     sys.stdout.write("started\n")
     sys.stdout.flush()
     names: set[str] = set()
     numbers: set[int] = set()
     while query.isActive:
         time.sleep(0.2)
-        new = committed(Path(folder, "out")) - names
-        names |= new
-        numbers.update(number for number, _ in rows_of(new))
-        if len(numbers) >= int(expected):
-            sys.stdout.write(f"done {query.lastProgress}\n")
-            sys.stdout.flush()
-            query.stop()
-            if "STOMP_REFUSING" in os.environ:
-                options |= {"url": os.environ["STOMP_REFUSING"], "spoolDir": f"{folder}/refused"}
-                tell_of_refusal(spark.readStream.format("stomp").options(**options).load())
-            spark.stop()
-            return
-    raise SystemExit(str(query.exception()))
+        if end.isdigit():
+            new = committed(Path(folder, "out")) - names
+            names |= new
+            numbers.update(number for number, _ in rows_of(new))
+            if len(numbers) >= int(end):
+                query.stop()
+    if query.exception() is not None:
+        raise SystemExit(str(query.exception()))
+    sys.stdout.write(f"done {query.lastProgress}\n")
+    sys.stdout.flush()
+    if "STOMP_REFUSING" in os.environ:
+        options = {**sources[0], "url": os.environ["STOMP_REFUSING"], "spoolDir": f"{folder}/refused"}
+        tell_of_refusal(spark.readStream.format("stomp").options(**options).load())
+    spark.stop()
 
 
 def written(folder: Path) -> list[tuple[int, bool]]:

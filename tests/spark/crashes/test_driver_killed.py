@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -31,24 +32,23 @@ HERE = Path(__file__).parent
 MESSAGES = 4000
 LONGEST_LIFE = 5.0
 """Seconds from the start of the query."""
-NEVER = 2**31
-"""More messages than there are: such a driver does not end by itself."""
 PREFETCH = 300
-"""What a broker sends ahead, as `driver.py` asks for it."""
+"""What a broker sends ahead."""
 
 pytestmark = [pytest.mark.xdist_group("java"), pytest.mark.timeout(900)]
 
 
+def source(url: str, queue: str, folder: Path, *, receivers: int = 1) -> dict[str, str]:
+    """Return the options of a source with receivers of its own."""
+    return {
+        "url": url, "destination": queue, "spoolDir": f"{folder}/spool",
+        "receivers": str(receivers), "prefetch": str(PREFETCH), "brokerTimeout": "30",
+    }  # fmt: skip
+
+
 @contextmanager
 def driver(
-    url: str,
-    queue: str,
-    folder: Path,
-    *,
-    expected: int,
-    receivers: int = 1,
-    master: str = "local[2]",
-    **more: str,
+    folder: Path, *sources: dict[str, str], end: str | int, master: str = "local[2]", **more: str
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a driver; at the end of the block nothing of it is left."""
     (folder / "events").mkdir(exist_ok=True)
@@ -60,8 +60,7 @@ def driver(
         "SPARK_WORKER_DIR": str(folder / "work"),
         **more,
     }
-    command = [sys.executable, str(HERE / "driver.py"), url, queue, str(folder), master, str(expected)]
-    command.append(str(receivers))
+    command = [sys.executable, str(HERE / "driver.py"), str(folder), master, str(end), *map(json.dumps, sources)]
     with (folder / "log").open("a") as log:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True, cwd=folder
@@ -161,9 +160,10 @@ def kill_the_jvm(
     """
     chance = chance_of("kills", receivers)
     queue = f"/queue/{uuid.uuid4().hex}"
+    given = source(target.url, queue, folder, receivers=receivers)
     for number in range(times):
         send(target.url, queue, range(number * each, (number + 1) * each))
-        with driver(target.url, queue, folder, expected=NEVER, receivers=receivers, **more) as process:
+        with driver(folder, given, end="killed", **more) as process:
             wait_for(process, "started", folder)
             time.sleep(chance.uniform(0, LONGEST_LIFE))  # the moment of chance; nothing is waited for
             jvms = named(process.pid, "SparkSubmit")
@@ -172,7 +172,7 @@ def kill_the_jvm(
                 kill(jvm)
             # The source's process outlives it for a moment; its successor comes at once.
         begin_anew_where_nothing_was_planned(folder)
-    with driver(target.url, queue, folder, expected=times * each, receivers=receivers, **more) as process:
+    with driver(folder, given, end=times * each, **more) as process:
         assert process.stdout is not None
         return wait_for(process, "done", folder) + process.stdout.read()
 
@@ -229,8 +229,9 @@ def test_executors_and_python_workers_are_killed_on_a_cluster(activemq: Target, 
     chance = chance_of("kills")
     queue = f"/queue/{uuid.uuid4().hex}"
     send(activemq.url, queue, range(MESSAGES))
-    settings: dict[str, Any] = {"expected": MESSAGES, "master": "local-cluster[2,1,1024]"}
-    with driver(activemq.url, queue, tmp_path, **settings) as process:
+    given = source(activemq.url, queue, tmp_path)
+    settings: dict[str, Any] = {"end": MESSAGES, "master": "local-cluster[2,1,1024]"}
+    with driver(tmp_path, given, **settings) as process:
         wait_for(process, "started", tmp_path)
         eventually(lambda: named(process.pid, "pyspark.daemon"), within=120)
         for word in ("pyspark.daemon", "CoarseGrainedExecutorBackend", "pyspark.daemon"):
@@ -242,6 +243,6 @@ def test_executors_and_python_workers_are_killed_on_a_cluster(activemq: Target, 
         done = any(line.startswith("done") for line in process.stdout)
     if not done:  # Spark starts a Python worker again, but not one that is killed while it starts: that fails the query
         assert "pyspark.daemon" in (tmp_path / "log").read_text()
-        with driver(activemq.url, queue, tmp_path, **settings) as process:
+        with driver(tmp_path, given, **settings) as process:
             wait_for(process, "done", tmp_path)
     check(tmp_path, activemq, kills=3)

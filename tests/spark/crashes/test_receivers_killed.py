@@ -44,44 +44,51 @@ class SpoolProcesses:
     def __init__(
         self, target: Target, queues: list[str], path: Path, mode: str, receivers: int, others: str = ""
     ) -> None:
-        self.folder = str(path / "spool")
-        self.given = {
-            "url": target.url, "destination": ",".join(queues), "spoolDir": self.folder + others,
-            "receivers": str(receivers), "prefetch": "100",
-            "brokerTimeout": "60", "lockTimeout": "60",
-        }  # fmt: skip
-        if mode == "spools":
-            command = [
-                sys.executable,
-                "-m",
-                "stompy",
-                "spool",
-                "fill",
-                ",".join(queues),
-                self.given["spoolDir"],
-                "--url",
-                target.url,
-            ]
-            command += ["--receivers", str(receivers)]
-        else:
-            command = [sys.executable, "-m", "tests.spark.crashes.filler"]
-            command.append(json.dumps(self.given))
-        self.command = command
+        self.target = target
+        self.queues = queues
         self.path = path
+        self.mode = mode
+        self.receivers = receivers
+        self.others = others
+        self.host = ""
         self.count = 2 if mode == "spools" and not others else 1
         self.processes: list[subprocess.Popen[bytes]] = []
         self.keep_up()
+
+    @property
+    def folder(self) -> str:
+        """The spool."""
+        return str(self.path / "spool")
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The options of the source."""
+        return {
+            "url": self.target.url, "destination": ",".join(self.queues), "spoolDir": self.folder + self.others,
+            "receivers": str(self.receivers), "prefetch": "100", "brokerTimeout": "60", "lockTimeout": "60",
+        }  # fmt: skip
+
+    def start(self, *more: str) -> subprocess.Popen[bytes]:
+        """Start a process that fills the spool, with further arguments of `stompy spool fill`."""
+        given = self.given
+        if self.mode == "spools":
+            command = [sys.executable, "-m", "stompy", "spool", "fill", given["destination"], given["spoolDir"]]
+            command += ["--url", given["url"], "--receivers", given["receivers"], *more]
+        else:
+            command = [sys.executable, "-m", "tests.spark.crashes.filler", json.dumps(given)]
+        if self.host:
+            command = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.host, *command]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(TOP), str(HOOKS)))}
+        with (self.path / "log").open("ab") as log:
+            return subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True, cwd=self.path, env=environment
+            )
 
     def keep_up(self) -> None:
         """Start what is not running."""
         self.processes = [one for one in self.processes if one.poll() is None]
         while len(self.processes) < self.count:
-            with (self.path / "log").open("ab") as log:
-                environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(TOP), str(HOOKS)))}
-                process = subprocess.Popen(
-                    self.command, stdout=log, stderr=log, start_new_session=True, cwd=self.path, env=environment
-                )
-                self.processes.append(process)
+            self.processes.append(self.start())
 
     def held(self) -> int:
         """Return how many messages the spool has, as far as is known now; starts what is not running."""
@@ -101,11 +108,17 @@ class SpoolProcesses:
         with contextlib.suppress(ProcessLookupError):
             os.kill(json.loads(claim.read_bytes().splitlines()[0])["pid"], signal.SIGKILL)
 
-    def kill_all(self) -> None:
+    def kill_all(self, by: signal.Signals = signal.SIGKILL) -> None:
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):  # it has ended by itself, and its children with it
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(process.pid, by)
             process.wait()
+
+    def move(self, path: Path, host: str, by: signal.Signals) -> None:
+        """End the processes by a signal, and have the spool in another folder; those to come run on another host."""
+        self.kill_all(by)
+        self.path = self.path.rename(path)
+        self.host = host
 
 
 def finish(runs: list[SpoolProcesses], count: int) -> tuple[Counter[int], Counter[int]]:
