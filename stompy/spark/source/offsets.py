@@ -15,7 +15,7 @@ from stompy.errors import ConfigurationError, SpoolDamagedError, SpoolMismatchEr
 from stompy.spark.options import EARLIEST, LATEST
 from stompy.spark.spool.files import RETIRED
 from stompy.spark.spool.index import Piece, Segment, SegmentIndex
-from stompy.spark.spool.spool import Spool
+from stompy.spark.spool.spool import Spool, get_spool
 from stompy.spark.spool.view import SpoolView
 
 _LOG = logging.getLogger("stompy.spark")
@@ -91,6 +91,7 @@ class Loss:
 
         Raises:
             SpoolDataLossError: some are lost, and that is an error.
+            SpoolError: the spool is gone, perhaps moved.
         """
         index = self._view.index
         if not self._fail:
@@ -103,12 +104,13 @@ class Loss:
         return end - start - sum(piece.rows for piece in self.pieces(start, end))
 
     def is_skipped(self, segment: Segment) -> bool:
-        """Return whether a segment is damaged, and no error."""
+        """Return whether a segment is damaged, and no error; raises as `get_spool`."""
         if not self._fail and segment not in self._skipped:
-            self._skipped[segment] = False
             try:
                 self._spool.read(segment)
+                self._skipped[segment] = False
             except SpoolDamagedError as error:
+                get_spool(self._spool.files)  # raises if the folder was moved meanwhile, by which nothing is lost
                 _LOG.warning("the messages %d to %d are skipped: %s", segment.first, segment.end - 1, error)
                 self._skipped[segment] = True
         return self._skipped.get(segment, False)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from stompy.errors import ConfigurationError, SpoolBusyError, SpoolError, SpoolMismatchError
@@ -17,7 +18,8 @@ from stompy.spark.source.admission import shares
 from stompy.spark.source.engine import StreamEngine
 from stompy.spark.source_options import batch_options, spool_options, stream_options
 from stompy.spark.spool.files import Files
-from stompy.spark.spool.spool import make_spool
+from stompy.spark.spool.index import Segment
+from stompy.spark.spool.spool import Spool, make_spool
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.source.test_engine import at
 from tests.spark.spool.builders import IMPATIENT, record, seal
@@ -144,6 +146,27 @@ def test_a_spool_is_moved_while_the_query_runs(tmp_path: Path, caplog: pytest.Lo
             engine.latest(end)
     with query(tmp_path, f".hidden,{tmp_path}/z") as engine:
         assert step(engine, end) == (end, [])
+
+
+def test_of_a_spool_that_is_moved_while_its_segments_are_read_nothing_counts_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added(tmp_path, "a", range(3))
+    added(tmp_path, "b", range(3, 6))
+    read = Spool.read
+
+    def moved(spool: Spool, segment: Segment) -> pa.RecordBatch:
+        if spool.files.url == f"{tmp_path}/b" and (tmp_path / "b").exists():
+            (tmp_path / "b").rename(tmp_path / "z")
+        return read(spool, segment)
+
+    with query(tmp_path, failondataloss="false") as engine:
+        end = engine.latest(start := engine.initial())
+    monkeypatch.setattr(Spool, "read", moved)
+    with query(tmp_path, failondataloss="false") as engine, pytest.raises(SpoolError, match="If it was moved"):
+        engine.plan(start, end)
+    with query(tmp_path, failondataloss="false") as engine:
+        assert sum(piece.rows for part in engine.plan(start, end) for piece in part) == 6
 
 
 def test_a_retired_spool_leaves_the_source_when_it_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
