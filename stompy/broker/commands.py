@@ -574,7 +574,8 @@ class Commands:
             raise FaultyFrame(Fault.UNREADABLE_ID, f"{shown(token)} is no id of a message")
         name = header("transaction")
         named_delivery = session.ledger.find(token)
-        unnamed = (Version.V1_0, Version.V1_2) if self._profile is profile.OWN else (Version.V1_2,)
+        # In 1.0 only ActiveMQ, whose NACK makes dead letters, looks at `subscription`.
+        unnamed = (Version.V1_2,) if rules.nack == "dead letter" else (Version.V1_0, Version.V1_2)
         if name is not None and frame.command in rules.refused_in_transaction:
             raise FaultyFrame(Fault.NOT_TRANSACTED, rules.refused_in_transaction[frame.command].format(id=token))
         if named_delivery.item.consumer.over:

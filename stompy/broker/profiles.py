@@ -385,7 +385,7 @@ _ARTEMIS_MESSAGES: dict[tuple[str, Fault | None], str] = {
     ("BEGIN", None): "AMQ339009 Error beginning a transaction {transaction}",
     ("COMMIT", Fault.NO_TRANSACTION): "AMQ339030 transaction header is mandatory to COMMIT a transaction",
     ("COMMIT", None): "AMQ339013 Error committing {transaction}",
-    ("ABORT", Fault.NO_TRANSACTION): "AMQ339030 transaction header is mandatory to ABORT a transaction",
+    ("ABORT", Fault.NO_TRANSACTION): "AMQ339033 transaction header is mandatory to ABORT a transaction",
     ("ABORT", None): "No transaction started: {transaction}",
     ("RECEIPT", None): "AMQ339029 Unsupported command RECEIPT",
     ("MESSAGE", None): "AMQ339029 Unsupported command MESSAGE",
