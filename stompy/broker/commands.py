@@ -399,7 +399,7 @@ class Commands:
         if rules.own_length and header("content-length") == "0":
             replaced["content-length"] = "0"
         if len(targets) > 1:
-            first, *others = (header("destination") or "").split(",")
+            first, *others = (target.shown for target in targets)
             replaced["original-destination"] = ",".join([first, *map(rules.original_part, others)])
         unsaid = rules.addressed and _is_plain(targets[0].shown) and not header(profile.ROUTING["SEND"])
         kind = "" if unsaid else targets[0].kind

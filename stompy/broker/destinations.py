@@ -50,7 +50,7 @@ class Names:
         pattern_queues: queues can be subscribed to by patterns too.
         read_name: given a name, returns that by which the broker keeps the destination, which is a topic where it
             begins so, and that by which MESSAGE frames name it.
-        composite: a name may be several, with commas before slashes.
+        parts: given a header with a comma, returns the names in it; by default a comma before a slash parts two.
         first_kind: a subscription to several is one to those that are of the kind of the first.
         temporary: one's own; the same for all; or one's own in `reply-to` alone, where it is a subscription's id too.
         refuses_late_replies: a message to a temporary queue whose owner is gone is refused.
@@ -71,7 +71,7 @@ class Names:
     rest_words: tuple[str, ...] = ("#", ">")
     pattern_queues: bool = True
     read_name: Callable[[str], tuple[str, str]] = lambda name: (name, name)
-    composite: bool = True
+    parts: Callable[[str], list[str]] = lambda name: name.replace(",/", "\n/").split("\n")
     first_kind: bool = False
     temporary: Literal["own", "shared", "in reply-to"] = "own"
     refuses_late_replies: bool = False
@@ -103,7 +103,7 @@ def below_queue(name: str) -> tuple[str, str]:
 
 
 def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tuple[Target, ...]:
-    """Return the destinations of a header, several if it has commas before slashes.
+    """Return the destinations of a header, several if it has commas that part names.
 
     Args:
         destination: as in the header.
@@ -113,9 +113,9 @@ def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tupl
     Raises:
         RemoteProtocolError: it names too many, or the same one twice.
     """
-    if ",/" not in destination or not names.composite:
-        return (_target(destination, session, names),)
-    parts = destination.replace(",/", "\n/").split("\n")
+    parts = names.parts(destination) if "," in destination else [destination]
+    if len(parts) == 1:
+        return (_target(parts[0], session, names),)
     if len(parts) > MAX_PARTS:
         raise RemoteProtocolError(f"a composite destination has at most {MAX_PARTS} parts, not {len(parts)}")
     found = {target.name: target for target in (_target(part, session, names) for part in parts)}
