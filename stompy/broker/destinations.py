@@ -114,8 +114,6 @@ def targets_of(destination: str, session: str, names: Names = OWN_NAMES) -> tupl
         RemoteProtocolError: it names too many, or the same one twice.
     """
     parts = names.parts(destination) if "," in destination else [destination]
-    if len(parts) == 1:
-        return (_target(parts[0], session, names),)
     if len(parts) > MAX_PARTS:
         raise RemoteProtocolError(f"a composite destination has at most {MAX_PARTS} parts, not {len(parts)}")
     found = {target.name: target for target in (_target(part, session, names) for part in parts)}
