@@ -192,7 +192,7 @@ class Commands:
         raw, confirmation = self._without_receipt(head, grammar)
         if self._marks(session):
             return at
-        plan = self._plans.get(key := self._key(raw)) or self._plan_alike(session, key)
+        plan = self._plans.get(key := self._key(raw)) or self._plan_alike(key)
         if plan is None or plan.routes[0].grammar is not grammar or plan.moment != self._moment():
             return at
         if done := self._publish_together(session, plan, key, raw, run.rows[at : at + _TOGETHER]):
@@ -202,21 +202,18 @@ class Commands:
             self._finish_later(functools.partial(session.write_queue.answer, confirmation))
         return at + 1
 
-    def _plan_alike(self, session: SessionState, key: bytes) -> SendPlan | None:
+    def _plan_alike(self, key: bytes) -> SendPlan | None:
         """Return the plan of a SEND to a queue, if that of one to another queue is remembered, and remember it."""
         named = _QUEUE.search(key)
         alike = None if named is None else self._alike.get(key[: named.start()] + key[named.end() :])
         if named is None or alike is None:
             return None
         destination = named[1].decode()
-        # Not by `_targets`: the plan that is remembered takes the place of what that remembers.
-        targets = self._read.__wrapped__(destination, session.name)
+        target = Target("queue", *self._profile.read_name(destination))
         if self._profile.addressed:
-            targets = (self._addressed(targets[0], "SEND", lambda name: None),)
-        if not _is_one_queue(targets):
-            return None
+            target = self._addressed(target, "SEND", lambda name: None)
         # Its line came as it would be written, where subscribers see the same name.
-        plan = alike.to(targets[0], named[0][1:] + b"\n" if targets[0].shown == destination else None)
+        plan = alike.to(target, named[0][1:] + b"\n" if target.shown == destination else None)
         self._remember(key, plan)
         return plan
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from stompy.broker.destinations import MAX_PARTS, ONE, REST, Target, has_wildcards, is_topic, words_of
@@ -286,14 +286,14 @@ class Topology:
         """Whether a destination needs not be made first: a topic, a pattern, a temporary one, or a queue in use."""
         return target.kind == "topic" or target.pattern or target.owner is not None or target.name in self.queues
 
-    def check_room(self, names: Iterable[str]) -> None:
+    def check_room(self, names: Collection[str]) -> None:
         """Refuse queues that would be too many.
 
         Raises:
             LimitExceededError: they would.
         """
         limit, held = self._settings.max_queues, len(self.queues) + len(self.durables)
-        new = sum(name not in self.queues for name in names)
+        new = 0 if held + len(names) <= limit else sum(name not in self.queues for name in names)
         if new and held + new > limit:
             self._work.left -= len(self.queues) // 4
             useless = sum(queue.removable for queue in self.queues.values())
