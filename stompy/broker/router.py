@@ -282,11 +282,10 @@ class BrokerRouter:
             lost.append(delivery)
             yield
         yield from self.publisher.give_back([delivery for delivery in lost if not delivery.transient])
-        self.topology.release(session)
-        for name in session.temporary:
-            self.topology.forget(self.topology.queues[name])
+        for queue in session.owned.values():
+            self.topology.delete(queue)
             yield
-        session.temporary.clear()
+        session.owned.clear()
         self._sessions.pop(session, None)
         self.work.trash += (entries, lost)
 
@@ -392,10 +391,9 @@ class BrokerRouter:
 
     def own(self, session: SessionState, target: Target) -> None:
         """Make a temporary queue of a session, where it is one and not there."""
-        if target.owner != session.name or target.kind != "queue" or target.name in session.temporary:
+        if target.owner != session.name or target.kind != "queue" or target.name in session.owned:
             return
-        self.topology.queue(target.name, owner=session.name)
-        session.temporary[target.name] = None
+        session.owned[target.name] = self.topology.queue(target.name, owner=session.name)
         if self._settings.profile.temporary == "in reply-to":
             name, options = target.shown, SubscribeRequest()
             self.subscribe(session, f"#{name}", targets=(target,), destination=name, identity=name, options=options)

@@ -231,7 +231,7 @@ class Consumer:
             lead = self._again % ((*ids, item.deliveries) if self.rules.counts_redeliveries else ids)
         item.deliveries += 1
         head = lead + head
-        if self.rules.arrange is not None or self.session.temporary:
+        if self.rules.arrange is not None or self.session.owned:
             head = self._as_seen(head, item.message)
         delivery = OutgoingMessage(head, item, self)
         self.credit -= delivery.size
@@ -364,8 +364,8 @@ class SessionState:
     """Whether nothing that it sends is read any more."""
     declared: set[str] = field(default_factory=set)
     """The queues that it has declared, which it need not again."""
-    temporary: dict[str, None] = field(default_factory=dict)
-    """The names of the temporary queues that end with it."""
+    owned: dict[str, Queue] = field(default_factory=dict)
+    """By name, the queues that end with it: temporary ones, and those that it alone may use."""
     refused: bool = False
     """Whether it has its last ERROR, and only a few frames that were on their way are still read."""
     ended: bool = False

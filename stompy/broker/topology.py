@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from stompy.broker.destinations import MAX_PARTS, ONE, REST, Target, has_wildcards, is_topic, words_of
+from stompy.broker.destinations import MAX_PARTS, ONE, REMOTE, REST, Target, has_wildcards, is_topic, words_of
 from stompy.broker.queues import DestinationCounts, Queue, Waiting
 from stompy.broker.session_state import Consumer, Feed, SessionState
 from stompy.errors import RemoteProtocolError
@@ -166,8 +166,6 @@ class Topology:
         self.queues: dict[str, Queue] = {}
         self.durables: dict[tuple[str, str], Feed] = {}
         """Durable subscriptions by client id and name."""
-        self._holders: dict[Queue, SessionState] = {}
-        """The sessions that alone may use a queue."""
         self._bound: dict[Queue, dict[str, Feed]] = {}
         """Queues that get the messages of topics, by these."""
         self._feeds: dict[str, dict[Feed, None]] = {}
@@ -218,8 +216,8 @@ class Topology:
         known = self.queues.get(name)
         if known is not None and name in session.declared:
             return known
-        holder, shown = session if declares.exclusive else None, name.removeprefix("/queue/")
-        if known is not None and self._holders.get(known) is not holder:
+        owner, shown = session.name if declares.exclusive else None, name.removeprefix("/queue/")
+        if known is not None and known.owner != owner:
             message = (
                 f"RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{shown}' in vhost '/'. It could be "
                 "originally declared on another connection or the exclusive property value does not match that of the "
@@ -230,18 +228,13 @@ class Topology:
         if difference is not None:
             message = f"PRECONDITION_FAILED - inequivalent arg '{difference % shown}"
             raise FaultyFrame(Fault.DECLARED_OTHERWISE, message)
-        queue = known or self.queue(name)
+        queue = known or self.queue(name, owner=owner)
         if known is None:
             queue.declared, queue.permanent = declares, True
-            if holder is not None:
-                self._holders[queue] = holder
+        if owner is not None:
+            session.owned[name] = queue
         session.declared.add(name)
         return queue
-
-    def release(self, session: SessionState) -> None:
-        """Delete the queues that a session alone may use, at its end."""
-        for queue in [queue for queue, holder in self._holders.items() if holder is session]:
-            self.delete(queue)
 
     def bind(self, queue: Queue, target: Target, selector: Selector | None = None) -> Feed:
         """Let a queue get the messages of a topic from now on, whether it has consumers or not."""
@@ -254,7 +247,6 @@ class Topology:
 
     def delete(self, queue: Queue) -> None:
         """Forget a queue, with its messages and their deliveries."""
-        self._holders.pop(queue, None)
         for feed in self._bound.pop(queue, {}).values():
             self.remove(feed)
         if self.queues.get(queue.name) is queue:
@@ -313,10 +305,7 @@ class Topology:
 
     def forget(self, queue: Queue) -> None:
         """Forget a queue, with all it holds."""
-        queue.deleted = queue.owner is not None
-        if queue.deleted:
-            self._work.trash.append(queue)
-        else:
+        if not queue.name.startswith(REMOTE):  # none of such a name comes again
             self._remember(queue.name, queue.tally())
         del self.queues[queue.name]
         if self._is_wild(queue.name):
