@@ -87,14 +87,13 @@ class Item:
 class Ready:
     """The messages that wait: higher priorities first, then in their order; each can be taken out at once."""
 
-    __slots__ = ("_levels", "_spare")
+    __slots__ = ("_levels",)
 
     def __init__(self) -> None:
-        self._levels: dict[int, OrderedDict[int, Item]] = {}  # the highest priority first; none is empty
-        self._spare: OrderedDict[int, Item] | None = None  # one that became empty
+        self._levels: dict[int, OrderedDict[int, Item]] = {}  # the highest priority first
 
     def __bool__(self) -> bool:
-        return bool(self._levels)
+        return any(self._levels.values())
 
     def __contains__(self, item: Item) -> bool:
         level = self._levels.get(item.priority)
@@ -113,15 +112,10 @@ class Ready:
 
     def drop_first(self, count: int) -> None:
         """Take so many messages out, the first ones."""
-        while count:
-            priority, level = next(iter(self._levels.items()))
-            if count < len(level):
-                for _ in range(count):
-                    level.popitem(last=False)
-                return
-            count -= len(level)
-            level.clear()
-            self._spare = self._levels.pop(priority)
+        for level in self._levels.values():
+            while level and count:
+                level.popitem(last=False)
+                count -= 1
 
     def first(self) -> Item:
         """Return the next message, which stays."""
@@ -133,11 +127,7 @@ class Ready:
     def discard(self, item: Item) -> bool:
         """Take a message out; return whether it was there."""
         level = self._levels.get(item.priority)
-        if level is None or level.pop(item.order, None) is None:
-            return False
-        if not level:
-            self._spare = self._levels.pop(item.priority)
-        return True
+        return level is not None and level.pop(item.order, None) is not None
 
     def put_back(self, items: list[Item]) -> None:
         """Return messages, in order, to the places that they had."""
@@ -163,11 +153,10 @@ class Ready:
 
     def _level(self, priority: int) -> OrderedDict[int, Item]:
         if priority not in self._levels:
-            level, self._spare = self._spare, None
-            lowest = next(reversed(self._levels), priority)
-            self._levels[priority] = OrderedDict() if level is None else level
-            if len(self._levels) > 1 and priority > lowest:
-                self._levels = dict(sorted(self._levels.items(), reverse=True))
+            self._levels[priority] = OrderedDict()
+            if len(self._levels) > 1:  # the time to forget the empty ones
+                used = [(each, level) for each, level in self._levels.items() if level or each == priority]
+                self._levels = dict(sorted(used, reverse=True))
         return self._levels[priority]
 
 
