@@ -32,6 +32,7 @@ from stompy.errors import AckError, MessageError, NotConnectedError, StompError
 from stompy.frames.encoder import encode_head, encode_lines
 from stompy.frames.frame import Frame, Headers, headers_from_head, show_body, show_text, text_on_the_wire
 from stompy.frames.grammar import Version
+from stompy.link.flow import FlowControl
 from stompy.link.link import Link
 from stompy.link.receipts import FailedFrames, Receipt, Receipts, receipt_line
 from stompy.locks import Rank, make_lock
@@ -447,11 +448,14 @@ delivery_of: Callable[[Message], Delivery] = attrgetter("_delivery")
 In C, as it is called for each message.
 """
 
+flow_of: Callable[[Message], FlowControl] = attrgetter("_delivery.link.flow")
+"""Returns the flow control that counts a message."""
+
 
 def release(messages: Iterable[Message]) -> None:
     """Tell flow control that messages no longer wait for user code."""
     for message in messages:
-        message._delivery.link.flow.taken(message)
+        flow_of(message).taken(message)
 
 
 class Acker:

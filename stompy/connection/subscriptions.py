@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from weakref import WeakSet
 
-from stompy.connection.message import AckMode, Delivery, Message, delivery_of, release
+from stompy.connection.message import AckMode, Delivery, Message, delivery_of, flow_of, release
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import SubscribeOptions
@@ -310,7 +310,7 @@ class ActiveSubscription:
                     self._restore(taken)
                     taken = None
                     raise
-            delivery_of(taken).link.flow.taken(taken, not self.inbox)
+            flow_of(taken).taken(taken, not self.inbox)
             if self._recent is not None:
                 self._recent.append(taken)
             return taken
@@ -343,13 +343,14 @@ class ActiveSubscription:
                 room -= taken[-1].size + overhead
             if not self.inbox:
                 self._condition.notify_all()
-        release(taken)
+        for flow, some in itertools.groupby(taken, flow_of):
+            flow.dequeued(some)
         return taken
 
     def put_back(self, message: Message) -> None:
         """Put a message back for the next caller, after a signal interrupted this one."""
         if self._counted:
-            delivery_of(message).link.flow.put_back(message)
+            flow_of(message).put_back(message)
         with self._condition:
             self._restore(message)
 

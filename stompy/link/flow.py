@@ -13,7 +13,7 @@ While reading is paused, the TCP window fills and the broker stops sending; sile
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from stompy.locks import make_condition
@@ -90,6 +90,16 @@ class FlowControl:
         self.added(len(messages), sum([message.size for message in messages]))
         for message in messages:
             message._counted = True
+
+    def dequeued(self, messages: Iterable[Counted]) -> None:
+        """Stop counting messages at one look; not in the main thread, where a signal could interrupt it."""
+        with self._condition:
+            counted = [message for message in messages if message._counted]
+            for message in counted:
+                message._counted = False
+            self._messages -= len(counted)
+            self._bytes -= sum([message.size for message in counted])
+            self._count_taken()
 
     def put_back(self, message: Counted) -> None:
         """Count a message again, after a signal interrupted the caller that took it."""

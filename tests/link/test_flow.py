@@ -119,6 +119,18 @@ def test_while_reading_is_paused_each_message_taken_is_counted_at_once(calling: 
     reader.result()
 
 
+def test_messages_dequeued_together_count_once_and_resume_reading(calling: Calling) -> None:
+    flow = flow_of(messages=4)
+    messages = [Waiting() for _ in range(4)]
+    flow.queued(messages)
+    reader = paused_reader(flow, calling)
+    flow.taken(messages[0])
+    assert flow.paused
+    flow.dequeued(messages)
+    reader.result()
+    assert flow.waiting() == (0, 0)
+
+
 def test_a_message_put_back_counts_again() -> None:
     flow = flow_of()
     message = Waiting()
