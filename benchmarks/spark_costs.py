@@ -84,7 +84,8 @@ def _filled(place: Path) -> SpoolWriter:
 
 def _store(writer: SpoolWriter, number: int) -> Any:
     headers = {"message-id": f"id-{number}", "destination": QUEUE, "subscription": "1"}
-    return writer.store(0, records_of([Frame("MESSAGE", headers, BODY)], Identifier(), broker=URL, received_at=number))
+    frame = Frame("MESSAGE", headers, BODY)
+    return writer.store(0, records_of([frame], None, Identifier(), broker=URL, received_at=number))
 
 
 def _engine(folder: Path) -> StreamEngine:

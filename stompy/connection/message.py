@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from types import SimpleNamespace, TracebackType
@@ -30,7 +30,7 @@ from stompy.dialects.dialect import Dialect
 from stompy.dialects.options import SendOptions
 from stompy.errors import AckError, MessageError, NotConnectedError, StompError
 from stompy.frames.encoder import encode_head, encode_lines
-from stompy.frames.frame import Frame, Headers, headers_from_head, show_body, show_text, text_on_the_wire
+from stompy.frames.frame import Frame, Headers, headers_from_head, show_body, show_text, table_of, text_on_the_wire
 from stompy.frames.grammar import Version
 from stompy.link.flow import FlowControl
 from stompy.link.link import Link
@@ -447,6 +447,12 @@ delivery_of: Callable[[Message], Delivery] = attrgetter("_delivery")
 
 In C, as it is called for each message.
 """
+
+
+def header_table(messages: Sequence[Message]) -> tuple[list[str], list[str]] | None:
+    """Return the headers of messages of one link, at least one, as `table_of` does."""
+    return table_of([message._headers for message in messages], messages[0]._delivery.link.protocol.grammar)
+
 
 flow_of: Callable[[Message], FlowControl] = attrgetter("_delivery.link.flow")
 """Returns the flow control that counts a message."""

@@ -234,19 +234,27 @@ def headers_from_head(head: bytes, grammar: Grammar, command: str) -> Headers:
     return headers
 
 
-def table_of(rows: Sequence[Headers]) -> tuple[list[str], list[str]] | None:
-    """Return the names of the headers of several frames, and the values, frame by frame.
+def table_of(rows: Sequence[bytes | Headers], grammar: Grammar) -> tuple[list[str], list[str]] | None:
+    """Return the names of the headers of several MESSAGE frames, and the values, frame by frame.
 
     All are split at once, at a fraction of the cost of a mapping for each. `None` if the frames differ in their names,
     or as `_simple_mapping` does, or if any text is not ASCII.
+
+    Args:
+        rows: the headers, or learned heads as for `headers_from_head`; at least one.
+        grammar: the rules of the version.
     """
-    grammar = rows[0]._grammar if rows and rows[0]._text is not None else None
-    if grammar is None or grammar.trim or any(each._text is None or each._grammar is not grammar for each in rows):
+    # A byte beyond ASCII stays a character beyond it.
+    texts = [row.decode("latin-1") if isinstance(row, bytes) else row._text or "" for row in rows]
+    if grammar.trim or not all(texts):
         return None
-    text = "\n" + "".join([each._text[1:] for each in rows])  # type: ignore[index]  # none is `None`
+    text = "\n" + "".join([each[1:] for each in texts])
     # Of equally many lines, as else names could repeat alike across frames of different lengths.
-    alike = text.isascii() and len({each._text.count("\n") for each in rows}) == 1  # type: ignore[union-attr]
-    fields = _simple_fields(text, any(each._escaped for each in rows)) if alike else None
+    if not text.isascii() or len({each.count("\n") for each in texts}) > 1:
+        return None
+    if grammar.crlf:
+        text = text.replace("\r\n", "\n")
+    fields = _simple_fields(text, "\\" in text and bool(grammar.unescapes))
     if not fields:
         return None
     names = fields[: len(fields) // len(rows) : 2]

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from stompy.connection.connection import Connection
-from stompy.connection.message import Message
+from stompy.connection.message import Message, header_table
 from stompy.connection.subscription import Subscription, call_on_arrival, take_queued
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT
@@ -319,7 +319,9 @@ class Receiver(DaemonThread):
             if taken:
                 self._health.arrived()
                 messages = [message for _, some in taken for message in some]
-                self._keep(taken, records_of(messages, identifier, broker=connection.address, received_at=now_us()))
+                table = header_table(messages)
+                rows = records_of(messages, table, identifier, broker=connection.address, received_at=now_us())
+                self._keep(taken, rows)
                 self._quota.note(self._number, 0, 0)
             else:
                 self._round_trip(connection)

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 
 from stompy.connection.connection import Connection
-from stompy.connection.message import Message
+from stompy.connection.message import Message, header_table
 from stompy.deadline import Deadline
 from stompy.errors import ReceiveTimeoutError, SpoolBusyError
 from stompy.spark.receivers import ReceiverPool
@@ -119,7 +119,8 @@ def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) ->
     now = now_us()
     writer.begin(0)
     for start in range(0, len(waiting), _CHUNK):
-        rows = records_of(waiting[start : start + _CHUNK], None, broker=connection.address, received_at=now)
+        some = waiting[start : start + _CHUNK]
+        rows = records_of(some, header_table(some), None, broker=connection.address, received_at=now)
         # Confirmed at once: nothing is acknowledged or redelivered.
         writer.confirm(writer.store(0, rows))
 

@@ -6,15 +6,16 @@ The identity is the message id, if the broker's ids are stable, or a header of t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from hashlib import blake2b
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from stompy.connection.message import Message
-from stompy.frames.frame import Frame, table_of
+from stompy.frames.frame import Frame
 from stompy.world import time
 
 _LATEST_MS = 253_402_300_799_999
@@ -48,21 +49,30 @@ class Record(NamedTuple):
     """By which duplicates are recognised; not stored."""
 
 
+_RECORD: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record)
+"""Makes a record of its fields; in C, as it is called for each message."""
+
+
 def records_of(
-    messages: Sequence[Message | Frame], identifier: Identifier | None, *, broker: str, received_at: int
+    messages: Sequence[Message | Frame],
+    table: tuple[Sequence[str], Sequence[str]] | None,
+    identifier: Identifier | None,
+    *,
+    broker: str,
+    received_at: int,
 ) -> list[Record]:
     """Return the rows of messages; never raises for what a broker can send.
 
     Args:
         messages: as received, at least one.
+        table: their headers, as `header_table` returns them.
         identifier: of the messages; `None` if none is delivered twice.
         broker: its address, without credentials.
         received_at: microseconds since the epoch.
     """
-    found = table_of([message.headers for message in messages])
-    if found is None:
+    if table is None:
         return [_record_of(message, identifier, broker, received_at) for message in messages]
-    names, values = found
+    names, values = table
     count, width = len(messages), len(names)
 
     def column(name: str) -> Sequence[str | None]:
@@ -75,9 +85,8 @@ def records_of(
     if identifier is not None:
         identities = map(identifier.identify, column(identifier.header), ids, destinations, bodies, moments)
     named = (ids, destinations, repeat(names), rows, bodies, column("content-type"), flags, moments)
-    return list(
-        map(Record, *named, repeat(received_at), column("subscription"), repeat(broker), repeat(None), identities)
-    )
+    fields = zip(*named, repeat(received_at), column("subscription"), repeat(broker), repeat(None), identities)
+    return list(map(_RECORD, fields))
 
 
 def _record_of(message: Message | Frame, identifier: Identifier | None, broker: str, received_at: int) -> Record:

@@ -43,9 +43,9 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
     values = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
     del values["identity"]
     names, texts = values.pop("names"), values.pop("values")
-    # Duplicates that this spool knows are dropped. Of the others, another spool may have stored any.
-    values["possible_duplicate"] = values["redelivered"]
     columns = {name: pa.array(column, _SCHEMA.field(name).type) for name, column in values.items()}
+    # Duplicates that this spool knows are dropped. Of the others, another spool may have stored any.
+    columns["possible_duplicate"] = columns["redelivered"]
     columns["sequence"] = pa.array(range(first, first + len(records)), pa.int64())
     # Flat, as a list of pairs for each row costs more than all other columns.
     columns["headers"] = pa.MapArray.from_arrays(
