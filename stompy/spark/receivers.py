@@ -22,6 +22,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from stompy.backoff import Backoff
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message, header_table
 from stompy.connection.subscription import Subscription, call_on_arrival, take_queued
@@ -52,7 +53,7 @@ from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.spool import Spool
 from stompy.spark.spool.writer import SpoolWriter
 from stompy.threads import DaemonThread
-from stompy.world import random, threading, time
+from stompy.world import threading, time
 
 _LOG = logging.getLogger("stompy.spark")
 
@@ -65,8 +66,8 @@ _ROW_BYTES = 150
 _TURN = 100
 """The most messages of one of several destinations before those of another."""
 _MAX_PENDING_ACKS = 8
-_FIRST_DELAY, _MAX_DELAY = 0.1, 10.0
-"""Bounds of the random delay between attempts, in seconds."""
+_BACKOFF = Backoff(longest=10.0)
+"""Between two sessions."""
 _MAX_UNREADABLE = 3
 """Consecutive sessions that end by an unreadable frame, with no ACK confirmed in between, until the receiver fails."""
 _DISCONNECT_TIMEOUT = 2.0
@@ -168,12 +169,11 @@ class Quota:
     def __init__(self, writer: SpoolWriter, max_bytes: int, until: int | None, receivers: int) -> None:
         self._writer = writer
         self._max_bytes = max_bytes
-        self._until = sys.maxsize if until is None else until
-        self._written = sys.maxsize
         self._in_hand = [(0, 0)] * receivers
         """By receiver, which alone sets it: the number of messages that are not in the spool yet, and their bytes."""
         self.lock = make_lock(Rank.WRITE, "spool quota")
         """Held while a receiver takes messages, until they are noted."""
+        self.allow(until, None)
 
     def allow(self, until: int | None, size: int | None) -> None:
         """Set the sequence number up to which messages may be taken, and how many bytes more; `None` for no limit."""
@@ -260,8 +260,7 @@ class Receiver(DaemonThread):
             )
         self._health.lost(error)
         self._failures += 1
-        bound = min(_MAX_DELAY, _FIRST_DELAY * 2 ** min(self._failures - 1, 10))
-        self._closing.wait(random.uniform(0, bound))  # noqa: S311 - a pause
+        self._closing.wait(_BACKOFF(self._failures))
 
     # One session.
 

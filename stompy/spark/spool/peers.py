@@ -27,10 +27,10 @@ from stompy.errors import SpoolBusyError, SpoolDamagedError, SpoolMismatchError
 from stompy.spark.spool.files import IDENTITY, SETTLED, TEMPORARY, Files, dump, read_document, read_mark
 from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.record import Identifier, Identity
-from stompy.spark.spool.redelivery import KEPT_FOR, SUSPECTS
+from stompy.spark.spool.redelivery import KEPT_FOR, SUSPECTS, ids_of, write_ids
 from stompy.spark.spool.spool import Spool, decode, get_spool
 from stompy.spark.spool.view import SpoolView
-from stompy.world import secrets, time
+from stompy.world import time
 
 NOTES = "redelivered"
 """The folder of the notes."""
@@ -71,8 +71,8 @@ class Peers:
         """Remove the notes of segments that a predecessor has not finished; `segments` are the others."""
         self._files.make_folder(NOTES)
         names = {segment.name for segment in segments}
-        for file in self._files.list(NOTES):
-            document = read_document(self._files, f"{NOTES}/{file}") or {}
+        for file in [f"{NOTES}/{name}" for name in self._files.list(NOTES)]:
+            document = read_document(self._files, file) or {}
             segment = document.get("segment")
             self._notes[file] = document["saved"], segment
             if segment is not None and segment not in names:
@@ -90,8 +90,7 @@ class Peers:
         for old, (saved, _) in list(self._notes.items()):
             if saved + KEPT_FOR < now:
                 self._remove(old)
-        file = file or f"{time.time_ns():020d}-{secrets.token_hex(4)}.ids"
-        self._files.write(f"{NOTES}/{file}", dump({"saved": now, "segment": segment, "ids": sorted(ids)}))
+        file = write_ids(self._files, NOTES, ids, file, segment=segment)
         self._notes[file] = now, segment
         return file
 
@@ -99,9 +98,9 @@ class Peers:
         """Keep the ids that were noted for a segment that is about to be removed."""
         for file, (saved, segment) in self._notes.items():
             if segment == name:
-                document = read_document(self._files, f"{NOTES}/{file}")
+                document = read_document(self._files, file)
                 assert document is not None, "only this process removes it"
-                self._files.write(f"{NOTES}/{file}", dump({**document, "segment": None}))
+                self._files.write(file, dump({**document, "segment": None}))
                 self._notes[file] = saved, None
 
     def stored(self, doubtful: Set[Identity], others: Set[Identity]) -> set[Identity]:
@@ -121,7 +120,7 @@ class Peers:
         return found
 
     def _remove(self, file: str) -> None:
-        self._files.remove(f"{NOTES}/{file}")
+        self._files.remove(file)
         del self._notes[file]
 
 
@@ -178,7 +177,7 @@ class _Peer:
             document = read_document(self._files, name)
             if document is None:
                 continue
-            ids = {(identity, digest) for identity, digest in document["ids"]}
+            ids = ids_of(document)
             if document["segment"] is None or document["segment"] in valid:
                 self._known[name] = ids
                 found |= asked & ids
@@ -239,5 +238,4 @@ class _Peer:
         return self._identifier.of_batch(decode(data, segment, spool=self._spool.identity, path=self._files.path(name)))
 
     def _of_suspects(self, name: str) -> set[Identity]:
-        document = read_document(self._files, name) or {"ids": ()}
-        return {(identity, digest) for identity, digest in document["ids"]}
+        return ids_of(read_document(self._files, name) or {"ids": ()})

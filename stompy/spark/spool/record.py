@@ -78,7 +78,7 @@ def records_of(
     def column(name: str) -> Sequence[str | None]:
         return values[names.index(name) :: width] if name in names else [None] * count
 
-    rows = zip(*[iter(values)] * width, strict=True)
+    rows = zip(*[iter(values)] * width, strict=True) if names else repeat((), count)
     ids, destinations, bodies = column("message-id"), column("destination"), [message.body for message in messages]
     flags, moments = map(_is_true, column("redelivered")), [_timestamp(text) for text in column("timestamp")]
     identities: Iterable[Identity | None] = repeat(None)
@@ -98,21 +98,9 @@ def _record_of(message: Message | Frame, identifier: Identifier | None, broker: 
             repeated.append((stored, storable(value)))
         else:
             first[stored] = storable(value)
-    made = Record(
-        message_id=first.get("message-id"),
-        destination=first.get("destination"),
-        names=list(first),
-        values=tuple(first.values()),
-        body=message.body,
-        content_type=first.get("content-type"),
-        redelivered=_is_true(first.get("redelivered")),
-        broker_timestamp=_timestamp(first.get("timestamp")),
-        received_at=received_at,
-        subscription=first.get("subscription"),
-        broker=broker,
-        repeated_headers=repeated or None,
-    )
-    return made if identifier is None else made._replace(identity=identifier.of(made))
+    table = list(first), list(first.values())
+    (made,) = records_of([message], table, identifier, broker=broker, received_at=received_at)
+    return made._replace(repeated_headers=repeated or None)
 
 
 def _is_true(text: str | None) -> bool:
@@ -168,11 +156,6 @@ class Identifier:
         self.header = dedup_header or ""
         """The name of the header, or nothing."""
         self._stable = stable
-
-    def of(self, record: Record) -> Identity | None:
-        """Return the identity of a message; `None` if it has none."""
-        value = dict(zip(record.names, record.values, strict=True)).get(self.header)
-        return self.identify(value, record.message_id, record.destination, record.body, record.broker_timestamp)
 
     def of_batch(self, batch: pa.RecordBatch) -> set[Identity]:
         """Return the identities of the messages of a segment."""

@@ -15,8 +15,9 @@ Time is a count of confirmed deliveries (`turn`). The tests search the state spa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from stompy.spark.spool.files import Files, damaged, dump, read_document
 from stompy.spark.spool.record import Identity
@@ -127,6 +128,18 @@ KEPT_FOR = 24 * 3600.0
 """Seconds; the broker may detect a half-open connection, and redeliver its messages, hours later."""
 
 
+def write_ids(files: Files, folder: str, ids: Iterable[Identity], name: str | None = None, **more: object) -> str:
+    """Write a file of ids, durably, and return its name; `name` is a file that it replaces."""
+    name = name or f"{folder}/{time.time_ns():020d}-{secrets.token_hex(4)}.ids"
+    files.write(name, dump({"saved": time.time(), "ids": sorted(ids), **more}))
+    return name
+
+
+def ids_of(document: Mapping[str, Any]) -> set[Identity]:
+    """Return the ids in a file that `write_ids` wrote."""
+    return {(identity, digest) for identity, digest in document["ids"]}
+
+
 class Suspects:
     """Ids of durable messages whose ACK was not confirmed, kept on disk for a later process. One thread at a time.
 
@@ -141,7 +154,17 @@ class Suspects:
         self._files = files
         self._sets: dict[str, set[Identity]] = {}
         files.make_folder(SUSPECTS)
-        self._load()
+        for file in files.list(SUSPECTS):
+            name = f"{SUSPECTS}/{file}"
+            document = read_document(files, name)
+            if document is None:
+                continue
+            if not isinstance(document.get("ids"), list) or not isinstance(document.get("saved"), (int, float)):
+                raise damaged(files.path(name), "the file belongs to another spool")
+            if document["saved"] + KEPT_FOR < time.time():
+                files.remove(name)
+                continue
+            self._sets[name] = ids_of(document)
 
     def __len__(self) -> int:
         """Return the number of files."""
@@ -156,9 +179,7 @@ class Suspects:
         ids = set(identities)
         if not ids:
             return
-        name = f"{SUSPECTS}/{time.time_ns():020d}-{secrets.token_hex(4)}.ids"
-        self._files.write(name, dump({"saved": time.time(), "ids": sorted(ids)}))
-        self._sets[name] = ids
+        self._sets[write_ids(self._files, SUSPECTS, ids)] = ids
 
     def forget(self, identities: Iterable[Identity]) -> None:
         """Remove ids of messages that cannot be redelivered; a file is removed with its last id."""
@@ -168,16 +189,3 @@ class Suspects:
             if not ids:
                 self._files.remove(name)
                 del self._sets[name]
-
-    def _load(self) -> None:
-        for file in self._files.list(SUSPECTS):
-            name = f"{SUSPECTS}/{file}"
-            document = read_document(self._files, name)
-            if document is None:
-                continue
-            if not isinstance(document.get("ids"), list) or not isinstance(document.get("saved"), (int, float)):
-                raise damaged(self._files.path(name), "the file belongs to another spool")
-            if document["saved"] + KEPT_FOR < time.time():
-                self._files.remove(name)
-                continue
-            self._sets[name] = {(identity, digest) for identity, digest in document["ids"]}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.files import Files
-from stompy.spark.spool.record import Identifier, Record
+from stompy.spark.spool.record import Identifier, Identity, Record
 from stompy.spark.spool.redelivery import StoredRange
 from stompy.spark.spool.spool import get_spool, make_spool
 from stompy.spark.spool.view import SpoolView
@@ -51,9 +51,15 @@ def spool_writer(files: Files, *, fail_on_loss: bool = True, patience: ClaimTime
     return writer
 
 
+def identity_of(identifier: Identifier, row: Record) -> Identity | None:
+    """Return the identity of a message."""
+    value = dict(zip(row.names, row.values, strict=True)).get(identifier.header)
+    return identifier.identify(value, row.message_id, row.destination, row.body, row.broker_timestamp)
+
+
 def seal(writer: SpoolWriter, rows: Sequence[Record], *, receiver: int = 0) -> StoredRange:
     """Make messages durable; they wait for their ACK then."""
-    return writer.store(receiver, [row._replace(identity=Identifier().of(row)) for row in rows])
+    return writer.store(receiver, [row._replace(identity=identity_of(Identifier(), row)) for row in rows])
 
 
 def settle(writer: SpoolWriter, rows: Sequence[Record]) -> None:

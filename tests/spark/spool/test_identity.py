@@ -4,32 +4,32 @@ import pytest
 
 from stompy.spark.spool.record import Identifier, are_stable
 from stompy.spark.spool.spool import decode, encode
-from tests.spark.spool.builders import record, records
+from tests.spark.spool.builders import identity_of, record, records
 
 
 def test_the_same_id_with_another_content_is_another_message() -> None:
     identifier = Identifier()
-    assert identifier.of(record(1)) == identifier.of(record(1))
-    assert identifier.of(record(1)) != identifier.of(record(1, body=b"other"))
+    assert identity_of(identifier, record(1)) == identity_of(identifier, record(1))
+    assert identity_of(identifier, record(1)) != identity_of(identifier, record(1, body=b"other"))
 
 
 def test_artemis_writes_its_consumer_into_the_id_and_another_one_in_each_session() -> None:
     identifier = Identifier()
     first, again, other = (record(1, headers={"message-id": identity}) for identity in ("38,24", "46,24", "38,26"))
-    assert identifier.of(first) == identifier.of(again)
-    assert identifier.of(first) != identifier.of(other)
+    assert identity_of(identifier, first) == identity_of(identifier, again)
+    assert identity_of(identifier, first) != identity_of(identifier, other)
 
 
 def test_the_same_number_at_another_moment_is_another_message() -> None:
     identifier = Identifier()
     early, late = (record(1)._replace(broker_timestamp=moment) for moment in (1_000, 2_000))
-    assert identifier.of(early) != identifier.of(late)
+    assert identity_of(identifier, early) != identity_of(identifier, late)
 
 
 def test_ids_that_name_deliveries_identify_nothing_and_a_header_does_all_the_same() -> None:
-    assert Identifier(stable=False).of(record(1)) is None
-    assert Identifier("n", stable=False).of(record(1, headers={"n": "5"})) == ("5", "/queue/a")
-    assert Identifier("n").of(record(1)) is None
+    assert identity_of(Identifier(stable=False), record(1)) is None
+    assert identity_of(Identifier("n", stable=False), record(1, headers={"n": "5"})) == ("5", "/queue/a")
+    assert identity_of(Identifier("n"), record(1)) is None
 
 
 @pytest.mark.parametrize("header", [None, "dedup"])
@@ -42,7 +42,7 @@ def test_a_message_and_its_row_are_identified_alike(header: str | None) -> None:
     rows.append(record(3, headers={"dedup": "x"}))
     segment, data = encode(rows, spool="s", first=0, epoch=1)
     batch = decode(data, segment, spool="s", path="")
-    found = {identifier.of(row) for row in rows} - {None}
+    found = {identity_of(identifier, row) for row in rows} - {None}
     assert identifier.of_batch(batch) == found
     assert len(found) == (4 if header is None else 1)
 

@@ -24,6 +24,7 @@ from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.receiver.helpers import SOON, eventually
 from tests.spark.spool.builders import (
+    identity_of,
     ids_in,
     known_ids,
     record,
@@ -183,7 +184,7 @@ def test_without_an_identity_everything_is_new(files: Files) -> None:
     writer = spool_writer(files)
     unstable = Identifier(stable=False)
     for _ in range(2):
-        writer.store(0, [row._replace(identity=unstable.of(row)) for row in records(range(3))])
+        writer.store(0, [row._replace(identity=identity_of(unstable, row)) for row in records(range(3))])
     assert writer.next == 6
     writer.close()
 
