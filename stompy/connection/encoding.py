@@ -249,29 +249,33 @@ _VARYING = frozenset(name for name, option in BROKER_OPTIONS.items() if option.v
 _PLAIN = frozenset((str, int, bool, float, type(None)))
 """Classes whose equal values of the same class are the same text; a subclass may define equality otherwise."""
 
-_Head = tuple[bytes, Callable[[Any], bytes], bool, frozenset[str]]
-"""The first lines of a SEND, the encoder of its body, whether it has a content length, the headers set by options."""
-
 _Values = Mapping[str, object]
 
-_Recent = tuple[type, str | None, _Values, _Head, _Values, bytes]
-"""What was sent last: the class of the body, its type, the options, their head, the caller's headers, all lines."""
+_Head = tuple[bytes, Callable[[Any], bytes], bool, tuple[frozenset[str], _Values, bytes]]
+"""The first lines of a SEND, the encoder of its body, and whether it has a content length.
+
+Then what a SEND with the caller's headers needs: the headers set by options, the last ones of the caller, all lines.
+"""
+
+_Recent = tuple[type, str | None, _Values, bytes, Callable[[Any], bytes], bool, tuple[frozenset[str], _Values, bytes]]
+"""What was sent last: the class of the body, its type, the options; and the head of these."""
 
 _Key = TypeVar("_Key")
 _Made = TypeVar("_Made")
 
 
-class _LengthLines(dict[int, bytes]):
-    """The last header line and the empty line, by the length of the body."""
-
-    def __missing__(self, length: int) -> bytes:
-        line = b"content-length:%d\n\n" % length
-        if len(self) < _MAX_CACHED:
-            self[length] = line
-        return line
+_LENGTH_LINES: dict[int, bytes] = {}
+"""What `_length_lines` has returned."""
 
 
-_LENGTH_LINES = _LengthLines()
+def _length_lines(length: int) -> bytes:
+    """Return the last header line and the empty line, by the length of the body; nothing if it is empty or large."""
+    if not 0 < length < LARGE_BODY:
+        return b""
+    line = b"content-length:%d\n\n" % length
+    if len(_LENGTH_LINES) < _MAX_CACHED:
+        _LENGTH_LINES[length] = line
+    return line
 
 
 class SendEncoder:
@@ -321,7 +325,7 @@ class SendEncoder:
         kind = type(body)
         # Values are known if they are the very objects: equal ones may be other text, such as `1 == True == 1.0`.
         try:
-            last, of_type, given, made, explicit, whole = self._recent[destination]
+            last, of_type, given, head, encode, content_length, others = self._recent[destination]
             known = last is kind and of_type is content_type and type(destination) is str
             if options or given:
                 known = known and len(options) == len(given)
@@ -332,22 +336,22 @@ class SendEncoder:
         except (KeyError, TypeError):
             known = False
         if not known:
-            made, explicit, whole = self._head(destination, kind, content_type, options), {}, b""
-        head, encode, content_length, taken = made
+            head, encode, content_length, others = self._head(destination, kind, content_type, options)
         if headers:
+            taken, explicit, whole = others
             try:
                 known = len(headers) == len(explicit)
                 for name, value in headers.items():
                     if name not in explicit or explicit[name] is not value:
                         known = False
                         break
-                if known:
-                    head = whole
-                else:
+                if not known:
                     every = self.whole(content_type, options)
-                    head = self._with_headers(head, taken, destination, kind, headers, every)
-                    if type(destination) is str and len(head) <= _MAX_BYTES:
-                        self._recent[destination] = kind, content_type, options, made, dict(headers), head
+                    whole = self._with_headers(head, taken, destination, kind, headers, every)
+                    if type(destination) is str and len(whole) <= _MAX_BYTES:
+                        others = taken, dict(headers), whole
+                        self._recent[destination] = kind, content_type, options, head, encode, content_length, others
+                head = whole
             except (AttributeError, TypeError):
                 check_headers(headers)
                 raise
@@ -355,10 +359,13 @@ class SendEncoder:
             data: bytes = body if kind is bytes else encode(body)  # type: ignore[assignment]
         except UnicodeError:
             data, _ = encode_body(body, content_type)  # raises the proper error
-        size = len(data)
-        if size and content_length and size < LARGE_BODY:
-            return b"".join((head, extra, _LENGTH_LINES[size], data, b"\0"))
-        if not size and self.link.dialect.slashed and not destination.startswith("/"):
+        try:
+            length = _LENGTH_LINES[len(data)]
+        except KeyError:
+            length = _length_lines(len(data))
+        if length and content_length:
+            return b"".join((head, extra, length, data, b"\0"))
+        if not data and self.link.dialect.slashed and not destination.startswith("/"):
             raise ConfigurationError(
                 f"an empty message to {destination!r}: send takes the destination first, and those of"
                 f" {self.link.dialect.product} begin with a slash: send('/queue/NAME', {destination!r})"
@@ -379,7 +386,7 @@ class SendEncoder:
         except (KeyError, TypeError):
             made = self._make_head(key, destination, kind, options)
         if type(destination) is str:
-            _keep(self._recent, destination, (kind, content_type, others, made, {}, b""), size=len(made[0]))
+            _keep(self._recent, destination, (kind, content_type, others, *made), size=len(made[0]))
         return made
 
     def _make_head(self, key: tuple[object, ...], destination: str, kind: type, options: SendOptions) -> _Head:
@@ -392,9 +399,10 @@ class SendEncoder:
             others = cast("SendOptions", {name: value for name, value in options.items() if name not in varying})
             key = (destination, type(destination), kind, *others.items(), *map(type, others.values()))
             made = self._heads.get(key) or self._make_head(key, destination, kind, others)
-            head, encode, content_length, taken = made
+            head, encode, content_length, (taken, last, whole) = made
             head += encode_lines("SEND", link.dialect.send_headers(varying).items(), grammar=grammar)
-            return head, encode, content_length, taken.union(link.dialect.headers_of(varying).values())
+            taken = taken.union(link.dialect.headers_of(varying).values())
+            return head, encode, content_length, (taken, last, whole)
         encode, content_type = encoding_of(kind, options.get("content_type"))
         fields = headers_of_send(link, destination, content_type, None, options)
         explicit = options.get("content_length")
@@ -402,7 +410,7 @@ class SendEncoder:
             encode_head("SEND", fields.items(), grammar=grammar),
             encode,
             self._content_length if explicit is None else explicit,
-            frozenset(link.dialect.headers_of(options).values()),
+            (frozenset(link.dialect.headers_of(options).values()), dict[str, object](), b""),
         )
         if type(destination) is str and _PLAIN.issuperset(map(type, options.values())):
             _keep(self._heads, key, made, size=len(made[0]))

@@ -25,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from stompy.connection.config import Config
+from stompy.connection.encoding import SendEncoder
 from stompy.connection.reconnect import Order, Outage, Reconnect, first_wait, retry
 from stompy.deadline import Deadline
 from stompy.default import DEFAULT, Default, given
@@ -135,8 +136,8 @@ class LinkManager:
         self._closing = SafeEvent()
         """Set when the connection is being closed; ends the wait between attempts."""
         self._connector = Connector(config)
-        self.ready: Link | None = None
-        """The link to use now, or `None`; it may have ended a moment ago."""
+        self.ready: SendEncoder | None = None
+        """That of the link to use now, or `None`; the link may have ended a moment ago."""
         self.forked = False
         """Whether this is the copy in a forked child."""
         self._fork_error: ConcurrencyError | None = None
@@ -173,6 +174,13 @@ class LinkManager:
         if self._link is None:
             raise NotConnectedError("the connection was never opened")
         return self._link
+
+    def encoder(self, link: Link) -> SendEncoder:
+        """Return the encoder for a link."""
+        ready = self.ready
+        if ready is not None and ready.link is link:
+            return ready
+        return SendEncoder(link, content_length=self._config.content_length)
 
     def counted(self) -> tuple[list[Link], Counter[str]]:
         """Return the links with messages that may wait for user code, the newest last, and the counters of all."""
@@ -359,7 +367,7 @@ class LinkManager:
                 self._lingering = [each for each in (*self._lingering, self._link) if each.flow.waiting()[0]]
                 # Their readers may be on their way out, and whoever closes the connection waits for all threads.
                 self._leaving = [each for each in (*self._leaving, self._link) if not each.join(Deadline(0))]
-            self._link, self._down, self.ready = link, False, link
+            self._link, self._down, self.ready = link, False, self.encoder(link)
             self._published, self._frames_before = time.monotonic(), link.frames_in
             self._changed.notify_all()
 

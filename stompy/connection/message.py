@@ -505,7 +505,7 @@ class Acker:
             frame = head + b"\n\0" if handle is None else b"%b%b\n\0" % (head, receipt_line(handle))
             # Checked again with the write lock: another thread may have ended the subscription since, and some brokers
             # end the session at an ACK that comes after its UNSUBSCRIBE.
-            link.writer.write(frame, handle, DEFAULT, 1, delivery.check_subscribed, written)
+            link.writer.write(frame, handle, DEFAULT, 0.0, 1, delivery.check_subscribed, written)
             if handle is not None:
                 self.failed.watch(handle)
             return handle

@@ -33,7 +33,6 @@ from stompy.errors import (
     SessionError,
     StompError,
 )
-from stompy.link.link import Link
 from stompy.link.receipts import FailedFrames, Receipt, await_outcome, receipt_line
 from stompy.locks import Rank, SafeEvent, make_lock
 from stompy.world import os, threading, time
@@ -74,7 +73,6 @@ class Sender:
         self._batches = _Batches()
         self._batching = False
         """Whether there ever was a batch: looking for that of a thread takes long."""
-        self._encoder: SendEncoder | None = None
 
     # The open batch of this thread.
 
@@ -123,13 +121,6 @@ class Sender:
         """Return a transaction id that is unique in the connection."""
         return f"{self._name}-tx{next(self._transactions)}"
 
-    def encoder(self, link: Link) -> SendEncoder:
-        """Return the encoder for a link."""
-        encoder = self._encoder
-        if encoder is None or encoder.link is not link:
-            encoder = self._encoder = SendEncoder(link, content_length=self._config.content_length)
-        return encoder
-
     def send(
         self,
         destination: str,
@@ -144,43 +135,51 @@ class Sender:
         if receipt and self._resends:
             options = SendEncoder.whole(content_type, options)
             return self._send_resendable(destination, body, headers, options, timeout)
-        batch = self._batches.current if self._batching else None
-        if batch is not None and (self._resends or batch.owner() is None):
-            batch = self._batch(self._deadline(timeout))
-        if batch is None:
-            began, link = _monotonic(), self.links.ready
-        else:
-            began, link = 0.0, batch.link
         handle, extra = None, b""
-        while True:
-            encoder = self._encoder
-            if encoder is None or encoder.link is not link:
-                # While there is none, the last link determines what can be encoded.
-                encoder = self.encoder(link or self.links.link)
-            if receipt:
-                handle = encoder.link.receipts.make()
-                extra = receipt_line(handle)
-            data = encoder.send(destination, body, content_type, headers, options, extra)
+        encoder = self.links.ready
+        if self._batching:
+            batch = self._batches.current
+            if batch is not None and (self._resends or batch.owner() is None):
+                batch = self._batch(self._deadline(timeout))
             if batch is not None:
-                batch.add(data, handle)
+                if encoder is None or encoder.link is not batch.link:
+                    encoder = self.links.encoder(batch.link)
+                if receipt:
+                    handle = batch.link.receipts.make()
+                    extra = receipt_line(handle)
+                batch.add(encoder.send(destination, body, content_type, headers, options, extra), handle)
                 if handle is not None:
                     self._failed.watch(handle)
                 return handle
+        began = _monotonic()
+        if encoder is None:
+            # While no link is ready, the last one determines what can be encoded.
+            self.links.encoder(self.links.link).send(destination, body, content_type, headers, options)
+            encoder, timeout, began = self._next(began, timeout)
+        while True:
+            if receipt:
+                handle = encoder.link.receipts.make()
+                extra = receipt_line(handle)
             try:
-                if link is not None:
-                    # Without a keyword, which costs more.
-                    link.writer.write(data, handle, timeout, 1, None, None, began)
-                    if handle is not None:
-                        self._failed.watch(handle)
-                    return handle
+                # Without a keyword, which costs more.
+                encoder.link.writer.write(
+                    encoder.send(destination, body, content_type, headers, options, extra), handle, timeout, began
+                )
+                if handle is not None:
+                    self._failed.watch(handle)
+                return handle
             except SessionError as error:
                 # Nothing was written, so the message can go to the next link without a duplicate.
                 if error.outcome != "not-sent" or self._config.reconnect is None:
                     raise
                 if self._remaining(began, timeout) == 0:
                     raise
-            link = self.links.live(self._remaining(began, timeout))
-            timeout, began = self._remaining(began, timeout), _monotonic()
+            encoder, timeout, began = self._next(began, timeout)
+
+    def _next(self, began: float, timeout: float | Default | None) -> tuple[SendEncoder, float | None, float]:
+        """Wait until a link can be used; return its encoder, the seconds left of the timeout, and the time."""
+        link = self.links.live(self._remaining(began, timeout))
+        return self.links.encoder(link), self._remaining(began, timeout), _monotonic()
 
     def _deadline(self, timeout: float | Default | None) -> Deadline:
         return Deadline(given(timeout, self._config.timeouts.send))

@@ -54,7 +54,7 @@ class Transaction:
         self._most = sys.maxsize if limit is None else limit
         self._each = self._dialect.transacted_receipts != "later"
         """Whether each frame needs a receipt of its own."""
-        self._encoder = sender.encoder(self._link)
+        self._encoder = sender.links.encoder(self._link)
         self._buffer = FrameBuffer(self._link)
         self._acked: list[Message] = []
         self._receipts: list[Receipt] = []

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from stompy.link.link import Link
 
 _monotonic = time.monotonic  # called for each message
-_DEBUG = logging.DEBUG
 
 _LOG = logging.getLogger("stompy.link")
 _LEVELS: dict[int, bool] = getattr(_LOG, "_cache", {})
@@ -108,6 +107,7 @@ class Writer:
 
     def __init__(self, link: Link, *, send_timeout: float) -> None:
         self._link = link
+        self._timer = link.timer
         self._transport = link.transport
         # A transport of messages, such as a WebSocket, gets one frame in each: some brokers expect that.
         self._send_messages = getattr(link.transport, "send_messages", None)
@@ -131,10 +131,10 @@ class Writer:
         data: Encoded | list[bytes] | Callable[[], bytes],
         receipt: Receipt | None = None,
         timeout: float | Default | None = DEFAULT,
+        now: float = 0.0,
         frames: int = 1,
         check: Callable[[], None] | None = None,
         on_written: Callable[[], None] | None = None,
-        now: float = 0.0,
     ) -> None:
         """Write one or more frames; return when the operating system has all bytes. Any thread.
 
@@ -142,11 +142,11 @@ class Writer:
             data: the bytes; those of each frame; or a function that returns them, called with the write lock.
             receipt: registered before the write.
             timeout: seconds; by default the send timeout.
+            now: the monotonic time, if the caller knows it.
             frames: how many.
             check: called with the write lock before the write; if it raises, nothing is written.
             on_written: called with the write lock after the write. If a signal prevents this call, nothing was written
                 or the link has ended.
-            now: the monotonic time, if the caller knows it.
 
         Raises:
             ConcurrencyError: called from a signal handler that interrupted a send of this thread.
@@ -154,14 +154,18 @@ class Writer:
             ConnectionLostError: the link was lost; `SendTimeoutError` if the broker stopped reading.
             LimitExceededError: too many receipts are pending; nothing was written.
         """
-        lock, link = self._lock, self._link
+        lock = self._lock
         # The lock is reentrant, as all are that a signal handler may meet. A handler that interrupts a write of its own
         # thread would get it, and put its frame into the middle of the other one.
         if lock._is_owned():
             raise ConcurrencyError(_INTERRUPTING)
-        if _LEVELS.get(10, True) and _LOG.isEnabledFor(_DEBUG) and not callable(data):
+        try:
+            debug = _LEVELS[10]
+        except KeyError:
+            debug = _LOG.isEnabledFor(logging.DEBUG)
+        if debug and not callable(data):
             raw = data if isinstance(data, bytes) else b"".join(data)
-            for frame in Parser(link.protocol.grammar, _UNLIMITED).feed(raw):
+            for frame in Parser(self._link.protocol.grammar, _UNLIMITED).feed(raw):
                 _LOG.debug("> %r", frame)
         budget: Budget = self._send_timeout if timeout is DEFAULT else timeout
         begun, turn = False, None
@@ -180,13 +184,13 @@ class Writer:
                     if turn.begun:
                         begun, data = True, turn.data or b""
             # The link may have ended while this thread waited for the lock.
-            if self._incomplete or not link.alive:
+            if self._incomplete or not self._link.alive:
                 self._check_usable()
             if check is not None:
                 check()
             # Before any byte is out: the RECEIPT may arrive before this call returns.
             if receipt is not None:
-                link.receipts.register(receipt)
+                self._link.receipts.register(receipt)
             if type(data) is bytes:
                 # From here on bytes may be out. The mark outlasts this call: if a signal raises here, and a second one
                 # in the handling of the first, the next writer finds the mark and ends the link.
@@ -203,7 +207,7 @@ class Writer:
                 begun = self._incomplete = True
                 self._send_parts(parts, budget)
             self.frames += frames
-            link.timer.last_sent = now or _monotonic()
+            self._timer.last_sent = now or _monotonic()
             # Before the mark is removed: a caller that learns by `on_written` that its frame is out either learns it,
             # or finds the link ended.
             if on_written is not None:
@@ -219,12 +223,12 @@ class Writer:
             if not begun:
                 # No byte is out: the link goes on, and the broker will send no RECEIPT.
                 if receipt is not None:
-                    link.receipts.forget(receipt)
+                    self._link.receipts.forget(receipt)
                 raise
             if not isinstance(error, ConnectionLostError):
                 # Such as Ctrl-C. Perhaps a part of the frame is out, and the broker would read the next frame as the
                 # rest of it. The receipt stays registered: the end of the link resolves it as unknown.
-                link.fail(ConnectionLostError(_INTERRUPTED))
+                self._link.fail(ConnectionLostError(_INTERRUPTED))
                 raise
             failure = error
             if turn is not None and turn.begun:
@@ -238,7 +242,7 @@ class Writer:
             if self._turns:
                 self._hand_out()
         # Without the lock, as this waits for the reader, which may find the broker's reason; no other writer has to.
-        raise link.write_failed(failure)
+        raise self._link.write_failed(failure)
 
     def request(
         self,
@@ -294,7 +298,7 @@ class Writer:
                 self._check_usable()
             self._transport.sendall(HEARTBEAT, 0.0)
             self.bytes += len(HEARTBEAT)
-            self._link.timer.last_sent = _monotonic()
+            self._timer.last_sent = _monotonic()
         except StompError:
             return False  # the TCP window is full, so earlier bytes are in flight; or the link was lost or closed
         finally:
@@ -431,7 +435,7 @@ class Writer:
             self._incomplete = False
         if written:
             self.frames += len(written)
-            self._link.timer.last_sent = _monotonic()
+            self._timer.last_sent = _monotonic()
             for turn in written:
                 turn.wake()
 
