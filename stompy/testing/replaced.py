@@ -70,14 +70,15 @@ def _drawn(name: str) -> Callable[..., Any]:
 
 
 def _on_disk(name: str, operate: Callable[..., T], *arguments: Any) -> T:
-    """Do an operation on files, as the disk of the world lets it be done."""
-    disk = current_world().disk
-    return operate(*arguments) if disk is None else disk(name, operate, *arguments)
+    """Do an operation on files, before which others may go, as the disk of the world lets it be done."""
+    world = current_world()
+    if not world.finished:
+        world.switch()
+    return operate(*arguments) if world.disk is None else world.disk(name, operate, *arguments)
 
 
 def _open(path: str, flags: int, mode: int = 0o777) -> int:
     world = current_world()
-    world.switch()
     number = _on_disk("open", os.open, path, flags, mode)
     world.files[number] = world.current.process
     world.closed_files.discard(number)
@@ -96,8 +97,6 @@ def _others_first(name: str) -> Callable[..., Any]:
     real = getattr(os, name)
 
     def call(*arguments: Any, **options: Any) -> Any:
-        if not current_world().finished:
-            current_world().switch()
         return _on_disk(name, functools.partial(real, **options), *arguments)
 
     return call
@@ -148,9 +147,8 @@ class Cursor(sqlite3.Cursor):
 class Database(sqlite3.Connection):
     """A database of the simulated world: others may go first at each statement, and it closes with its process."""
 
-    patience = 0.0
-    """Seconds that it waits for another's lock."""
-    path = ""
+    patience, path = 0.0, ""
+    """Seconds that it waits for another's lock, and its file."""
 
     def cursor(self, factory: Callable[..., Any] = Cursor) -> Any:  # type: ignore[override]
         """Return a new cursor."""
@@ -158,15 +156,11 @@ class Database(sqlite3.Connection):
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         """Execute a statement."""
-        if not current_world().finished:
-            current_world().switch()
         return _on_disk("execute", sqlite3.Connection.execute, self, *arguments)
 
     def commit(self) -> None:
         """Commit."""
-        if not current_world().finished:
-            current_world().switch()
-        _patiently(super().commit, self.patience)
+        _on_disk("commit", _patiently, super().commit, self.patience)
 
     def close(self) -> None:
         """Close it."""
