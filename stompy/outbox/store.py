@@ -212,7 +212,7 @@ class Store:
     # Parts of jobs: on the writer thread.
 
     def _check_place(self) -> None:
-        """Check that nobody has removed a file: SQLite would go on writing to it, and no program would find it again."""
+        """Check that no file was removed: SQLite would go on writing to it, and no program would find it again."""
         for file, opened in self._files.items():
             if opened is not None and _which(file) != opened:
                 raise Refused(OutboxError(f"{file} was removed or replaced while it was open", path=self.path))
