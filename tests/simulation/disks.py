@@ -166,7 +166,7 @@ class Disk:
             self.raised.append(error)
             raise error
         found = operate(*arguments)
-        if fault is None or name != "fsync":
+        if name != "fsync" or fault is None or fault.kind != "power":  # a sync that a power failure cuts off is none
             self._note(name, found, *arguments)
         self._end(fault)
         return found
