@@ -355,10 +355,12 @@ class SendEncoder:
             except (AttributeError, TypeError):
                 check_headers(headers)
                 raise
-        try:
-            data: bytes = body if kind is bytes else encode(body)  # type: ignore[assignment]
-        except UnicodeError:
-            data, _ = encode_body(body, content_type)  # raises the proper error
+        data: Any = body
+        if kind is not bytes:
+            try:
+                data = encode(body)
+            except UnicodeError:
+                data, _ = encode_body(body, content_type)  # raises the proper error
         try:
             length = _LENGTH_LINES[len(data)]
         except KeyError:
