@@ -184,9 +184,12 @@ class InFlight:
         return RefusedRow(row, text, permanent=invalid, invalid_destination=invalid)
 
     def _outcomes(self) -> list[tuple[Row, str, StompError | None]]:
-        """Return outcome and error of each message that was in flight."""
+        """Return outcome and error of each message that was in flight.
+
+        Some may be pending for a moment, where closing did not wait for the end of the link.
+        """
         outcomes: list[tuple[Row, str, StompError | None]] = [
-            (row, _outcome_of(receipt), receipt.exception(0)) for row, receipt in self._sent
+            (row, _outcome_of(receipt), receipt.exception(0) if receipt.done() else None) for row, receipt in self._sent
         ]
         if self._interrupted is not None:
             row, error = self._interrupted

@@ -201,7 +201,8 @@ class Forwarder(DaemonThread):
             now = time.monotonic()
             try:
                 self._remove_late()
-                ready = self._has_more() and (not self._suspects or self._due(now) or self._read(limit=1))
+                sendable = self._has_more() and (not self._suspects or self._due(now) or self._read(limit=1))
+                ready = self._confirmed or sendable  # what a disk has refused to remove is removed by a session
             except OutboxError as error:
                 self._note_unless_fatal(error)
                 ready = True  # a session meets it again, after a delay that grows
@@ -404,11 +405,13 @@ class Forwarder(DaemonThread):
         """Process the outcome of an ended connection; return whether it is known which message was the cause."""
         confirmed, refusals, verdict = delivery.settle()
         self._confirmed += confirmed
-        self._remove_confirmed()
         probe = self._probe
         if probe is None:
+            # Before anything that the disk may refuse. The next session removes what is confirmed before it reads.
             self._after = min([self._after, *(number - 1 for number in delivery.unsettled)])
-        elif not delivery.unsettled and delivery.last_seq == self._suspects[probe].since:  # else it was not sent
+        self._remove_confirmed()
+        # Unless it was not sent.
+        if probe is not None and not delivery.unsettled and delivery.last_seq == self._suspects[probe].since:
             self._acquit(probe, delivery)
         if self.sent > sent_before:
             self._most_losses = self._first_losses

@@ -43,6 +43,8 @@ class FakeReceipt:
         return self.ended
 
     def exception(self, timeout: float) -> StompError | None:
+        if not self.ended:
+            raise ReceiptTimeoutError("no receipt", receipt_id=self.id)
         return self.error
 
     def result(self, timeout: float) -> None:
@@ -223,6 +225,14 @@ def cut_short(error: SessionError, *, before: int = 0, alone: bool = False) -> t
         receipt.end(with_outcome(error, "rejected" if named else "unknown"))
     _, refused, verdict = sending.delivery.settle()
     return [refusal.row.seq for refusal in refused], verdict.name
+
+
+def test_a_connection_whose_end_nobody_waited_for_says_nothing_of_its_messages() -> None:
+    sending = Sending()
+    sending.delivery.send(ROWS)
+    sending.connection.receipts[0].end()
+    assert sending.delivery.settle() == (ROWS[:1], [], Verdict.NONE)
+    assert sending.delivery.unsettled == [2, 3]
 
 
 def test_an_error_that_comes_while_a_message_is_written_is_about_one_in_flight() -> None:

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
 
 import stompy
 from stompy.broker import Broker, BrokerLimits
-from stompy.errors import ConnectError, OutboxFullError
+from stompy.errors import ConnectError, OutboxError, OutboxFullError
 from stompy.frames.frame import Frame
 from stompy.testing.faults import Cut as FaultCut
 from stompy.testing.faults import FaultPlan
@@ -328,6 +328,56 @@ def test_what_was_confirmed_is_not_sent_again_while_the_disk_refuses_its_removal
     until(lambda: outbox.stats().bytes == 0, "the removal from the disk")
     assert script.bodies == [b"1"]
     assert (outbox.stats().sent, outbox.stats().last_error) == (1, None)
+
+
+def test_a_disk_that_fails_at_the_end_of_a_session_keeps_nothing_from_being_sent(
+    outbox_to: MakesOutbox, scripted: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirm_the_first_and_cut(peer: Peer, frame: Frame) -> None:
+        if len(script.sends) == 2:
+            peer.receipt(script.sends[0])
+            raise Cut
+        if len(script.sends) > 2:
+            peer.receipt(frame)
+
+    script = scripted(confirm_the_first_and_cut)
+    outbox = outbox_to(script.url)
+    calls = removing_fails(outbox, monkeypatch, {1})
+    for text in "12":
+        outbox.put("/queue/a", text)
+    until(lambda: outbox.stats().waiting == 0, "both messages")
+    assert calls > [1]
+    assert set(script.bodies) == {b"1", b"2"}
+
+
+def test_a_disk_that_fails_for_a_while_is_rid_of_what_was_confirmed_afterwards(
+    outbox_to: MakesOutbox, scripted: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = scripted(confirm)
+    outbox = outbox_to(script.url)
+    # While the second message is in flight, when the session ends, and when the next one begins.
+    calls = removing_fails(outbox, monkeypatch, {2, 3, 4})
+    for text in "12":
+        outbox.put("/queue/a", text)
+        until(lambda: outbox.stats().sent or len(calls) > 1)
+    until(lambda: outbox.stats().waiting == 0, "the removal from the disk")
+    assert calls == [1, 2, 3, 4, 5]
+    assert script.bodies == [b"1", b"2"]
+
+
+def removing_fails(outbox: stompy.Outbox, monkeypatch: pytest.MonkeyPatch, which: Collection[int]) -> list[int]:
+    """Let some removals from the disk fail, by their numbers; return the numbers of all, as they come."""
+    calls: list[int] = []
+    remove = outbox._store.remove
+
+    def fail_at_some(rows: Any) -> None:
+        calls.append(len(calls) + 1)
+        if calls[-1] in which:
+            raise OutboxError("disk I/O error", path="a")
+        remove(rows)
+
+    monkeypatch.setattr(outbox._store, "remove", fail_at_some)
+    return calls
 
 
 def test_a_refused_login_is_told_and_tried_on(outbox_to: MakesOutbox) -> None:
