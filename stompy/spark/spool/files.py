@@ -145,6 +145,9 @@ class Files:
             while not os.path.isdir(path):
                 missing.append(path)
                 path = os.path.dirname(path)
+            # The first that is there too, as another process may have made it just now; not if only others may see it.
+            with contextlib.suppress(PermissionError):
+                _sync_folder(os.path.dirname(path))
             for one in reversed(missing):
                 os.makedirs(one, exist_ok=True)
                 _sync_folder(os.path.dirname(one))

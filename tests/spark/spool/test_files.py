@@ -121,3 +121,17 @@ def test_bytes_folder_and_name_are_synced_in_that_order(files: Files, monkeypatc
     monkeypatch.setattr(os, "replace", moved)
     files.write("a", b"1")
     assert steps == ["file", "name", "folder"]
+
+
+@pytest.mark.parametrize("made", [0, 1, 2])
+def test_folders_are_synced_by_name_also_where_another_process_has_just_made_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: int
+) -> None:
+    folders = [tmp_path / "a", tmp_path / "a" / "b"]
+    for folder in folders[:made]:
+        folder.mkdir()
+    synced: list[os.stat_result] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle)))
+    Files(str(tmp_path)).make_folder("a/b")
+    for folder in folders[max(0, made - 1) :]:  # who has made the last one has synced the names of those before
+        assert any(os.path.samestat(os.stat(folder.parent), one) for one in synced)
