@@ -121,7 +121,8 @@ def judge(seen: Seen) -> list[str]:
         if confirmed_at is not None and not sent.resends:
             if seen.left[body]:
                 breaches.append(f"{body} is in the broker although its ACK was confirmed")
-            if any(copy.at > confirmed_at for copy in copies):
+            # The drop-in drops nothing that a session has received, also when another consumer has it since.
+            if any(copy.at > confirmed_at and copy.consumer[0] != "d" for copy in copies):
                 breaches.append(f"{body} was handled after its ACK was confirmed")
     for body in all_arrived - seen.sent.keys():
         breaches.append(f"{body} was never sent")
