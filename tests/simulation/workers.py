@@ -200,7 +200,8 @@ class Watch:
         now = current_world().now
         mine = [tried for tried in self.tried if tried.process == process and tried.ended > now - UNSETTLED]
         active = [at for (name, _), at in self.active.items() if name == process and at > now - MARGIN]
-        running = [tried for tried in mine if tried.result == "running"]
+        # Not what an error of its session had ended before.
+        running = [tried for tried in mine if tried.result == "running" and tried.ended >= now]
         for tried in mine:
             tried.died = now
         for tried in running:
@@ -289,7 +290,7 @@ class Runner:
         tried.limit = program.time_limit or tried.limit
         tried.process, tried.again = world.current.process, tried.body in watch.alone
         for other in watch.tried:
-            if other.process == tried.process and other.result == "running" and not self._late(other):
+            if other.process == tried.process and other.ended == math.inf and not self._late(other):
                 watch.beside += [(one.body, two.body) for one, two in ((tried, other), (other, tried)) if one.again]
         watch.tried.append(tried)
         watch.alone.discard(tried.body)
