@@ -205,11 +205,13 @@ class Watch:
         for tried in mine:
             tried.died = now
         for tried in running:
+            in_time = now - tried.began < tried.limit - MARGIN  # else it may have failed by its limit before
             if len(running) > 1:
                 tried.result = "interrupted"
-            elif len(active) == 1 and now - tried.began < tried.limit - MARGIN and not self._elsewhere(tried):
+            elif len(active) == 1 and in_time and not self._elsewhere(tried):
                 tried.result = "crashed"
-            self.alone.add(tried.body)
+            if in_time:
+                self.alone.add(tried.body)
 
     def _elsewhere(self, tried: Tried) -> bool:
         """Return whether a message was delivered once more during an attempt, as a session was lost."""
