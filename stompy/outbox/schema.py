@@ -264,8 +264,9 @@ def _open_checked(
                 raise
             return _open_without_room(path, marked)
         if marked is None or not marked[1]:  # the first process may have ended before its mark was on disk
-            lock_file.mark(ledger.identity, ledger.commits, sync=True)
+            # The name before the mark that counts on it: that process may have ended before it was on disk, too.
             _sync(os.path.dirname(path))
+            lock_file.mark(ledger.identity, ledger.commits, sync=True)
         db = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
     except sqlite3.Error as error:
         raise refused(error, path, opening=True) from error

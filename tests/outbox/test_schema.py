@@ -180,6 +180,30 @@ def test_a_first_mark_that_was_not_synced_is_synced_when_the_outbox_is_opened_ag
     assert synced == ["lock file"]
 
 
+def test_the_name_of_an_outbox_is_on_disk_before_its_lock_file_counts_on_it(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fails = True
+
+    def fsync(handle: int, real: Callable[[int], None] = os.fsync) -> None:
+        found = os.fstat(handle)
+        if stat.S_ISDIR(found.st_mode) and os.path.exists(path):
+            if fails:
+                raise OSError(errno.EIO, "the disk fails")
+            synced.append("folder")
+        elif os.path.samestat(found, os.stat(path + "-lock")):
+            synced.append("lock file")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OutboxError, match="the disk fails"):
+        make(path)
+    fails = False
+    make(path)
+    assert synced == ["folder", "lock file"]
+
+
 def test_a_file_without_its_lock_file_is_damage_and_gets_none(path: str) -> None:
     make(path)
     os.unlink(path + "-lock")
