@@ -149,6 +149,8 @@ class Crashes:
         """The notes of the other children, by the path of their reports."""
         self.free = list(range(_PLACES))
         """The places for notes that are not used."""
+        self.held: set[bytes] = set()
+        """The marks of messages whose records this child has taken."""
         self._lock = make_condition("crashes")
         self._running = 0
         self._alone = 0
@@ -160,13 +162,13 @@ class Crashes:
             if self._map[place * _SIZE] == NoteState.RUNNING:
                 self.write(place, NoteState.FREE)
 
-    def begin(self, stopping: SafeEvent, *, alone: bool) -> bool:
-        """Wait until a message may run, and count it as running; return `False` if the worker stops meanwhile."""
+    def begin(self, given_up: Callable[[], bool], *, alone: bool) -> bool:
+        """Wait until a message may run, and count it as running; return `False` if it is given up meanwhile."""
         with self._lock:
             # Counted before the wait: so no other message begins, and the running ones come to an end.
             self._alone += alone
             while not self._lock.wait_for(lambda: not (self._running if alone else self._alone), _TURN):
-                if stopping.is_set():
+                if given_up():
                     self._alone -= alone
                     return False
             self._running += 1
@@ -207,8 +209,9 @@ class Crashes:
             noted = [path for path, notes in others.items() if path not in alive and mark in notes[:]]
             record = _take(self.folder, mark)
             # Another child has a message like this. It is dead or dying; or it has reported since this one came, so it
-            # runs this one still, as only its session was lost, or another message.
-            if record is not None or not noted or deadline.expired:
+            # runs this one still, as only its session was lost, or another message. Or this child has the record, and
+            # gives it back if that message's session was lost; until then no other message begins here anyway.
+            if record is not None or not (noted or mark in self.held) or deadline.expired:
                 return record
             time.sleep(_LOOK)
 
@@ -232,12 +235,20 @@ class Note:
             self._place = crashes.free.pop()  # a step that no other thread divides, as is `append`
         self.crashed: int | None = None
         if record is not None:
+            crashes.held.add(self._mark)
             self._write(record.state, record.attempt)
             self.crashed = record.attempt if record.state is NoteState.CRASHED else None
 
     def begin(self, attempt: int, stopping: SafeEvent) -> bool:
-        """Wait until the message may run, and note that it does; return `False` if the worker stops meanwhile."""
-        self._begun = self._crashes.begin(stopping, alone=self._alone)
+        """Wait until the message may run, and note that it does; return `False` if it need not run any more.
+
+        It need not where the worker stops, or where its session has ended: who gets it next needs its record.
+        """
+
+        def given_up() -> bool:
+            return stopping.is_set() or self._message.session_ended
+
+        self._begun = self._crashes.begin(given_up, alone=self._alone)
         if self._begun:
             self._write(NoteState.RUNNING, min(attempt, 65_535))
         return self._begun
@@ -252,9 +263,11 @@ class Note:
 
     def end(self) -> None:
         """Note that this child is done with the message. If it may be redelivered, its record is kept."""
-        if self._record is not None and (self._message.settled is None or self._message.session_ended):
-            with contextlib.suppress(OSError):  # without it, the message is run as any other
-                _keep(self._crashes.folder, self._mark, self._record)
+        if self._record is not None:
+            if self._message.settled is None or self._message.session_ended:
+                with contextlib.suppress(OSError):  # without it, the message is run as any other
+                    _keep(self._crashes.folder, self._mark, self._record)
+            self._crashes.held.discard(self._mark)
         if self._place is not None:
             self._write(NoteState.FREE)
             self._crashes.free.append(self._place)

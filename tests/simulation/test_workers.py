@@ -59,6 +59,16 @@ def test_a_child_that_is_killed_counts_as_a_failed_attempt_although_the_session_
     assert any("cut at" in line for line in result.trace)
 
 
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize("at", [0.5, 0.7, 0.9, 1.1, 1.5])
+def test_a_message_runs_alone_after_the_death_of_its_child_although_a_session_ends_while_it_waits(
+    at: float, threads: int
+) -> None:
+    producer = Producer("/queue/a", (("send",) * 12,), resends=False, killed_at=None)
+    worker = program(attempts=1, threads=threads, slow=1.0, children=2, prefetch=10, events=((0.1, "kill child"),))
+    assert run(plan_of(worker, producers=(producer,), restarts=(at,))).breaches == []
+
+
 def tried(attempt: int, result: str, began: float, *, body: str = "p.0.1", ended: float | None = None) -> Tried:
     key = body.rpartition(".")[0]
     return Tried(body, attempt, began, key, 1, result, began if ended is None else ended)  # type: ignore[arg-type]
