@@ -104,12 +104,14 @@ class Files:
             try:
                 # A rename would silently replace an existing file.
                 os.link(unfinished, path)
+                written = True
             except FileExistsError:
-                return False
+                written = False
             finally:
                 _forget(unfinished)
+            # Of another process too, which may not have synced it yet.
             _sync_folder(os.path.dirname(path))
-        return True
+        return written
 
     def list(self, folder: str) -> list[str]:
         """Return the names in a folder without hidden files; empty if the folder does not exist."""
