@@ -197,7 +197,7 @@ test-long-client: $(VENV)/.installed-test
 test-long-worker: $(VENV)/.installed-test
 	$(REQUIRED) $(PYTEST) --long -m long -n 2 tests/worker $(ARGS)
 
-# ARGS="-k cluster --minutes 15" for a shorter hour of kills on a cluster.
+# ARGS="-k cluster_killed --minutes 15" for a quarter of an hour of kills on a cluster alone.
 test-long-spark: $(SPARK_VENV)/.installed
 	home=$$(.ci/activemq) && STOMPY_REQUIRE_BROKERS=activemq,rabbitmq4 $(SPARK_PYTEST) --activemq-home=$$home --long -m long \
 		tests/spark tests/documentation tests/examples $(ARGS)

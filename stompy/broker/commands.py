@@ -571,15 +571,13 @@ class Commands:
             raise FaultyFrame(Fault.UNREADABLE_ID, f"{shown(token)} is no id of a message")
         name = header("transaction")
         named_delivery = session.ledger.find(token)
-        # In 1.0 only ActiveMQ, whose NACK makes dead letters, looks at `subscription`.
-        unnamed = (Version.V1_2,) if rules.nack == "dead letter" else (Version.V1_0, Version.V1_2)
         if name is not None and frame.command in rules.refused_in_transaction:
             raise FaultyFrame(Fault.NOT_TRANSACTED, rules.refused_in_transaction[frame.command].format(id=token))
         if named_delivery.item.consumer.over:
             raise FaultyFrame(Fault.SUBSCRIPTION_ENDED, "the subscription of this message has ended (ACK)")
         entries = session.take(
             token,
-            subscription=None if rules.ack_of_connection or version in unnamed else named,
+            subscription=None if rules.ack_of_connection or version in rules.id_alone else named,
             alone=refused and rules.nack == "dead letter",
             whole=rules.ack_of_connection,
         )

@@ -203,6 +203,8 @@ class Profile(Names):
     """An ACK needs no `subscription`, and that of another one is ignored; in the mode `client` it reaches the earlier
     messages of all subscriptions.
     """
+    id_alone: tuple[Version, ...] = (Version.V1_0, Version.V1_2)
+    """The versions in which the `subscription` of an ACK is ignored, as its id is enough."""
     unsubscribe_returns: bool = True
     """An UNSUBSCRIBE gives back unacknowledged messages."""
     returns_as_new: bool = False

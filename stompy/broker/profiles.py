@@ -339,6 +339,7 @@ ACTIVEMQ = replace(
     keeps_letter=lambda options: options.persistent is True,
     letter_keeps_id=True,
     nack="dead letter",
+    id_alone=(Version.V1_2,),
     unreadable_token=lambda token: _JMS_ID.search(token) is None,
     refused_in_transaction={"NACK": "Poison ack cannot be transacted: MessageAck {{lastMessageId = {id}}}"},
     rollback_only=True,

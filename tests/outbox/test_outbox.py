@@ -114,6 +114,21 @@ def test_put_returns_without_a_broker_and_the_message_is_there_the_next_time(
         assert connection.subscribe("/queue/a").receive(timeout=10).headers[DEDUPE] == identity
 
 
+def test_an_outbox_whose_files_are_removed_takes_nothing_more_and_sends_what_it_has(
+    outbox_to: MakesOutbox, broker: Broker, path: str
+) -> None:
+    broker.close()
+    outbox = outbox_to(broker.url)
+    outbox.put("/queue/a", "before")
+    for file in Path(path).parent.iterdir():
+        file.unlink()
+    with pytest.raises(OutboxError, match="was removed or replaced while it was open"):
+        outbox.put("/queue/a", "after")
+    broker.start()
+    outbox.flush()
+    assert [message.text for message in broker.browse("/queue/a")] == ["before"]
+
+
 def test_each_destination_gets_the_messages_of_each_thread_in_order(outbox_to: MakesOutbox, broker: Broker) -> None:
     outbox = outbox_to(broker.url)
 

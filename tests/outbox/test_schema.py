@@ -159,48 +159,29 @@ def test_a_new_outbox_has_its_lock_file_on_disk_before_it_has_its_name(
     assert any("a.outbox-lock" in names and "a.outbox" not in names for names in synced)
 
 
-def test_a_first_mark_that_was_not_synced_is_synced_when_the_outbox_is_opened_again(
-    path: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("failing", ["folder", "lock file"])
+def test_what_one_process_could_not_sync_of_a_new_outbox_the_next_one_does_and_the_name_first(
+    path: str, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     synced: list[str] = []
     fails = True
 
     def fsync(handle: int, real: Callable[[int], None] = os.fsync) -> None:
-        if os.path.samestat(os.fstat(handle), os.stat(path + "-lock")):
-            if fails:
+        if os.path.exists(path):  # the new outbox has its name
+            found = os.fstat(handle)
+            synced.append("folder" if stat.S_ISDIR(found.st_mode) else "lock file")
+            assert stat.S_ISDIR(found.st_mode) or os.path.samestat(found, os.stat(path + "-lock"))
+            if fails and synced[-1] == failing:
                 raise OSError(errno.EIO, "the disk fails")
-            synced.append("lock file")
         real(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OutboxError, match="the disk fails"):
         make(path)
     fails = False
+    synced.clear()
     make(path)
-    assert synced == ["lock file"]
-
-
-def test_the_name_of_an_outbox_is_on_disk_before_its_lock_file_counts_on_it(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[str] = []
-    fails = True
-
-    def fsync(handle: int, real: Callable[[int], None] = os.fsync) -> None:
-        found = os.fstat(handle)
-        if stat.S_ISDIR(found.st_mode) and os.path.exists(path):
-            if fails:
-                raise OSError(errno.EIO, "the disk fails")
-            synced.append("folder")
-        elif os.path.samestat(found, os.stat(path + "-lock")):
-            synced.append("lock file")
-        real(handle)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(OutboxError, match="the disk fails"):
-        make(path)
-    fails = False
-    make(path)
+    # The lock file counts on an outbox from its mark on, so the name is on disk before.
     assert synced == ["folder", "lock file"]
 
 

@@ -1,7 +1,7 @@
 """The judge of a simulated world: the breaches of the numbered promises of `docs/topics/delivery.md`.
 
-It compares what programs were told with what was handled and with what the broker still has. It knows nothing of the
-code.
+It compares the outcomes of calls with the messages that were handled, and with those that the broker still has. It does
+not depend on the code.
 """
 
 from __future__ import annotations

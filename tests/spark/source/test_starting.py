@@ -129,11 +129,11 @@ def test_it_is_said_that_messages_of_that_time_may_be_gone(tmp_path: Path, caplo
     with query(tmp_path, maxoffsetspertrigger="3") as engine:
         end, _ = step(engine, engine.initial())
         engine.commit(end)
-    for since, rows, told in ((2, [3, 4, 5], True), (4, [4, 5], False)):
+    for since, rows, warned in ((2, [3, 4, 5], True), (4, [4, 5], False)):
         caplog.clear()
         with caplog.at_level(logging.WARNING), query(tmp_path, startingtimestamp=str(YEAR_2023 + since)) as engine:
             assert begun(engine) == rows
-        assert any("earlier ones were processed and removed" in text for text in caplog.messages) == told
+        assert any("earlier ones were processed and removed" in text for text in caplog.messages) == warned
 
 
 def test_damaged_segments_are_skipped_where_they_are_no_error(tmp_path: Path) -> None:

@@ -36,6 +36,16 @@ def test_create_leaves_what_is_there(files: Files) -> None:
     assert names_in(files) == ["a", "folder"]
 
 
+def test_the_name_of_a_file_that_another_process_has_just_created_is_synced(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(files.path("a")).write_bytes(b"1")
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
+    assert not files.create("a", b"2")
+    assert files.url in synced
+
+
 def test_the_listing_passes_over_unfinished_files(files: Files) -> None:
     Path(files.path("folder/.tmp-seg-1")).write_bytes(b"torn")
     files.write("folder/low", b"12")
