@@ -258,7 +258,7 @@ Then what a SEND with the caller's headers needs: the headers set by options, th
 """
 
 _Recent = tuple[type, str | None, _Values, bytes, Callable[[Any], bytes], bool, tuple[frozenset[str], _Values, bytes]]
-"""What was sent last: the class of the body, its type, the options; and the head of these."""
+"""The last SEND: the class of the body, its type, the options; and the head of these."""
 
 _Key = TypeVar("_Key")
 _Made = TypeVar("_Made")

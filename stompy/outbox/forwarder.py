@@ -202,7 +202,7 @@ class Forwarder(DaemonThread):
             try:
                 self._remove_late()
                 sendable = self._has_more() and (not self._suspects or self._due(now) or self._read(limit=1))
-                ready = self._confirmed or sendable  # what a disk has refused to remove is removed by a session
+                ready = self._confirmed or sendable  # a session removes what the disk has refused to
             except OutboxError as error:
                 self._note_unless_fatal(error)
                 ready = True  # a session meets it again, after a delay that grows

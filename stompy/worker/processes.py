@@ -242,7 +242,7 @@ class Note:
     def begin(self, attempt: int, stopping: SafeEvent) -> bool:
         """Wait until the message may run, and note that it does; return `False` if it need not run any more.
 
-        It need not where the worker stops, or where its session has ended: who gets it next needs its record.
+        It need not where the worker stops, or where its session has ended: the next copy needs its record.
         """
 
         def given_up() -> bool:

@@ -140,7 +140,7 @@ JAVA_SUITES = """\
 
 The brokers' own test suites for STOMP, with the clients that they were written for, were run by hand against the
 stand-ins on 27 November 2026. The class of the suite that starts the broker (`StompTestSupport`, `StompTestBase`) started the
-stand-in instead. What a test sends or receives by JMS was done by a second STOMP client; the sizes of queues, the durable
+stand-in instead. A second STOMP client did what a test does by JMS; the sizes of queues, the durable
 subscriptions and the connections were asked of the stand-in. For Artemis, names had the prefixes `/queue/` and `/topic/`.
 
 The same harness ran with the broker itself, started in the JVM and asked no more than the stand-in. A test that passes so

@@ -1,4 +1,4 @@
-"""Workers with child processes in a simulated world: what happens to these, and the judge of their ends."""
+"""Workers with child processes in a simulated world: their kills and signals, and the judge of their ends."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Service:
         self._signalled.append(self._system.now)
         self._system.signal(self._name, SIGTERM)
 
-    # What happens to them.
+    # Kills and signals.
 
     def _disturb(self) -> None:
         system, name = self._system, self._name

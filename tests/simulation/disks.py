@@ -1,6 +1,6 @@
 """Disks in a simulated world: power failures, full disks, errors, and operations that take long.
 
-What stompy does to files through its seam is done to real ones, and noted here: which bytes and which names are on the
+Operations on files go through stompy's seam to real files, and are noted here: which bytes and which names are on the
 disk, as they were synced, and which only the system has. At a power failure the seed draws of each of these whether it
 is there, of bytes also a part. SQLite writes its files itself: of its log, what a COMMIT appends may be there in part
 until that COMMIT has returned with `PRAGMA synchronous` at FULL, and beyond that without.

@@ -1,4 +1,4 @@
-"""Disks of a simulated world: what a power failure leaves, and programs that go on after what happens to theirs."""
+"""Disks of a simulated world: files after a power failure, and programs that go on after faults of their disks."""
 
 from __future__ import annotations
 

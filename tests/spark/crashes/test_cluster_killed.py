@@ -3,7 +3,7 @@
 A standalone master has two workers. Two spools are filled from a queue of ActiveMQ, two from one of RabbitMQ, each by
 a process of its own, and one query writes both sources to Parquet. Producers go on sending numbers, each once, and note
 which of them the broker confirmed. For as long as `--minutes` says, one part after the other is killed, or a spool is
-moved to another folder and host. What has ended is started again, as a supervisor would do it.
+moved to another folder and host. Processes that have ended are started again, as a supervisor would do it.
 """
 
 from __future__ import annotations

@@ -143,5 +143,6 @@ def test_folders_are_synced_by_name_also_where_another_process_has_just_made_som
     synced: list[os.stat_result] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle)))
     Files(str(tmp_path)).make_folder("a/b")
-    for folder in folders[max(0, made - 1) :]:  # who has made the last one has synced the names of those before
+    # A process that has made the last one has synced the names of those before.
+    for folder in folders[max(0, made - 1) :]:
         assert any(os.path.samestat(os.stat(folder.parent), one) for one in synced)
