@@ -117,11 +117,14 @@ class WaitingListener(ConnectionListener):
         self.receipt = receipt
         self.received = False
         self.disconnected = False
+        self._failed = False
         self._failure: StompException | None = None
+        """The last one; it outlives `_failed` for those that have waited since before it."""
 
     def on_connected(self, frame: Frame) -> None:
         """Start anew."""
-        self._fail(None)
+        with self.receipt_condition:
+            self._failed = False
 
     def on_receipt(self, frame: Frame) -> None:
         """Wake the thread that waits for this receipt."""
@@ -142,9 +145,9 @@ class WaitingListener(ConnectionListener):
             self.disconnected = True
             self.disconnect_condition.notify()
 
-    def _fail(self, failure: StompException | None) -> None:
+    def _fail(self, failure: StompException) -> None:
         with self.receipt_condition:
-            self._failure = failure
+            self._failed, self._failure = True, failure
             self.receipt_condition.notify_all()
 
     def wait_on_receipt(self) -> None:
@@ -153,8 +156,12 @@ class WaitingListener(ConnectionListener):
         Raises:
             StompException: the broker refused it, the connection ended, or it did not arrive in time.
         """
-        what = f"receipt {self.receipt} did not arrive"
-        wait_for(self.receipt_condition, lambda: self.received or self._failure is not None, what)
+        before = self._failure
+        wait_for(
+            self.receipt_condition,
+            lambda: self.received or self._failed or self._failure is not before,
+            f"receipt {self.receipt} did not arrive",
+        )
         with self.receipt_condition:
             if not self.received and self._failure is not None:
                 raise self._failure

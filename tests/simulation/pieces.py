@@ -17,6 +17,9 @@ from typing import Any, Literal, TypeAlias
 
 from stompy import forks
 from stompy.broker import write_queue
+from stompy.compat import listener
+from stompy.compat.exception import ConnectionClosedException
+from stompy.compat.utils import Frame
 from stompy.connection import message, routing
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import EMBEDDED
@@ -192,6 +195,33 @@ def looked_at_while_others_write(module: ModuleType) -> None:
     assert b"abc".startswith(b"".join(written))
 
 
+def ended_while_a_receipt_is_waited_for(module: ModuleType) -> None:
+    """Who waits for a receipt is never confirmed by a session that begins after the end of its own."""
+    waiting = module.WaitingListener("7")
+    outcomes: list[str] = []
+    begun = Event()
+
+    def wait() -> None:
+        try:
+            waiting.wait_on_receipt()
+        except ConnectionClosedException:
+            outcomes.append("ended")
+        else:
+            outcomes.append("confirmed")
+
+    def end_and_begin() -> None:
+        waiting.on_disconnected()
+        waiting.on_connected(Frame("CONNECTED"))
+        begun.set()
+
+    def end_again() -> None:
+        begun.wait()
+        waiting.on_disconnected()
+
+    together(wait, end_and_begin, end_again)
+    assert outcomes == ["ended"]
+
+
 @dataclass(frozen=True)
 class Piece:
     """A program, the module that it tries, and faults: texts of the module, and what stands in their place."""
@@ -225,6 +255,16 @@ def explore(piece: Piece, module: ModuleType, depths: Depths = DEPTHS) -> int:
 
 
 PIECES = [
+    Piece(
+        ended_while_a_receipt_is_waited_for,
+        listener,
+        {
+            "the failure is forgotten by the next session": (
+                "            self._failed = False\n\n    def on_receipt",
+                "            self._failed, self._failure = False, None\n\n    def on_receipt",
+            )
+        },
+    ),
     Piece(
         confirmed_while_waited_for,
         receipts,
