@@ -81,6 +81,10 @@ class Deadline:
         return "<Deadline never>" if left is None else f"<Deadline in {left:.3f}s>"
 
 
+NOW = Deadline(0.0)
+"""One that has passed, also by a clock that is before the one of this moment, as in a simulated world."""
+NOW._at = -math.inf  # noqa: SLF001 - its own class
+
 Budget = Deadline | float | None
 """A time limit: a deadline, or a number of seconds that starts to count when the operation has to wait."""
 

@@ -21,7 +21,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stompy.deadline import Budget, Deadline, deadline_of
+from stompy.deadline import NOW, Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.forks import when_forked
 from stompy.transport.base import RECV_SIZE
@@ -40,7 +40,6 @@ _LOG = logging.getLogger("stompy.transport")
 _SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
 _ACCEPT_PAUSE = 0.2
 """Seconds between two attempts to accept after an error of the system, such as too many open files."""
-_NOW = Deadline(0.0)
 _LONGEST_WAIT = 86_400.0
 """Seconds per system call; poll(2) takes milliseconds as a C int, and a deadline may be longer."""
 
@@ -301,7 +300,7 @@ class SocketTransport:
         """Write without waiting; see `stompy.transport.base.DirectTransport.send_now`."""
         data = messages[0] if len(messages) == 1 else b"".join(messages)
         try:
-            sent = self.send(data, _NOW)
+            sent = self.send(data, NOW)
         except ConnectionLostError:
             return [data]  # which the next `sendall` finds out
         return None if sent == len(data) else [data[sent:]]

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from stompy.deadline import Budget, Deadline, deadline_of
+from stompy.deadline import NOW, Budget, Deadline, deadline_of
 from stompy.errors import ConnectionLostError, SendTimeoutError, StompTimeoutError
 from stompy.forks import free_when_forked
 from stompy.transport.websocket.frames import (
@@ -58,7 +58,6 @@ _EMPTY_RATE = 1_000
 _MAX_EMPTY = 10_000
 """Such frames that may come at once, as after a pause without reads."""
 
-_NOW = Deadline(0.0)
 _PART = 256 * 1024
 """Bytes that are written at once, of long messages and of many."""
 _KEYS = 128
@@ -216,7 +215,7 @@ class WebSocketTransport:
         if sum(map(len, messages)) > MAX_FRAME:
             return messages  # not to keep much here: its parts have a time limit each
         try:
-            self.send_messages(messages, _NOW)
+            self.send_messages(messages, NOW)
         except ConnectionLostError as error:
             return messages if error.outcome == "not-sent" else [b""]
         return None
@@ -311,7 +310,7 @@ class WebSocketTransport:
                     return True
                 if self._interrupted:
                     return False
-                self._flush(Deadline(0))
+                self._flush(NOW)
             except ConnectionLostError:
                 return False  # with the next message; or the connection is lost, which the reader finds out
             finally:
