@@ -100,11 +100,9 @@ class Service:
                 )
                 break
             system.switch(lambda: False, LOOK, "the children")
-        returned = sum(tried.result == "returned" for tried in watch.tried)
         for _ in range(SETTLED_WITHIN):
             self._look()
-            watch.processed = self._processed
-            if watch.processed == returned:
+            if watch.counts(self._processed):
                 break
             system.switch(lambda: False, 1.0, "the reports of children")
         self._terminate()

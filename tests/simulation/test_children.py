@@ -165,11 +165,11 @@ def test_the_judge_knows_which_message_has_killed_a_child(died: float, result: s
     first, second = tried(1, result, 0.0, ended=died), tried(number, "returned", 5.0)
     first.died = died
     watch = Watch(program(children=2), tried=[first, second])
-    breached = list(breaches(watch, None, {}, set(), faultless=False))
+    breached = list(breaches(watch, None, {}, set(), set(), faultless=False))
     assert any(found in breach for breach in breached) if found else breached == []
 
 
 def test_the_judge_finds_what_runs_beside_a_suspect() -> None:
     watch = Watch(program(children=2), beside=[("p.0.1", "p.0.2")])
-    assert list(breaches(watch, None, {}, {"p.0.1"}, faultless=False)) == []
-    assert "beside p.0.2" in next(breaches(watch, None, {}, set(), faultless=False))
+    assert list(breaches(watch, None, {}, {"p.0.1"}, set(), faultless=False)) == []
+    assert "beside p.0.2" in next(breaches(watch, None, {}, set(), set(), faultless=False))

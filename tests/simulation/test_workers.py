@@ -93,6 +93,7 @@ DEAD = {"stompy-reason": "failed 2 times", "stompy-attempts": "2"}
         ("plain", [tried(1, "raised", 0.0), tried(2, "raised", 0.5)], [DEAD, DEAD], "is 2 dead letters"),
         ("transactional", [tried(1, "returned", 0.0)], [], "acknowledged without what its transactional task"),
         ("keyed", [tried(1, "returned", 0.0, body="p.0.2"), tried(1, "returned", 1.0)], [], "were first tried as"),
+        ("keyed", [tried(1, "returned", 0.0), tried(1, "returned", 1.0, body="p.0.0")], [], ""),
     ],
 )
 def test_the_judge_compares_attempts_with_what_is_left(
@@ -101,7 +102,7 @@ def test_the_judge_compares_attempts_with_what_is_left(
     watch = Watch(program(kind), tried=noted)
     watch.dead["p.0.1"] = dead
     left = {"p.0.1": len(dead)}
-    breached = list(breaches(watch, None, left, set(), faultless=True))
+    breached = list(breaches(watch, None, left, set(), {"p.0.1"}, faultless=True))
     assert any(found in breach for breach in breached) if found else breached == []
 
 

@@ -6,6 +6,7 @@ note each attempt; `breaches` compares the attempts with what `docs/how-to/worke
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -185,8 +186,8 @@ class Watch:
     """The headers of the dead letters, by body."""
     out: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """How often the output of a body is there."""
-    processed: int | None = None
-    """What the worker counted."""
+    miscounted: tuple[int, int] | None = None
+    """How many messages the worker has counted as processed, and how many were, if those differ."""
     breaches: list[str] = field(default_factory=list)
     alone: set[str] = field(default_factory=set)
     """Bodies of messages whose next attempt is run alone, as they ran when a process was killed."""
@@ -194,6 +195,12 @@ class Watch:
     """By process and body, when a message was settled; infinity until then."""
     beside: list[tuple[str, str]] = field(default_factory=list)
     """Bodies of messages that were to be run alone, each with one that ran beside it."""
+
+    def counts(self, processed: int) -> bool:
+        """Return whether the worker has counted what its tasks have processed."""
+        returned = sum(tried.result == "returned" for tried in self.tried)
+        self.miscounted = None if processed == returned else (processed, returned)
+        return processed == returned
 
     def died(self, process: str) -> None:
         """Note that a child process was killed."""
@@ -342,10 +349,8 @@ class Runner:
         health = worker.health()
         if health.state != "running":
             self._watch.breaches.append(f"{self._name} had ended by itself: {health}")
-        returned = sum(tried.result == "returned" for tried in self._watch.tried)
         for _ in range(SETTLED_WITHIN):
-            self._watch.processed = worker.health().tasks["task"].counts.get("processed", 0)
-            if self._watch.processed == returned:
+            if self._watch.counts(worker.health().tasks["task"].counts.get("processed", 0)):
                 break
             Event().wait(1.0)  # a message may have left its queue, and the answer be on its way to the worker
         began = current_world().now
@@ -356,7 +361,13 @@ class Runner:
 
 
 def breaches(
-    watch: Watch, like: str | None, left: Mapping[str, int], resent: set[str], *, faultless: bool
+    watch: Watch,
+    like: str | None,
+    left: Mapping[str, int],
+    resent: set[str],
+    ahead: set[str],
+    *,
+    faultless: bool,
 ) -> Iterator[str]:
     """Yield the breaches of what was promised of a worker.
 
@@ -365,6 +376,7 @@ def breaches(
         like: the broker.
         left: how often each body is in the queues, dead letters included.
         resent: bodies of which there may be two copies.
+        ahead: bodies that no later one of their sender may overtake.
         faultless: whether nothing broke.
     """
     yield from watch.breaches
@@ -396,11 +408,9 @@ def breaches(
         if not out and not left.get(body):
             yield f"{body} was acknowledged without what its transactional task has sent"
     if program.kind == "keyed" and like in (None, "activemq", "activemq5"):
-        yield from _order(watch)
-    if faultless and program.time_limit is None and watch.processed is not None:
-        returned = sum(tried.result == "returned" for tried in watch.tried)
-        if returned != watch.processed:
-            yield f"{watch.processed} messages are counted as processed, {returned} were"
+        yield from _order(watch, ahead)
+    if faultless and program.time_limit is None and watch.miscounted is not None:
+        yield "{} messages are counted as processed, {} were".format(*watch.miscounted)
 
 
 def _attempts(
@@ -450,13 +460,14 @@ def _dead_letters(
             yield f"{body} is a dead letter, and its last attempt has not failed"
 
 
-def _order(watch: Watch) -> Iterator[str]:
-    """Yield the keys whose messages were finished first in another order than they were tried first."""
+def _order(watch: Watch, ahead: set[str]) -> Iterator[str]:
+    """Yield the keys of which a message was first tried after a later one that may not overtake it."""
     finished: dict[str, list[str]] = defaultdict(list)
     for tried in watch.tried:
         if tried.body not in finished[tried.key]:
             finished[tried.key].append(tried.body)
     for key, bodies in finished.items():
         numbers = [[int(number) for number in body.split(".")[2:]] for body in bodies]
-        if numbers != sorted(numbers):
+        latest = itertools.accumulate(numbers, max)
+        if any(body in ahead and number != last for body, number, last in zip(bodies, numbers, latest, strict=True)):
             yield f"the messages of {key} were first tried as {bodies}"
