@@ -512,10 +512,11 @@ class _Child:
             self.process.kill()
             self.process.wait()
 
-    def got_far(self, running: int) -> bool:
+    def got_far(self, code: int, running: int) -> bool:
         """Return whether the process that has ended was more than a start that failed.
 
         Args:
+            code: its exit code.
             running: number of messages that it was running.
         """
         if running:
@@ -523,7 +524,7 @@ class _Child:
         if self.report is None or not self.report.tasks:
             return False
         counted = any(any(task.counts.values()) for task in self.report.tasks.values())
-        return counted or time.monotonic() - self._started >= _QUICK
+        return counted or code == WorkerExit.OK or time.monotonic() - self._started >= _QUICK
 
     def _close_orders(self) -> None:
         if self._orders >= 0:
@@ -637,7 +638,7 @@ class Supervisor:
     def _died(self, child: _Child) -> int:
         """Note the end of a child that was not asked to stop; return its exit code."""
         code, running = child.ended()
-        got_far = child.got_far(running)
+        got_far = child.got_far(code, running)
         with self._lock:
             if child.report is not None:
                 ended = {name: replace(task, running=0, queued=0, stuck=0) for name, task in child.report.tasks.items()}

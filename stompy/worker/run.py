@@ -146,6 +146,7 @@ class WorkerRun:
         self._clock = settings.clock
         self._connection: Connection | None = None
         self._tickets = settings.max_messages
+        self._used = 0
         self._refused: dict[bytes, Refusals] = {}
         self._lock = make_lock(Rank.LEAF, "run")
 
@@ -171,15 +172,23 @@ class WorkerRun:
         self.stopping.set()
 
     def take_ticket(self) -> bool:
-        """Return whether one more message may be started; the last one stops the worker."""
+        """Return whether one more message may be started; if not, wait until the worker stops."""
         if self._tickets is None:
             return True
         with self._lock:
             self._tickets -= 1
             left = self._tickets
-        if left == 0:
+        return left >= 0 or not self.stopping.wait()
+
+    def use_ticket(self) -> None:
+        """Note that a message was taken and had all its attempts in place; the last one stops the worker."""
+        if self._tickets is None:
+            return
+        with self._lock:
+            self._used += 1
+            last = self._used == self.settings.max_messages
+        if last:
             self.stop(WorkerExit.OK, f"{self.settings.max_messages} messages were taken")
-        return left >= 0
 
     # Time.
 

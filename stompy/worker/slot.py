@@ -290,6 +290,7 @@ class Slot(DaemonThread):
         self._end_note()
         self.job = None
         self._pool.queue.done(message)
+        self._run.use_ticket()
 
     def _rescue(self, job: Job, error: BaseException) -> None:
         """Have a message redelivered that could not be settled; raises nothing."""

@@ -119,6 +119,25 @@ def test_a_worker_ends_after_so_many_messages(broker: Broker, make_worker: Make,
     assert broker.depth("/queue/a") == 10 - count
 
 
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_the_last_messages_of_a_worker_have_all_their_attempts(
+    broker: Broker, make_worker: Make, seen: Seen, concurrency: int
+) -> None:
+    worker = make_worker(max_messages=2, concurrency=concurrency)
+
+    @worker.task(
+        "/queue/a", key=lambda message: message.text, attempts=2, backoff=stompy.Backoff(first=0.01, longest=0.01)
+    )
+    def handle(message: stompy.Message, context: stompy.TaskContext) -> None:
+        seen.add((message.text, context.attempt))
+        raise ValueError("planned")
+
+    send(broker, *"123")
+    assert worker.run() == 0
+    assert sorted(seen.items) == [("1", 1), ("1", 2), ("2", 1), ("2", 2)]
+    assert (broker.depth("/queue/a"), broker.depth("/queue/a.dead")) == (1, 2)
+
+
 def test_a_worker_ends_after_some_time(make_worker: Make) -> None:
     worker = make_worker(max_seconds=0.1)
     worker.add(print, "/queue/a")
