@@ -20,6 +20,8 @@ READY = 40.0
 """Seconds in which each child is there and takes messages, when nothing breaks."""
 AGAIN = 0.7
 """Seconds until a second signal, which is not taken for the first."""
+AT_ONCE = 0.5
+"""Seconds in which all ends after it."""
 LOOK = 0.5
 
 
@@ -166,6 +168,8 @@ class Service:
         if process != self._name:
             if code < 0:
                 watch.died(process)
+            else:
+                watch.left(process)
             return
         children = system.children(process)
         if code == -SIGKILL:
@@ -184,6 +188,8 @@ class Service:
         codes = {0} if calm else {0, WorkerExit.UNFINISHED, WorkerExit.STUCK}
         if len(self._signalled) > 1:
             codes |= {128 + SIGTERM}
+            if system.now > self._signalled[1] + AT_ONCE:
+                watch.breaches.append(f"{process} took {system.now - self._signalled[1]:.1f} s to end after the second")
         if code not in codes and code != -SIGTERM:  # before it handles signals, or when it does no more
             watch.breaches.append(f"{process} has ended with {code} after SIGTERM")
 

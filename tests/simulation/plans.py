@@ -16,7 +16,7 @@ from tests.simulation.disks import DiskFault
 from tests.simulation.dropins import DropInProgram
 from tests.simulation.outboxes import OutboxProgram
 from tests.simulation.spools import HAS_ARROW, SpoolProgram
-from tests.simulation.workers import WorkerProgram
+from tests.simulation.workers import CLOSE, WorkerProgram
 
 Op = Literal["send", "confirm", "async", "batch", "transaction", "abort", "refused", "pause"]
 Style = Literal["handler", "receive", "iterate", "transaction"]
@@ -176,6 +176,9 @@ class Plan:
             plan = replace(plan, workers=with_children)
             if lot.random() < 0.1:
                 plan = replace(plan, lines=("stompy/worker/processes.py",))
+            lot = Random(seed + 9)  # noqa: S311 - as above
+            if faults and lot.random() < 0.3:
+                plan = replace(plan, workers=tuple(each.with_limit(lot) for each in plan.workers))
         return plan
 
     def with_disks(self, random: Random) -> Plan:
@@ -242,7 +245,7 @@ class Plan:
         """Whether nothing breaks."""
         programs: list[Producer | Consumer | DropInProgram] = [*self.producers, *self.consumers, *self.drop_ins]
         restarted: list[object] = [
-            *(each.kills or each.events for each in self.workers),
+            *(each.kills or each.events or each.slow > CLOSE for each in self.workers),
             *(each.kills or each.disk for each in self.outboxes),
         ]
         restarted += [each.kills or each.disk or each.late for each in self.spools]

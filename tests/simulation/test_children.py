@@ -146,6 +146,14 @@ def test_a_second_signal_ends_a_worker_at_once() -> None:
     assert len(lines(result, "w0 has ended with 143")) == 1
 
 
+def test_children_that_end_in_order_are_replaced_although_there_was_nothing_to_do() -> None:
+    producer = Producer("/queue/a", (("pause",) * 12 + ("confirm",),), resends=False, killed_at=None)
+    result = run(plan_of(program(children=1, max_seconds=0.5), producers=(producer,)))
+    assert result.breaches == []
+    assert len(lines(result, "has ended with 0")) > 6
+    assert len(lines(result, "returned")) == 1
+
+
 def test_a_world_with_processes_has_one_trace() -> None:
     events: tuple[tuple[float, Happening], ...] = ((0.2, "kill child"), (0.8, "stop all"), (1.5, "kill parent"))
     first, second = ran("plain", *events, threads=2), ran("plain", *events, threads=2)

@@ -53,6 +53,8 @@ class WorkerProgram:
         kills: when it is killed; it is started again.
         children: how many child processes run the task; `None` for none.
         events: when what happens to its processes; see `children.py`.
+        max_messages: how many a child process takes before it ends in order, and is replaced.
+        max_seconds: how long it lives.
     """
 
     queue: str
@@ -67,6 +69,8 @@ class WorkerProgram:
     kills: tuple[float, ...]
     children: int | None = None
     events: tuple[tuple[float, Happening], ...] = ()
+    max_messages: int | None = None
+    max_seconds: float | None = None
 
     @classmethod
     def drawn(cls, random: Random, queue: str, *, faults: bool) -> WorkerProgram:
@@ -95,6 +99,13 @@ class WorkerProgram:
         )
         return replace(self, kills=(), children=random.choice((1, 2, 2, 3)), events=tuple(sorted(events)))
 
+    def with_limit(self, random: Random) -> WorkerProgram:
+        """Return the worker with children that end in order, some of them before a task has."""
+        slow = self.slow if self.time_limit is not None else random.choice((self.slow, 1.5 * CLOSE))
+        if random.random() < 0.5:
+            return replace(self, max_messages=random.choice((1, 4)), slow=slow)
+        return replace(self, max_seconds=6.0, slow=slow)
+
     def smaller(self) -> Iterator[WorkerProgram]:
         """Yield workers with one thing less."""
         for number in range(len(self.events)):
@@ -105,6 +116,7 @@ class WorkerProgram:
             yield replace(self, kills=self.kills[:number] + self.kills[number + 1 :])
         for changed in (
             replace(self, kind="plain"),
+            replace(self, max_messages=None, max_seconds=None),
             replace(self, fails=0.0),
             replace(self, rejects=0.0),
             replace(self, slow=0.0, time_limit=None),
@@ -220,6 +232,12 @@ class Watch:
             if in_time:
                 self.alone.add(tried.body)
 
+    def left(self, process: str) -> None:
+        """Note that a child process ended in order; what it still ran then has not failed."""
+        for tried in self.tried:
+            if tried.process == process and tried.result == "running":
+                tried.died, tried.result = current_world().now, "interrupted"
+
     def _elsewhere(self, tried: Tried) -> bool:
         """Return whether a message was delivered once more during an attempt, as a session was lost."""
         return any(each is not tried and each.body == tried.body and each.ended > tried.began for each in self.tried)
@@ -270,6 +288,8 @@ class Runner:
             url,
             concurrency=program.threads,
             processes=program.children,
+            max_messages=program.max_messages,
+            max_seconds=program.max_seconds,
             middleware=() if program.children is None else (_Settled(self._watch),),
             max_stuck=None,
             name=self._name,
