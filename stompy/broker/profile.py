@@ -6,11 +6,15 @@ works, or is refused.
 
 from __future__ import annotations
 
+import functools
+import json
+import operator
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from stompy.broker.destinations import Names, Target
 from stompy.broker.refusals import HEART_BEAT, Arrange, FrameOrigin, Refusal, arranged
@@ -164,8 +168,8 @@ class Profile(Names):
     """Given a lookup of the others and the name of one, returns a header in the words of the embedded broker."""
     declares: Callable[[Lookup], Declaration | None] = lambda header: None
     """Given the headers of a SUBSCRIBE, returns the queue that it makes."""
-    lacks: frozenset[str] | None = None
-    """The headers of `UNSUPPORTED` that ask this broker for something; it ignores the others. `None` for all."""
+    lacks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Headers that are refused, as they ask for something that the embedded broker cannot do, by command, and why."""
     tick: float = 0.0
     """Seconds at whose next multiple a schedule begins; then a message lives from its delivery. 0 for now."""
     also_read: frozenset[str] = frozenset()
@@ -307,17 +311,46 @@ class Profile(Names):
         return b"".join([b"CONNECTED\n", *lines, b"\n\0"])
 
 
-OWN = Profile()
+_DATA: dict[str, dict[str, Any]] = json.loads(pkgutil.get_data("stompy.broker", "brokers.json") or b"")
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "bytes": str.encode,
+    "tuple[bytes, bytes]": lambda texts: tuple(map(str.encode, texts)),
+    "tuple[str, ...]": tuple,
+    "tuple[Version, ...]": lambda numbers: tuple(map(Version, numbers)),
+    "frozenset[str]": frozenset,
+    "frozenset[Version]": lambda numbers: frozenset(map(Version, numbers)),
+    "frozenset[Fault]": lambda names: frozenset(Fault[name] for name in names),
+    "frozenset[tuple[str, Fault]]": lambda table: frozenset(
+        (command, Fault[name]) for command, names in table.items() for name in names
+    ),
+    "Mapping[str, tuple[str, ...]]": lambda table: {name: tuple(names) for name, names in table.items()},
+    "Mapping[str, frozenset[str]]": lambda table: {command: frozenset(names) for command, names in table.items()},
+    "Leniency": lambda names: functools.reduce(operator.or_, (Leniency[name] for name in names)),
+    "FrameLimits": lambda sizes: FrameLimits(**sizes),
+    "Evaluation": lambda ways: Evaluation(**{**ways, "unknown": frozenset(ways.get("unknown", ()))}),
+}
+"""How a value in the file becomes that of its field, by the annotation of the field; others are the same."""
+
+
+def described(name: str, base: Profile) -> Profile:
+    """Return a profile with the values that `brokers.json` has for this name, and the others of `base`."""
+    kinds = {each.name: str(each.type) for each in fields(Profile)}
+    values = {key: _READ.get(kinds[key], _as_it_is)(value) for key, value in _DATA[name].items()}
+    return replace(base, name=name, **values)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+OWN = described("stompy", Profile())
 """The embedded broker as itself."""
 
-STAND_IN = Profile(
-    endings=(b"\n", b"\n"),
+STAND_IN = replace(
+    described("stand-in", Profile()),
     offered_versions=exact_versions,
     refused_silence=lambda seconds: Refusal("it missed its heartbeats", silent=True),
-    keeps_by_default=False,
-    first_lines=b"redelivered:false\n",
-    counts_redeliveries=False,
-    repeated_headers="first",
 )
 """What the real brokers have in common, or most of them."""
 
@@ -330,38 +363,6 @@ PREFETCH = ("prefetch-count", "activemq.prefetchSize")
 DURABLE = ("activemq.subscriptionName", "durable-subscription-name", "durable-subscriber-name")
 EXCLUSIVE = "activemq.exclusive"
 NO_LOCAL = ("activemq.noLocal", "no-local")
-
-UNSUPPORTED = {
-    "SEND": {
-        "AMQ_SCHEDULED_CRON": "no schedule by cron expressions",
-        "AMQ_SCHEDULED_PERIOD": "no repeated delivery",
-        "AMQ_SCHEDULED_REPEAT": "no repeated delivery",
-        "x-delay": "no delayed-message exchange",
-    },
-    "SUBSCRIBE": {
-        "activemq.priority": "no priorities of consumers",
-        "consumer-priority": "no priorities of consumers",
-        "activemq.retroactive": "no retroactive consumers",
-        "activemq.maximumPendingMessageLimit": "no limit of its own for a subscriber's backlog",
-        "consumer-window-size": "no window in bytes",
-        "transformation": "no transformation of bodies",
-        "subcriptionName": "no such header: it is activemq.subscriptionName",
-        "x-queue-name": "no queues bound to topics",
-        "x-queue-type": "no types of queues",
-        "x-stream-offset": "no streams",
-        "x-dead-letter-exchange": "no exchanges",
-        "x-dead-letter-routing-key": "no exchanges",
-        **dict.fromkeys(
-            ("x-max-priority", "x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires"),
-            "no arguments of queues",
-        ),
-        "x-single-active-consumer": "no arguments of queues: it has activemq.exclusive",
-        "durable": "no durable queues: it has activemq.subscriptionName",
-        "auto-delete": "no queues that delete themselves",
-        "exclusive": "no queues of one connection: it has activemq.exclusive and temporary queues",
-    },
-}
-"""Headers that ask known brokers for something that this one cannot do, by command, and what that is."""
 
 _MOST_REPEATS = 1_000
 _NUMBER = re.compile(r"-?0*[0-9]{1,9}")
@@ -439,7 +440,7 @@ ROUTING = {"SEND": "destination-type", "SUBSCRIBE": "subscription-type"}
 """By command: Artemis's header that says what a destination is, and must not say otherwise than its name here."""
 KINDS_ROUTED: dict[str, Literal["queue", "topic"]] = {"ANYCAST": "queue", "MULTICAST": "topic"}
 
-SEND_HEADERS = frozenset(UNSUPPORTED["SEND"]) | {
+SEND_HEADERS = frozenset(OWN.lacks["SEND"]) | {
     *("priority", "persistent", "expires", "expiration", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME"),
     *("JMSXGroupID", "JMSXGroupSeq", "_AMQ_DUPL_ID", "destination-type", "reply-to"),
 }
@@ -463,9 +464,8 @@ def check_supported(command: str, header: Lookup, profile: Profile = OWN) -> Non
     Raises:
         RemoteProtocolError: there is one.
     """
-    lacks = profile.lacks
-    for name, reason in UNSUPPORTED[command].items():
-        if header(name) is not None and (lacks is None or name in lacks):
+    for name, reason in profile.lacks.get(command, {}).items():
+        if header(name) is not None:
             raise RemoteProtocolError(f"this broker has {reason} (header {name})")
 
 

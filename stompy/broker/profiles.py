@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from stompy.broker import destinations, profile
 from stompy.broker.refusals import HEART_BEAT, TOKEN, VERSIONS, FrameOrigin, Refusal, filled, in_hash_map, in_order
-from stompy.broker.selector import Evaluation
 from stompy.errors import LimitExceededError
-from stompy.frames.grammar import CLIENT_COMMANDS, NEGOTIABLE, SERVER_COMMANDS, FrameLimits, Leniency, Version
+from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import ACK_MODES, Fault, Lookup, fault_of
 
@@ -198,13 +197,6 @@ def _activemq_refuses(command: str, header: Lookup, session: FrameOrigin) -> Ref
     return None
 
 
-_ACTIVEMQ_HIDDEN = {
-    "SEND": frozenset({"expiration", "_AMQ_DUPL_ID"}),
-    "SUBSCRIBE": frozenset({"no-local", "prefetch-count", *profile.DURABLE[1:]}),
-}
-"""Headers that ActiveMQ passes over."""
-
-
 _BOOLEANS = frozenset({profile.EXCLUSIVE, profile.NO_LOCAL[0]})
 
 
@@ -283,86 +275,36 @@ def _activemq_letter(pairs: Pairs, options: profile.SendRequest, queue: str) -> 
     return (origin, ("originalExpiration", expired), ("expires", "0"), *((cause,) if reason == "expired" else ()))
 
 
-_ACTIVEMQ_CONSUMED = frozenset({"persistent", "priority", "expires", "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID"})
-"""Headers that ActiveMQ writes itself, or keeps to itself."""
-
-
 def mirrored(asked: HeartbeatOffer) -> HeartbeatOffer:
     """Return the client's offer, the other way round."""
     return HeartbeatOffer(asked.receive_ms, asked.send_ms)
 
 
 ACTIVEMQ = replace(
-    profile.STAND_IN,
-    name="activemq",
-    server="ActiveMQ/6.1.7",
-    endings=(b"\n", b""),
-    rest_words=(">",),
+    profile.described("activemq", profile.STAND_IN),
     read_name=destinations.below_queue,
     parts=lambda name: name.rstrip(",").split(","),
-    refuses_late_replies=True,
-    sends_to_patterns=True,
     original_part=_activemq_part,
-    first_kind=True,
     virtual_topic=_activemq_virtual,
-    durable_alone=True,
-    session_name="ID:stompy-%s",
-    leniency=Leniency.ESCAPED_CONNECT
-    | Leniency.UNDEFINED_ESCAPES
-    | Leniency.UNEXPECTED_BODY
-    | Leniency.LINES_WITHOUT_COLON
-    | Leniency.LENGTH_OF_SEND_ALONE
-    | Leniency.UNESCAPES_IN_1_0
-    | Leniency.NAMES_ALONE
-    | Leniency.PADDED_COMMANDS,
-    frame_limits=FrameLimits(max_body=100 * 1024 * 1024),
     heartbeat=mirrored,
-    mirrors_beats=True,
-    beats_in_1_0=True,
-    echoes=dict.fromkeys(("response-id", "receipt-id"), ("request-id", "receipt")),
-    client_is_session=True,
     refuse=_activemq_refuse,
-    takes=frozenset({("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE), ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS)})
-    | {("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION)},
     refused_login=lambda login, version: _activemq_refused_login(login),
     refused_client=_activemq_refused_client,
-    hidden=_ACTIVEMQ_HIDDEN,
     meaning=_activemq_meaning,
-    lacks=frozenset({"AMQ_SCHEDULED_CRON"}),
-    tick=0.5,
-    also_read=frozenset({"amq-msg-type", "timestamp", "scheduledJobId"}),
     refuses=_activemq_refuses,
-    selectors=Evaluation(activemq=True, message_id="ID:stompy:1"),
-    dead_letters="/queue/ActiveMQ.DLQ",
-    expired_letters="/queue/ActiveMQ.DLQ",
     letter_headers=_activemq_letter,
     keeps_letter=lambda options: options.persistent is True,
-    letter_keeps_id=True,
-    nack="dead letter",
-    id_alone=(Version.V1_2,),
     unreadable_token=lambda token: _JMS_ID.search(token) is None,
-    refused_in_transaction={"NACK": "Poison ack cannot be transacted: MessageAck {{lastMessageId = {id}}}"},
-    rollback_only=True,
-    prioritized=False,
-    persistent_first=True,
-    browses_unacked=True,
-    first_lines=b"",
     added_headers=_activemq_added,
-    dropped_headers=profile.NOT_PASSED_ON - {"ack"} | _ACTIVEMQ_CONSUMED,
-    own_length=frozenset(NEGOTIABLE),
-    text_bodies=True,
     arrange=java_hash_map,
 )
 
 ACTIVEMQ_5 = replace(
-    ACTIVEMQ,
-    name="activemq5",
-    server="ActiveMQ/5.17.6",
+    profile.described("activemq5", ACTIVEMQ),
     refuse=_activemq_refuse_as_5,
     refused_login=lambda login, version: replace(_activemq_refused_login(login), named=True),
     refused_client=lambda client, peer: _as_5(_activemq_refused_client(client, peer)),
     refuses=lambda *frame: None if (refusal := _activemq_refuses(*frame)) is None else _as_5(refusal),
-    text_bodies=False,
 )
 
 
@@ -393,18 +335,6 @@ _ARTEMIS_MESSAGES: dict[tuple[str, Fault | None], str] = {
     ("MESSAGE", None): "AMQ339029 Unsupported command MESSAGE",
 }
 """What Artemis says, by command and fault; to a NACK the same as to an ACK."""
-
-_ARTEMIS_TAKEN = frozenset(
-    {("SUBSCRIBE", Fault.NO_ID), ("SUBSCRIBE", Fault.UNKNOWN_ACK_MODE), ("SEND", Fault.UNKNOWN_TRANSACTION)}
-) | {
-    ("BEGIN", Fault.TRANSACTION_EXISTS),
-    ("UNSUBSCRIBE", Fault.UNKNOWN_DURABLE),
-    ("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION),
-    ("CONNECT", Fault.COMMAND_NOT_ALLOWED),
-    ("STOMP", Fault.COMMAND_NOT_ALLOWED),
-}
-"""What is wrong and taken all the same, by command."""
-
 
 _ADDRESS = "org.apache.activemq.artemis.api.core.SimpleString"
 _ARTEMIS_NO_ADDRESS = f'Cannot invoke "{_ADDRESS}.startsWith({_ADDRESS})" because "address" is null'
@@ -480,14 +410,6 @@ def _artemis_value(text: str, version: Version) -> str:
     return text if version is not Version.V1_0 else text.encode("utf-8", "replace").decode("ascii", "replace")
 
 
-_ARTEMIS_HIDDEN = {
-    "SEND": frozenset({"expiration", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"}),
-    "SUBSCRIBE": frozenset(
-        {"browser", "activemq.exclusive", "transformation", "activemq.priority", "activemq.prefetchSize"}
-    ),
-}
-"""Headers that Artemis passes over."""
-
 _ARTEMIS_WINDOW = ("consumer-window-size", "activemq.prefetchSize")
 
 
@@ -559,10 +481,6 @@ def _artemis_others(names: Sequence[str]) -> list[int]:
     return in_hash_map(names, copied, "b", 16, sent + 3)
 
 
-_ARTEMIS_CONSUMED = {"persistent", "expires", "priority", "JMSXGroupID"}
-"""Headers that Artemis writes itself, or keeps to itself."""
-
-
 def _artemis_letter(pairs: Pairs, options: profile.SendRequest, queue: str) -> Pairs:
     """Return the headers of a dead letter."""
     expired, address = dict(pairs)["dead-letter-reason"] == "expired" and options.expires, queue.removeprefix("/queue/")
@@ -597,58 +515,22 @@ def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refu
 
 
 ARTEMIS = replace(
-    profile.STAND_IN,
-    name="artemis",
-    server="ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine",
-    rest_words=("#",),
+    profile.described("artemis", profile.STAND_IN),
     read_name=lambda name: (name if name.startswith(("/queue/", "/topic/")) else "/topic/" + name, name),
     parts=lambda name: [name],
-    temporary="shared",
     implied_id=_artemis_subscription,
-    addressed=True,
-    leniency=Leniency.UNEXPECTED_BODY
-    | Leniency.LINES_WITHOUT_COLON
-    | Leniency.LINES_AS_ARTEMIS
-    | Leniency.LONGER_BODIES,
-    frame_limits=FrameLimits(max_body=1024 * 1024 * 1024),
     heartbeat=least,
-    wrong_beats="Incorrect heartbeat header ",
-    sparing=True,
-    echoes={"receipt-id": ("receipt",), "response-id": ("request-id",)},
     refuse=_artemis_refuse,
-    takes=_ARTEMIS_TAKEN,
     refused_login=_artemis_refused_login,
     refused_silence=lambda seconds: _ARTEMIS_BARE(
         f"AMQ229014: Did not receive data from client within the {seconds * 1000:.0f}ms connection TTL. "
         "The connection will now be closed."
     ),
-    hidden=_ARTEMIS_HIDDEN,
     meaning=_artemis_meaning,
     refuses=_artemis_refuses,
-    lacks=frozenset(),
-    also_read=frozenset({"_AMQ_GROUP_ID"}),
     window=_artemis_window,
-    selectors=Evaluation(
-        convert=False,
-        activemq=True,
-        unknown=frozenset({"JMSPriority", "JMSDeliveryMode", "JMSTimestamp", "JMSExpiration", "JMSMessageID"}),
-    ),
-    expired_letters="/queue/ExpiryQueue",
     letter_headers=_artemis_letter,
-    letter_without=frozenset({"destination-type"}),
-    nack="discarded",
-    returns_as_new=True,
-    max_deliveries=10,
-    waits_for_commit=frozenset(),
-    implied_begin=True,
-    delayed_first=True,
     added_headers=_artemis_added,
-    dropped_headers=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction", "message-id"} | _ARTEMIS_CONSUMED,
-    doubled_headers=frozenset({"timestamp", "destination-type"}),
-    repeated_headers="last before 1.2",
-    own_length=frozenset({Version.V1_0}),
     passed_value=_artemis_value,
-    text_bodies=True,
     arrange=in_order(_ARTEMIS_ORDER, _artemis_others),
-    one_id=True,
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker import destinations, profile
 from stompy.broker.refusals import HEART_BEAT, VERSIONS, FrameOrigin, Refusal, filled, in_order
-from stompy.frames.grammar import DEFAULT_LIMITS, FrameLimits, Leniency, Version
+from stompy.frames.grammar import Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, FaultyFrame, Lookup, fault_of, shown
 
@@ -61,18 +61,6 @@ _ENDING = {
 }
 """What it says in `message` before it ends the connection."""
 
-_TAKEN = frozenset(
-    {
-        ("SUBSCRIBE", Fault.NO_ID),
-        ("BEGIN", Fault.TRANSACTION_EXISTS),
-        ("NACK", Fault.UNKNOWN_COMMAND),
-        ("SEND", Fault.UNKNOWN_TRANSACTION),
-        ("ACK", Fault.NO_OTHER_HEADER),
-        ("NACK", Fault.NO_OTHER_HEADER),
-    }
-)
-"""What is wrong and taken all the same, or found when other things are known to be right, by command."""
-
 _REPLY, _GENERATED, _TOPICS = "/reply-queue/", "amq.gen-", ("/topic/", "/exchange/")
 _KINDS = {"/queue/": "queue", "/amq/queue/": "amqqueue", "/topic/": "topic", "/temp-queue/": "temp_queue"}
 """What RabbitMQ calls destinations, by the beginnings of their names."""
@@ -85,20 +73,6 @@ _TRUTHS = (None, "true", "True", "false", "False")
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _REASONS = {"expired": "expired", profile.TOO_LONG: "maxlen"}
 """RabbitMQ's words for why a message is a dead letter."""
-
-_HIDDEN = {
-    "SEND": frozenset({"JMSXGroupID", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "expires"})
-    | {"AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"},
-    "SUBSCRIBE": frozenset(
-        {"selector", "browser", profile.EXCLUSIVE, "activemq.prefetchSize", *profile.NO_LOCAL, *profile.DURABLE}
-        | {"transformation", "activemq.priority"}
-    ),
-}
-"""Headers that RabbitMQ passes over."""
-
-_ARGUMENTS = frozenset(profile.QUEUE_ARGUMENTS) - {"x-max-length-bytes"} | {
-    *("durable", "auto-delete", "exclusive", "x-queue-name", "x-overflow", "x-single-active-consumer")
-}
 
 
 def _refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
@@ -366,61 +340,29 @@ def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
 
 
 RABBITMQ = replace(
-    profile.STAND_IN,
-    name="rabbitmq",
-    server="RabbitMQ/4.0.5",
-    rest_words=("#",),
-    pattern_queues=False,
+    profile.described("rabbitmq", profile.STAND_IN),
     read_name=read,
     parts=lambda name: [name],
-    temporary="in reply-to",
-    sends_to_patterns=True,
     must_exist=lambda destination: destination.startswith(_UNMADE),
     reply_name=reply_name,
     reply_to=_reply_to,
-    session_name="session-%s",
-    leniency=Leniency.ESCAPED_CONNECT
-    | Leniency.ESCAPES_IN_1_0
-    | Leniency.WRITE_CR_ESCAPE_IN_1_1
-    | Leniency.CRLF_IN_1_1
-    | Leniency.INVALID_UTF8
-    | Leniency.UNEXPECTED_BODY
-    | Leniency.LENGTH_OF_SEND_ALONE
-    | Leniency.ANY_COMMAND_LINE,
-    frame_limits=FrameLimits(max_body=4 * 1024 * 1024),
     heartbeat=whole_seconds,
-    beats_in_1_0=True,
     refuse=_refuse,
-    takes=_TAKEN,
     refused_login=lambda login, version: _refused_login(login),
     denied=_denied,
-    hidden=_HIDDEN,
     meaning=_meaning,
     declares=declares,
-    lacks=frozenset({"x-max-length-bytes"}),
-    also_read=_ARGUMENTS | {"x-max-length-bytes", "message-id", "user-id"},
     refuses=_refuses,
     letter_headers=_letter,
     keeps_letter=lambda options: False,
-    nack="requeued",
-    ack_of_connection=True,
-    unsubscribe_returns=False,
     token_of=_number_of,
-    found_at_commit=frozenset({Fault.UNKNOWN_EXCHANGE, Fault.NOT_PUBLISHED}),
-    late_receipts=True,
-    prioritized=False,
-    restored_as_redelivered=True,
-    dropped_headers=profile.NOT_PASSED_ON - {"ack", "receipt", "transaction"} | {"persistent"},
     added_headers=lambda options, kind, now: (("persistent", "true"),) if options.persistent else (),
     arrange=in_order(_ORDER, lambda names: sorted(range(len(names)), key=names.__getitem__)),
     message_id=_message_id,
 )
 
 RABBITMQ_3 = replace(
-    RABBITMQ,
-    name="rabbitmq3",
-    server="RabbitMQ/3.10.8",
-    frame_limits=DEFAULT_LIMITS,
+    profile.described("rabbitmq3", RABBITMQ),
     refused_login=lambda login, version: _refused_login(login, "\n"),
     denied=functools.partial(_denied, named=False),
     letter_headers=lambda pairs, options, queue: _letter(pairs, options, queue)[2::-1],

@@ -8,8 +8,8 @@ import pytest
 
 from stompy.broker.destinations import targets_of
 from stompy.broker.profile import (
+    OWN,
     PLAIN,
-    UNSUPPORTED,
     SendRequest,
     SubscribeRequest,
     check_combination,
@@ -79,7 +79,7 @@ def test_a_senseless_value_of_a_subscribe_is_refused(header: str) -> None:
         subscribe_options({header: "may be"}.get, prefetch=7)
 
 
-@pytest.mark.parametrize(("command", "header"), [(name, one) for name, table in UNSUPPORTED.items() for one in table])
+@pytest.mark.parametrize(("command", "header"), [(name, one) for name, table in OWN.lacks.items() for one in table])
 def test_a_header_that_asks_for_what_cannot_be_had_is_an_error(served: Served, command: str, header: str) -> None:
     client = served.client()
     client.say(command, {"destination": "/queue/a", "id": "1", header: "1"})

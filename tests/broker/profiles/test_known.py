@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from importlib import resources
+from typing import get_args
+
 import pytest
 
 import stompy
+from stompy.arguments import check_arguments
 from stompy.broker import Broker
 from stompy.broker.broker import Like, profile_named
-from stompy.broker.profile import OWN
+from stompy.broker.profile import OWN, Profile, described
 from stompy.errors import ConfigurationError
 from tests.broker.conftest import Serve
 
@@ -28,6 +33,14 @@ def test_an_unknown_name_is_refused() -> None:
     assert profile_named(None) is OWN
     with pytest.raises(ConfigurationError, match="activemq5"):
         profile_named("kafka")
+
+
+def test_each_value_in_the_file_of_brokers_has_the_type_of_its_field() -> None:
+    sections = json.loads((resources.files("stompy.broker") / "brokers.json").read_text(encoding="utf-8"))
+    for name, section in sections.items():
+        made = described(name, OWN)
+        check_arguments(Profile.__init__, {field: getattr(made, field) for field in section})
+    assert sections.keys() == {"stompy", "stand-in", *get_args(Like)}
 
 
 @pytest.mark.parametrize("like", ["artemis", "rabbitmq"])
