@@ -149,6 +149,12 @@ class Profile(Names):
 
     refuse: Refuse | None = None
     """See `Refuse`; `None` for an ERROR after which the connection is closed."""
+    refusals: Mapping[tuple[str, Fault | None], Refusal] = field(default_factory=dict)
+    """How frames are refused, by command and fault; `""` stands for every command, and `None` for every fault. The
+    profile has words of its own for a command that is refused in another way at another moment.
+    """
+    unsaid: str = ""
+    """What stands for a header that a frame lacks, where its refusal names it."""
     takes: frozenset[tuple[str, Fault]] = frozenset()
     """What is wrong and taken all the same: commands and faults."""
     refused_login: Callable[[str | None, Version | None], Refusal] | None = None
@@ -288,6 +294,11 @@ class Profile(Names):
         hidden = self.hidden.get(command, frozenset())
         return lambda name: None if name in hidden else self.meaning(header, name)
 
+    def refusal(self, command: str, fault: Fault | None) -> Refusal:
+        """Return how a frame is refused, with names in braces that are to be filled in."""
+        keys = ((command, fault), ("", fault), (command, None), ("", None))
+        return next(self.refusals[key] for key in keys if key in self.refusals)
+
     def connected(self, session: str, protocol: ServerProtocol, header: Lookup) -> bytes:
         """Return CONNECTED as the broker writes it, in answer to a CONNECT with these headers."""
         version, receipt = protocol.version, header("receipt")
@@ -313,6 +324,7 @@ class Profile(Names):
 
 _DATA: dict[str, dict[str, Any]] = json.loads(pkgutil.get_data("stompy.broker", "brokers.json") or b"")
 
+
 _READ: dict[str, Callable[[Any], Any]] = {
     "bytes": str.encode,
     "tuple[bytes, bytes]": lambda texts: tuple(map(str.encode, texts)),
@@ -326,6 +338,12 @@ _READ: dict[str, Callable[[Any], Any]] = {
     ),
     "Mapping[str, tuple[str, ...]]": lambda table: {name: tuple(names) for name, names in table.items()},
     "Mapping[str, frozenset[str]]": lambda table: {command: frozenset(names) for command, names in table.items()},
+    "Mapping[tuple[str, Fault | None], Refusal]": lambda table: {
+        (command, Fault[name] if name else None): _refusal(table[""][""], one)
+        for command, faults in table.items()
+        for name, one in faults.items()
+    },
+    "tuple[tuple[str, str], ...]": lambda table: tuple(table.items()),
     "Leniency": lambda names: functools.reduce(operator.or_, (Leniency[name] for name in names)),
     "FrameLimits": lambda sizes: FrameLimits(**sizes),
     "Evaluation": lambda ways: Evaluation(**{**ways, "unknown": frozenset(ways.get("unknown", ()))}),
@@ -335,13 +353,17 @@ _READ: dict[str, Callable[[Any], Any]] = {
 
 def described(name: str, base: Profile) -> Profile:
     """Return a profile with the values that `brokers.json` has for this name, and the others of `base`."""
-    kinds = {each.name: str(each.type) for each in fields(Profile)}
-    values = {key: _READ.get(kinds[key], _as_it_is)(value) for key, value in _DATA[name].items()}
-    return replace(base, name=name, **values)
+    return replace(base, name=name, **_values(Profile, _DATA[name]))
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
+def _refusal(usual: dict[str, Any], one: str | dict[str, Any]) -> Refusal:
+    """Return a refusal with the usual values and its own, or its message alone."""
+    return Refusal(**_values(Refusal, {**usual, **({"message": one} if isinstance(one, str) else one)}))
+
+
+def _values(kind: type[Profile | Refusal], section: dict[str, Any]) -> dict[str, Any]:
+    kinds = {each.name: str(each.type) for each in fields(kind)}
+    return {key: _READ[kinds[key]](value) if kinds[key] in _READ else value for key, value in section.items()}
 
 
 OWN = described("stompy", Profile())

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stompy.broker import destinations, profile
-from stompy.broker.refusals import HEART_BEAT, TOKEN, VERSIONS, FrameOrigin, Refusal, filled, in_hash_map, in_order
+from stompy.broker.refusals import HEART_BEAT, TOKEN, VERSIONS, FrameOrigin, Refusal, in_hash_map, in_order
 from stompy.errors import LimitExceededError
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import ACK_MODES, Fault, Lookup, fault_of
+from stompy.protocol.rules import ACK_MODES, Fault, FaultyFrame, Lookup, fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,31 +46,7 @@ def java_hash_map(names: Sequence[str], sized: bool) -> list[int]:
 
 
 _PROTOCOL_EXCEPTION = "org.apache.activemq.transport.stomp.ProtocolException: "
-_EMPTY = "Invalid empty or 'null' Destination header"
-_SERVER = "StompWireFormat is configured for 'server' mode and received"
-_ACTIVEMQ_MESSAGES: dict[tuple[str, Fault | None], str] = {
-    ("SEND", Fault.NO_DESTINATION): "SEND received without a Destination specified!",
-    ("SUBSCRIBE", Fault.NO_ID): "SUBSCRIBE received without a subscription id!",
-    ("UNSUBSCRIBE", Fault.UNKNOWN_SUBSCRIPTION): "No subscription matched.",
-    ("NACK", Fault.UNKNOWN_COMMAND): "NACK received but connection is in v1.0 mode.",
-    ("UNSUBSCRIBE", Fault.NO_ID): "{command} received without a subscription id!",
-    ("BEGIN", Fault.TRANSACTION_EXISTS): "The transaction was already started: {transaction}",
-    ("BEGIN", Fault.NO_TRANSACTION): "Must specify the transaction you are beginning",
-    ("COMMIT", Fault.NO_TRANSACTION): "Must specify the transaction you are committing",
-    ("ABORT", Fault.NO_TRANSACTION): "Must specify the transaction you are aborting",
-    ("SUBSCRIBE", Fault.DURABLE_QUEUE): "Invalid Subscription: cannot durably subscribe to a Queue destination!",
-    ("SUBSCRIBE", Fault.NO_DESTINATION): _EMPTY,
-    ("SUBSCRIBE", Fault.EMPTY_DESTINATION): _EMPTY,
-    ("", Fault.UNKNOWN_TRANSACTION): "Invalid transaction id: {transaction}",
-    ("", Fault.UNKNOWN_MESSAGE): "Unexpected {command} received for message-id [{message-id}]",
-    ("", Fault.NO_OTHER_HEADER): "{command} received without {needed}",
-    ("ACK", Fault.NO_ID): "{command} received without {needed}",
-    ("NACK", Fault.NO_ID): "NACK received without an ack header to acknowledge!",
-}
-"""What ActiveMQ says, by fault, and by command where it says something else for others."""
 
-
-_NO_CONNECTION = "Temporary queue must have a connectionId"
 _NO_CONNECTION_5 = (
     'Cannot invoke "String.equals(Object)" because the return value of '
     '"org.apache.activemq.command.ActiveMQTempDestination.getConnectionId()" is null'
@@ -99,53 +75,31 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
     if frame is None:
         message = next((text for start, text in _ACTIVEMQ_UNREADABLE.items() if message.startswith(start)), message)
         return _activemq_refusal(message, named=False)
-    header, command = frame.headers.get, frame.command
-    if fault is Fault.NO_COMMON_VERSION:
-        message = f"Invalid Protocol version[{header('accept-version')}], supported versions are: [1.2, 1.1, 1.0]"
-        return _activemq_refusal(message, raw=True)
-    if command in SERVER_COMMANDS:
-        message = f"{_SERVER} a frame that is only expected when configured for 'client' mode: {command}"
-        return _activemq_refusal(message, named=False, raw=version is None)
-    if version is None and command in ("CONNECT", "STOMP"):
-        return _activemq_refusal(f"Invalid heart-beat header:{header('heart-beat')}", raw=True)
-    if version is None:
-        message = f"{_SERVER} an unexpected frame before CONNECT or STOMP frame: {command}"
-        return _activemq_refusal(message, named=False, raw=True)
+    header, command, version_1_0 = frame.headers.get, frame.command, version is Version.V1_0
     if command == "SEND" and fault is Fault.UNKNOWN_TRANSACTION:  # which it looks for after it has read the others
         if (unreadable := _activemq_unreadable_send(header)) is not None:
             return unreadable
         if (header("destination") or "").strip() in ("", *destinations.KINDS):
             return Refusal(message, silent=True)
-    empty = fault is Fault.EMPTY_DESTINATION and (command == "SEND" or bool(header("destination")))
-    if empty or fault in (Fault.UNREADABLE_ID, Fault.INVALID_VALUE):
-        return Refusal(message, silent=True)
-    if fault is Fault.COMMAND_NOT_ALLOWED or command == "STOMP":
-        return _activemq_refusal(f"{_SERVER} a duplicate CONNECT or STOMP frame", named=False)
-    if fault is Fault.UNKNOWN_COMMAND and command != "NACK":
-        return _activemq_refusal(f"Unknown STOMP action: {command}")
-    if fault is Fault.NO_OWNER:
-        detail = f"org.apache.activemq.DestinationDoesNotExistException: The destination {message} does not exist.\n"
-        return Refusal(message, detail, closes=False, length=False)
-    if fault is Fault.INVALID_SELECTOR and header("destination", "").startswith(destinations.TOPIC):
-        return _activemq_refusal("Couldn't create TopicSubscription", "jakarta.jms.JMSException: ", closes=False)
-    if fault is Fault.INVALID_SELECTOR:
-        return _activemq_refusal(header("selector") or "", "jakarta.jms.InvalidSelectorException: ", closes=False)
-    if fault is Fault.LOCKED:
-        return _activemq_refusal(_NO_CONNECTION, "java.lang.IllegalArgumentException: ", closes=False)
-    if fault is Fault.UNKNOWN_DURABLE:
-        return _activemq_refusal(message, "jakarta.jms.InvalidDestinationException: ", closes=False)
-    if fault is Fault.NOT_TRANSACTED or (command == "UNSUBSCRIBE" and fault is Fault.DURABLE_IN_USE):
-        message = message if fault is Fault.NOT_TRANSACTED else "Durable consumer is in use"
-        return _activemq_refusal(message, "jakarta.jms.JMSException: ", closes=False)
-    if fault is Fault.NO_DESTINATION and command == "SUBSCRIBE" and version is not Version.V1_0:
-        fault = fault if "id" in frame.headers else Fault.NO_ID
-    message = _ACTIVEMQ_MESSAGES.get((command, fault)) or _ACTIVEMQ_MESSAGES.get(("", fault), message)
-    if fault is Fault.NO_ID and version is Version.V1_0 and command == "UNSUBSCRIBE":
-        message = "Must specify the subscriptionId or the destination you are unsubscribing from"
+    if fault is Fault.NO_DESTINATION and command == "SUBSCRIBE" and not version_1_0 and "id" not in frame.headers:
+        fault = Fault.NO_ID
+    if fault is Fault.EMPTY_DESTINATION and command == "SUBSCRIBE" and not header("destination"):
+        fault = Fault.NO_DESTINATION
+    if command in SERVER_COMMANDS:
+        command, fault = "a frame of a server", None
+    elif version is None and fault is not Fault.NO_COMMON_VERSION:
+        command, fault = "a first CONNECT" if command in ("CONNECT", "STOMP") else "before CONNECT", None
+    elif version is not None and command == "STOMP":
+        fault = Fault.COMMAND_NOT_ALLOWED
+    elif command == "SUBSCRIBE" and header("destination", "").startswith(destinations.TOPIC):
+        command = "SUBSCRIBE to a topic" if fault is Fault.INVALID_SELECTOR else command
+    elif command == "UNSUBSCRIBE" and version_1_0:
+        command = "UNSUBSCRIBE in 1.0" if fault is Fault.NO_ID else command
     missing = header("message-id") if command == "ACK" else header("subscription") is None
     needed = "a subscription id for acknowledge!" if missing else "a message-id to acknowledge!"
     needed = "a ack id for acknowledge!" if version is Version.V1_2 else needed
-    return _activemq_refusal(filled(message, frame, "null", needed=needed), closes=False)
+    refusal = ACTIVEMQ.refusal(command, fault).filled(frame, ACTIVEMQ.unsaid, error=message, needed=needed)
+    return replace(refusal, raw=refusal.raw or version is None)
 
 
 def _activemq_refusal(
@@ -187,7 +141,7 @@ def _activemq_refuses(command: str, header: Lookup, session: FrameOrigin) -> Ref
     if browses and session.protocol.version is Version.V1_0:
         return _activemq_refusal("Queue Browser feature only valid for Stomp v1.1+ clients!", closes=False)
     if durable is not None and "topic" not in topic:
-        return _activemq_refusal(_ACTIVEMQ_MESSAGES[command, Fault.DURABLE_QUEUE], closes=False)
+        raise FaultyFrame(Fault.DURABLE_QUEUE, "a durable subscription is one to a topic")
     if durable is not None and topic != destinations.TOPIC:
         message = "A durable subscription cannot be created for a temporary topic."
         return _activemq_refusal(message, "jakarta.jms.JMSException: ", closes=False)
@@ -313,32 +267,6 @@ ACTIVEMQ_5 = replace(
 _ARTEMIS_NAMED = frozenset({"MESSAGE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "SEND", "RECEIPT"})
 """The commands whose ERROR names the frame."""
 
-_ARTEMIS_MESSAGES: dict[tuple[str, Fault | None], str] = {
-    ("SUBSCRIBE", Fault.SUBSCRIPTION_EXISTS): "There already is a subscription for: {subscription}. Either use unique "
-    "subscription IDs or do not create multiple subscriptions for the same destination",
-    ("SUBSCRIBE", None): "AMQ339016 Error creating subscription {subscription}",
-    ("UNSUBSCRIBE", None): "Cannot unsubscribe as no subscription exists for id: {subscription}",
-    ("SEND", None): "AMQ339031 Error handling send",
-    ("SEND", Fault.INVALID_DESTINATION): "AMQ339011 Error sending message CoreMessage[address={destination}]",
-    ("UNSUBSCRIBE", Fault.NO_ID): "AMQ339037 Must specify the subscription's id",
-    ("ACK", Fault.NO_OTHER_HEADER): "AMQ339037 Must specify the subscription's id",
-    ("ACK", Fault.NO_ID): "AMQ339039 No id header in ACK/NACK frame.",
-    ("ACK", None): "AMQ339018 Error acknowledging message {token}",
-    ("BEGIN", Fault.TRANSACTION_EXISTS): "Transaction already started: {transaction}",
-    ("BEGIN", Fault.NO_TRANSACTION): "AMQ339032 Need a transaction id to begin",
-    ("BEGIN", None): "AMQ339009 Error beginning a transaction {transaction}",
-    ("COMMIT", Fault.NO_TRANSACTION): "AMQ339030 transaction header is mandatory to COMMIT a transaction",
-    ("COMMIT", None): "AMQ339013 Error committing {transaction}",
-    ("ABORT", Fault.NO_TRANSACTION): "AMQ339033 transaction header is mandatory to ABORT a transaction",
-    ("ABORT", None): "No transaction started: {transaction}",
-    ("RECEIPT", None): "AMQ339029 Unsupported command RECEIPT",
-    ("MESSAGE", None): "AMQ339029 Unsupported command MESSAGE",
-}
-"""What Artemis says, by command and fault; to a NACK the same as to an ACK."""
-
-_ADDRESS = "org.apache.activemq.artemis.api.core.SimpleString"
-_ARTEMIS_NO_ADDRESS = f'Cannot invoke "{_ADDRESS}.startsWith({_ADDRESS})" because "address" is null'
-
 _ARTEMIS_UNREADABLE = re.compile(r"not a STOMP command line: '([A-Za-z ]+)")
 """What the parser says of a first line that is no command."""
 _ESCAPE = re.compile(r"undefined escape sequence '\\(\\.)")
@@ -369,29 +297,27 @@ def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | No
     command, header = frame.command, frame.headers.get
     if command not in {*_ARTEMIS_NAMED, "SUBSCRIBE"} or (command == "NACK" and version is Version.V1_0):
         return _artemis_invalid(command, length=sized)
-    last = version is Version.V1_2
-    stays = functools.partial(Refusal, named=command in _ARTEMIS_NAMED, closes=False, last=last, length=sized)
-    if fault is Fault.INVALID_SELECTOR and not header("selector"):
-        return stays("Selector cannot be empty", "", bare=True, length=False)
-    if fault is Fault.INVALID_SELECTOR:
-        return stays(f'Invalid selector "{header("selector")}"', header("selector"))
-    if fault is Fault.EMPTY_DESTINATION:
-        return stays("AMQ229216 Invalid queue name ", "AMQ229216: Invalid queue name: ")
-    if fault is Fault.NO_DESTINATION and command == "SUBSCRIBE":
-        return stays(_ARTEMIS_NO_ADDRESS)
     token = header("id" if version is Version.V1_2 else "message-id", "null")
-    key = "ACK" if command == "NACK" else command
     if fault is Fault.NO_OTHER_HEADER and (version is Version.V1_0 or header("subscription") is not None):
         fault = None
-    text = _ARTEMIS_MESSAGES.get((key, fault)) or _ARTEMIS_MESSAGES.get((key, None), message)
+    unselective = fault is Fault.INVALID_SELECTOR and not header("selector")
+    key = "an empty selector" if unselective else "ACK" if command == "NACK" else command
+    refusal = ARTEMIS.refusal(key, None if unselective else fault)
     if isinstance(error, LimitExceededError) and command == "SEND":
-        text = f"AMQ339011 Error sending message {message}"
-    if "{token}" in text and TOKEN.fullmatch(token):
-        text = "AMQ339025 failed to ack because no message with id {token}"
+        refusal = replace(refusal, message="AMQ339011 Error sending message {error}")
+    if "{token}" in refusal.message and TOKEN.fullmatch(token):
+        refusal = replace(refusal, message="AMQ339025 failed to ack because no message with id {token}")
     identity = header("id", _artemis_subscription(header("destination", "")))
-    text = filled(text, frame, "null", token=token, subscription=identity)
-    nameless = last and text.startswith("AMQ339016") and fault is not Fault.INVALID_DESTINATION
-    return stays(text.replace(":", "") if text.startswith("AMQ") else text, "", bare=True, closes=nameless)
+    refusal = refusal.filled(frame, ARTEMIS.unsaid, error=message, token=token, subscription=identity)
+    text, last = refusal.message, version is Version.V1_2
+    return replace(
+        refusal,
+        message=text.replace(":", "") if text.startswith("AMQ") else text,
+        named=command in _ARTEMIS_NAMED,
+        closes=last and text.startswith("AMQ339016") and fault is not Fault.INVALID_DESTINATION,
+        last=last,
+        length=sized and refusal.length,
+    )
 
 
 def _artemis_invalid(what: str, *, length: bool) -> Refusal:

@@ -6,10 +6,10 @@ import functools
 import hashlib
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from stompy.broker import destinations, profile
-from stompy.broker.refusals import HEART_BEAT, VERSIONS, FrameOrigin, Refusal, filled, in_order
+from stompy.broker.refusals import HEART_BEAT, VERSIONS, FrameOrigin, Refusal, in_order
 from stompy.frames.grammar import Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, FaultyFrame, Lookup, fault_of, shown
@@ -21,45 +21,6 @@ if TYPE_CHECKING:
 
 _ANSWERS = functools.partial(Refusal, headers=VERSIONS, named=False, closes=False)
 """An ERROR that names no frame and leaves the connection open."""
-
-_INVALID = ("Processing error", "Processing error")
-_MESSAGES: dict[Fault | None, tuple[str, str | None]] = {
-    Fault.NO_COMMON_VERSION: ("Version mismatch", "Supported versions are 1.0,1.1,1.2\n"),
-    Fault.COMMAND_NOT_ALLOWED: ("Illegal command", "You must log in using CONNECT first"),
-    Fault.NO_DESTINATION: ("Missing destination", "\"{command}\" must include a 'destination' header\n"),
-    Fault.EMPTY_DESTINATION: ("Invalid destination", "Destination cannot be blank"),
-    Fault.UNKNOWN_SUBSCRIPTION: (
-        "No subscription found",
-        'UNSUBSCRIBE must refer to an existing subscription.\nSubscription to "{subscription}" not found.\n',
-    ),
-    Fault.UNKNOWN_COMMAND: ("Bad command", 'Could not interpret command "{command}"\n'),
-    Fault.UNKNOWN_ACK_MODE: _INVALID,
-    Fault.SUBSCRIPTION_ENDED: ("Subscription not found", 'Message with id "{token}" has no subscription'),
-    Fault.UNKNOWN_MESSAGE: ("Invalid header", '"{command}" must include a valid "{acknowledged}" header\n'),
-    Fault.NO_ID: ("Missing destination or id", "UNSUBSCRIBE must include a 'destination' or 'id' header"),
-    Fault.NO_OTHER_HEADER: ("Missing header", '"{command}" must include the "{acknowledged}" header\n'),
-    Fault.UNKNOWN_TRANSACTION: ("Bad transaction", 'Invalid transaction identifier: "{transaction}"\n'),
-    Fault.NO_TRANSACTION: ("Missing transaction", "\"{command}\" must include a 'transaction' header\n"),
-    Fault.INVALID_DESTINATION: ("Invalid destination", None),
-    Fault.UNKNOWN_DESTINATION: (
-        "Unknown destination",
-        "'{destination}' is not a valid destination.\nValid destination types are: /temp-queue, /exchange, /topic, "
-        "/queue, /amq/queue, /reply-queue/*\n",
-    ),
-    Fault.INVALID_VALUE: _INVALID,
-    None: ("Processing error", None),
-}
-"""What RabbitMQ says in `message` and in the body, where that is not the text of the error."""
-
-_ENDING = {
-    Fault.UNKNOWN_EXCHANGE: "not_found",
-    Fault.DECLARED_OTHERWISE: "precondition_failed",
-    Fault.LOCKED: "resource_locked",
-    Fault.ACCESS_REFUSED: "access_refused",
-    Fault.NOT_PUBLISHED: "precondition_failed",
-    Fault.SUBSCRIPTION_EXISTS: "Duplicated subscription identifier",
-}
-"""What it says in `message` before it ends the connection."""
 
 _REPLY, _GENERATED, _TOPICS = "/reply-queue/", "amq.gen-", ("/topic/", "/exchange/")
 _KINDS = {"/queue/": "queue", "/amq/queue/": "amqqueue", "/topic/": "topic", "/temp-queue/": "temp_queue"}
@@ -102,8 +63,6 @@ def _refuse(error: Exception, frame: Frame | None, version: Version | None) -> R
     if fault is Fault.SUBSCRIPTION_EXISTS:
         tag = f"Q_{header('destination')}" if header("id") is None else f"T_{header('id')}"
         message = f"A subscription identified by '{tag}' already exists."
-    if fault in _ENDING:
-        return _ended(command, _ENDING[fault], message)
     token = header(acknowledged) or ""
     given = _number_of(token)
     if fault is Fault.UNKNOWN_MESSAGE and given:
@@ -111,10 +70,10 @@ def _refuse(error: Exception, frame: Frame | None, version: Version | None) -> R
         return _ANSWERS("precondition_failed", text, closes=True, confirmed="before")
     if fault is Fault.UNKNOWN_TRANSACTION and command in ("ACK", "NACK") and not given:
         fault = Fault.UNKNOWN_MESSAGE
-    text, detail = _MESSAGES.get(fault, _MESSAGES[None])
-    name = "id" if "id" in frame.headers else "destination"
+    refusal, name = RABBITMQ.refusal(command, fault), "id" if "id" in frame.headers else "destination"
     values = {"acknowledged": acknowledged, "token": token, "subscription": f"{name}='{header(name)}'"}
-    return _ANSWERS(text, filled(f"{message}\n" if detail is None else detail, frame, **values))
+    confirmed: Literal["", "after"] = "after" if refusal.closes and command == "SUBSCRIBE" else ""
+    return replace(refusal.filled(frame, RABBITMQ.unsaid, error=message, **values), confirmed=confirmed)
 
 
 def _ended(command: str, message: str, detail: str) -> Refusal:
@@ -128,14 +87,14 @@ def _refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | No
         return _ANSWERS("Bad CONNECT", f"Virtual host '{header('host')}' access denied")
     if command == "CONNECT":
         beats = header("heart-beat")
-        return None if beats is None or HEART_BEAT.fullmatch(beats) else _ANSWERS(*_INVALID)
+        return None if beats is None or HEART_BEAT.fullmatch(beats) else RABBITMQ.refusal("", Fault.INVALID_VALUE)
     if (first := _wrong_at_once(command, header)) is not None:
         return first
     send, destination = command == "SEND", header("destination") or ""
     bound = destination.startswith(_TOPICS)
     if not ((send and bound) or destination.startswith(_UNMADE) or read(destination)[0] in session.declared):
         if any(header(name) not in _TRUTHS for name in ("durable", "persistent")):
-            return _ANSWERS(*_INVALID)
+            return RABBITMQ.refusal("", Fault.INVALID_VALUE)
         named = (header("x-queue-name") or "stomp-subscription-1") if bound else destination.removeprefix("/queue/")
         wrong = next(_undeclarable(header, f"for queue '{named}' in vhost '/'", bound=bound), None)
         if wrong is not None:

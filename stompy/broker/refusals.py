@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from stompy.errors import RemoteProtocolError
@@ -41,12 +41,6 @@ class FrameOrigin(Protocol):
     protocol: ServerProtocol
     login: str | None
     declared: set[str]
-
-
-def filled(text: str, frame: Frame, otherwise: str = "", **values: str) -> str:
-    """Return a message with the values and headers that it names in braces; `command` is the frame's."""
-    known = {**frame.headers, "command": frame.command, **values}
-    return _HOLE.sub(lambda found: known.get(found[1], otherwise), text)
 
 
 Arrange: TypeAlias = "Callable[[Sequence[str], bool], Sequence[int]]"
@@ -138,6 +132,23 @@ class Refusal:
     raw: bool = False
     confirmed: Literal["", "before", "after"] = ""
     ignored: bool = False
+
+    def filled(self, frame: Frame, unsaid: str, **values: str) -> Refusal:
+        """Return a refusal of a frame with the values and headers that this one names in braces.
+
+        Args:
+            frame: has the headers; `command` is its own.
+            unsaid: what stands for a header that it lacks.
+            values: others; a name in braces in `error` is filled in first, and `message` is one in the detail.
+        """
+        known = {**frame.headers, "command": frame.command, **values}
+
+        def fill(text: str) -> str:
+            return _HOLE.sub(lambda found: known.get(found[1], unsaid), text)
+
+        known["error"] = fill(values["error"])
+        known["message"] = message = fill(self.message)
+        return replace(self, message=message, detail=None if self.detail is None else fill(self.detail))
 
 
 class RefusedError(RemoteProtocolError):
