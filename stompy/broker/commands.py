@@ -431,7 +431,7 @@ class Commands:
 
     def _check_taken(self, session: SessionState, command: str, header: Lookup) -> None:
         """Raise an error for a frame that the embedded broker would take, and the profile refuses."""
-        refusal = self._profile.refuses(command, header, session)
+        refusal = self._profile.refuses(self._profile, command, header, session)
         if refusal is not None:
             raise RefusedError(refusal)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from stompy.frames.frame import Frame, Pairs
     from stompy.protocol.server import ServerProtocol
 
+_HOLE = re.compile(r"\{([a-z-]+)\}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -90,8 +91,10 @@ UNDECLARED = Declaration()
 """That of a queue which a SEND makes."""
 
 
-Refuse: TypeAlias = "Callable[[Exception, Frame | None, Version | None], Refusal]"
-"""Given the error (`stompy.protocol.rules.fault_of`), the frame and the version spoken, returns how it is refused."""
+Refuse: TypeAlias = "Callable[[Profile, Exception, Frame | None, Version | None], Refusal]"
+"""Given the profile, the error (`stompy.protocol.rules.fault_of`), the frame and the version spoken, returns how it is
+refused.
+"""
 
 
 def exact_versions(value: str | None) -> tuple[Version, ...]:
@@ -157,10 +160,8 @@ class Profile(Names):
     """What stands for a header that a frame lacks, where its refusal names it."""
     takes: frozenset[tuple[str, Fault]] = frozenset()
     """What is wrong and taken all the same: commands and faults."""
-    refused_login: Callable[[str | None, Version | None], Refusal] | None = None
-    """Given the login and the version, returns the refusal of a wrong one."""
-    refused_client: Callable[[str, str], Refusal] | None = None
-    """Given the `client-id` and the address of the session that has it, returns the refusal of a second one."""
+    one_of_a_client: bool = False
+    """A session with the `client-id` of another one is refused."""
     refused_silence: Callable[[float], Refusal] | None = None
     """Given the seconds of silence, returns the refusal of a client that missed its heartbeats."""
     denied: Callable[[str, str, str | None], str] | None = None
@@ -180,8 +181,8 @@ class Profile(Names):
     """Seconds at whose next multiple a schedule begins; then a message lives from its delivery. 0 for now."""
     also_read: frozenset[str] = frozenset()
     """Headers of a SEND that it looks at, beside `SEND_HEADERS`."""
-    refuses: Callable[[str, Lookup, FrameOrigin], Refusal | None] = lambda command, header, session: None
-    """Given command, headers and session, returns how a frame is refused that the embedded broker takes."""
+    refuses: Callable[[Profile, str, Lookup, FrameOrigin], Refusal | None] = lambda *frame: None
+    """Given the profile, command, headers and session, returns how a frame is refused that others take."""
     selectors: Evaluation = JMS
     """How selectors are evaluated."""
     window: Callable[[Lookup], int] = lambda header: sys.maxsize
@@ -294,10 +295,25 @@ class Profile(Names):
         hidden = self.hidden.get(command, frozenset())
         return lambda name: None if name in hidden else self.meaning(header, name)
 
-    def refusal(self, command: str, fault: Fault | None) -> Refusal:
-        """Return how a frame is refused, with names in braces that are to be filled in."""
-        keys = ((command, fault), ("", fault), (command, None), ("", None))
-        return next(self.refusals[key] for key in keys if key in self.refusals)
+    def said(self, key: str, fault: Fault | None, header: Lookup, **values: str) -> Refusal:
+        """Return how a frame is refused, in which headers and values stand for their names in braces.
+
+        Args:
+            key: the command, or the profile's words for it; see `refusals`.
+            fault: what is wrong.
+            header: looks up the headers of the frame.
+            values: others. In the value `error` the names are replaced too, and `message` is that of the refusal.
+        """
+        keys = ((key, fault), ("", fault), (key, None), ("", None))
+        found = next(self.refusals[each] for each in keys if each in self.refusals)
+
+        def value(hole: re.Match[str]) -> str:
+            known = values.get(hole[1], header(hole[1]))
+            return self.unsaid if known is None else known
+
+        values["error"] = _HOLE.sub(value, values.get("error", ""))
+        values["message"] = message = _HOLE.sub(value, found.message)
+        return replace(found, message=message, detail=found.detail and _HOLE.sub(value, found.detail))
 
     def connected(self, session: str, protocol: ServerProtocol, header: Lookup) -> bytes:
         """Return CONNECTED as the broker writes it, in answer to a CONNECT with these headers."""
@@ -353,7 +369,9 @@ _READ: dict[str, Callable[[Any], Any]] = {
 
 def described(name: str, base: Profile) -> Profile:
     """Return a profile with the values that `brokers.json` has for this name, and the others of `base`."""
-    return replace(base, name=name, **_values(Profile, _DATA[name]))
+    values = _values(Profile, _DATA[name])
+    values["refusals"] = {**base.refusals, **values.get("refusals", {})}
+    return replace(base, name=name, **values)
 
 
 def _refusal(usual: dict[str, Any], one: str | dict[str, Any]) -> Refusal:

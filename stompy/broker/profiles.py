@@ -9,20 +9,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stompy.broker import destinations, profile
+from stompy.broker.profile import Profile
 from stompy.broker.refusals import HEART_BEAT, TOKEN, VERSIONS, FrameOrigin, Refusal, in_hash_map, in_order
 from stompy.errors import LimitExceededError
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.rules import ACK_MODES, Fault, FaultyFrame, Lookup, fault_of
+from stompy.protocol.rules import ACK_MODES, Fault, Lookup, fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stompy.frames.frame import Frame, Pairs
-
-
-def _or_null(login: str | None) -> str:
-    return "null" if login is None else login
 
 
 def _milliseconds(moment: float | None) -> str:
@@ -45,13 +42,6 @@ def java_hash_map(names: Sequence[str], sized: bool) -> list[int]:
     )
 
 
-_PROTOCOL_EXCEPTION = "org.apache.activemq.transport.stomp.ProtocolException: "
-
-_NO_CONNECTION_5 = (
-    'Cannot invoke "String.equals(Object)" because the return value of '
-    '"org.apache.activemq.command.ActiveMQTempDestination.getConnectionId()" is null'
-)
-
 _ACTIVEMQ_UNREADABLE = {
     "a body of content-length": "content-length bytes were read and there was no trailing null byte",
     "content-length must be decimal digits, not '-": "Specified content-length may not be negative",
@@ -60,24 +50,24 @@ _ACTIVEMQ_UNREADABLE = {
 """What it says of a frame that cannot be read, by the start of what the parser says."""
 
 
-def _activemq_unreadable_send(header: Lookup) -> Refusal | None:
+def _activemq_unreadable_send(rules: Profile, header: Lookup) -> Refusal | None:
     """Return how ActiveMQ refuses a SEND that it cannot make a message of."""
     kind = header("amq-msg-type")
     if kind not in (None, "text", "bytes"):
-        return _activemq_refusal(f"Unsupported message type '{kind}'", closes=False)
+        return rules.said("a SEND of another type", None, header)
     numbers = [header(name) or "0" for name in ("priority", "expires", "timestamp", "JMSXGroupSeq")]
     return None if all(map(_INTEGER.fullmatch, numbers)) else Refusal("a header is no number", silent=True)
 
 
-def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
+def _activemq_refuse(rules: Profile, error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR that leaves the connection open, but for unknown commands and unreadable frames."""
     message, fault = str(error), fault_of(error)
     if frame is None:
         message = next((text for start, text in _ACTIVEMQ_UNREADABLE.items() if message.startswith(start)), message)
-        return _activemq_refusal(message, named=False)
+        return rules.said("an unreadable frame", None, lambda name: None, error=message)
     header, command, version_1_0 = frame.headers.get, frame.command, version is Version.V1_0
     if command == "SEND" and fault is Fault.UNKNOWN_TRANSACTION:  # which it looks for after it has read the others
-        if (unreadable := _activemq_unreadable_send(header)) is not None:
+        if (unreadable := _activemq_unreadable_send(rules, header)) is not None:
             return unreadable
         if (header("destination") or "").strip() in ("", *destinations.KINDS):
             return Refusal(message, silent=True)
@@ -85,69 +75,42 @@ def _activemq_refuse(error: Exception, frame: Frame | None, version: Version | N
         fault = Fault.NO_ID
     if fault is Fault.EMPTY_DESTINATION and command == "SUBSCRIBE" and not header("destination"):
         fault = Fault.NO_DESTINATION
+    key = command
     if command in SERVER_COMMANDS:
-        command, fault = "a frame of a server", None
+        key, fault = "a frame of a server", None
     elif version is None and fault is not Fault.NO_COMMON_VERSION:
-        command, fault = "a first CONNECT" if command in ("CONNECT", "STOMP") else "before CONNECT", None
+        key, fault = "a first CONNECT" if command in ("CONNECT", "STOMP") else "before CONNECT", None
     elif version is not None and command == "STOMP":
         fault = Fault.COMMAND_NOT_ALLOWED
-    elif command == "SUBSCRIBE" and header("destination", "").startswith(destinations.TOPIC):
-        command = "SUBSCRIBE to a topic" if fault is Fault.INVALID_SELECTOR else command
-    elif command == "UNSUBSCRIBE" and version_1_0:
-        command = "UNSUBSCRIBE in 1.0" if fault is Fault.NO_ID else command
+    elif fault is Fault.INVALID_SELECTOR and header("destination", "").startswith(destinations.TOPIC):
+        key = "SUBSCRIBE to a topic"
+    elif fault is Fault.NO_ID and command == "UNSUBSCRIBE" and version_1_0:
+        key = "UNSUBSCRIBE in 1.0"
     missing = header("message-id") if command == "ACK" else header("subscription") is None
     needed = "a subscription id for acknowledge!" if missing else "a message-id to acknowledge!"
     needed = "a ack id for acknowledge!" if version is Version.V1_2 else needed
-    refusal = ACTIVEMQ.refusal(command, fault).filled(frame, ACTIVEMQ.unsaid, error=message, needed=needed)
+    refusal = rules.said(key, fault, header, command=frame.command, error=message, needed=needed)
     return replace(refusal, raw=refusal.raw or version is None)
 
 
-def _activemq_refusal(
-    message: str, exception: str = _PROTOCOL_EXCEPTION, *, named: bool = True, closes: bool = True, raw: bool = False
-) -> Refusal:
-    """Return a refusal with the first line of Java's stack trace in its body."""
-    return Refusal(message, f"{exception}{message}\n", named=named, closes=closes, raw=raw, length=False)
-
-
-def _activemq_refused_login(login: str | None) -> Refusal:
-    """Return the refusal of a wrong login."""
-    return Refusal(f"User name [{_or_null(login)}] or password is invalid.", named=False, length=False, raw=True)
-
-
-def _activemq_refused_client(client: str, peer: str) -> Refusal:
-    """Return the refusal of a client id that another session has."""
-    message = f"Broker: stompy - Client: {client} already connected from tcp://{peer}"
-    return _activemq_refusal(message, "jakarta.jms.InvalidClientIDException: ", named=False, raw=True)
-
-
-_CAST = (
-    "class org.apache.activemq.broker.region.{0}TopicSubscription cannot be cast to class "
-    "org.apache.activemq.broker.region.QueueBrowserSubscription "
-    "(org.apache.activemq.broker.region.{0}TopicSubscription "
-    "and org.apache.activemq.broker.region.QueueBrowserSubscription are in unnamed module of loader 'app')"
-)
-
-
-def _activemq_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
+def _activemq_refuses(rules: Profile, command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
     """Return how ActiveMQ refuses a frame that the embedded broker takes."""
     if command == "SEND":
-        return _activemq_unreadable_send(header)
+        return _activemq_unreadable_send(rules, header)
     if command == "CONNECT":
         beats = header("heart-beat")
         wrong = beats is not None and not HEART_BEAT.fullmatch(beats)
-        return _activemq_refusal(f"Invalid heart-beat header:{beats}", raw=True) if wrong else None
+        return rules.said("a first CONNECT", None, header) if wrong else None
     browses, durable = header("browser") == "true", header(profile.DURABLE[0])
     topic = next((name for name in destinations.KINDS if (header("destination") or "").strip().startswith(name)), "")
     if browses and session.protocol.version is Version.V1_0:
-        return _activemq_refusal("Queue Browser feature only valid for Stomp v1.1+ clients!", closes=False)
+        return rules.said("a browser in 1.0", None, header)
     if durable is not None and "topic" not in topic:
-        raise FaultyFrame(Fault.DURABLE_QUEUE, "a durable subscription is one to a topic")
+        return rules.said(command, Fault.DURABLE_QUEUE, header)
     if durable is not None and topic != destinations.TOPIC:
-        message = "A durable subscription cannot be created for a temporary topic."
-        return _activemq_refusal(message, "jakarta.jms.JMSException: ", closes=False)
+        return rules.said("a durable SUBSCRIBE to a temporary topic", None, header)
     if browses and "topic" in topic:
-        kind = "" if durable is None else "Durable"
-        return _activemq_refusal(_CAST.format(kind), "java.lang.ClassCastException: ", closes=False)
+        return rules.said("a browser of a topic", None, header, kind="" if durable is None else "Durable")
     return None
 
 
@@ -188,27 +151,17 @@ def _activemq_virtual(name: str) -> str | None:
     return f"/topic/{found[1]}" if found else None
 
 
-def _as_5(refusal: Refusal) -> Refusal:
-    """Return a refusal with the names of Java's packages before they moved."""
-    return replace(refusal, detail=(refusal.detail or refusal.message).replace("jakarta.", "javax."))
-
-
-def _activemq_refuse_as_5(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
+def _activemq_refuse_as_5(rules: Profile, error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Do the same as version 5.17 does."""
-    refusal, fault = _as_5(_activemq_refuse(error, frame, version)), fault_of(error)
-    if fault is Fault.LOCKED:
-        return _activemq_refusal(_NO_CONNECTION_5, "java.lang.NullPointerException: ", closes=False)
-    if frame is not None and (frame.command in SERVER_COMMANDS or frame.command not in CLIENT_COMMANDS):
-        return _activemq_refusal(f"Unknown STOMP action: {frame.command}", raw=version is None)
+    refusal = _activemq_refuse(rules, error, frame, version)
     if frame is None and version is None:  # it looks for the end of a frame first
         return replace(refusal, closes=False, ignored=True)
-    if frame is not None and version is None and frame.command not in ("CONNECT", "STOMP"):
-        return _activemq_refusal("Not connected.", closes=False, raw=True)
-    if frame is None and "may not be negative" in refusal.message:
-        return replace(refusal, silent=True)
-    if frame is not None and (fault is Fault.COMMAND_NOT_ALLOWED or (version and frame.command == "STOMP")):
-        return _activemq_refusal("Already connected.", closes=False)
-    return replace(refusal, named=frame is not None and (version is not None or frame.command in ("CONNECT", "STOMP")))
+    if frame is None:
+        return replace(refusal, silent="may not be negative" in refusal.message)
+    if frame.command in CLIENT_COMMANDS:
+        return refusal
+    refusal = rules.said("", Fault.UNKNOWN_COMMAND, frame.headers.get, command=frame.command)
+    return replace(refusal, raw=version is None)
 
 
 def _activemq_added(options: profile.SendRequest, kind: str, now: float) -> Pairs:
@@ -242,8 +195,6 @@ ACTIVEMQ = replace(
     virtual_topic=_activemq_virtual,
     heartbeat=mirrored,
     refuse=_activemq_refuse,
-    refused_login=lambda login, version: _activemq_refused_login(login),
-    refused_client=_activemq_refused_client,
     meaning=_activemq_meaning,
     refuses=_activemq_refuses,
     letter_headers=_activemq_letter,
@@ -256,9 +207,6 @@ ACTIVEMQ = replace(
 ACTIVEMQ_5 = replace(
     profile.described("activemq5", ACTIVEMQ),
     refuse=_activemq_refuse_as_5,
-    refused_login=lambda login, version: replace(_activemq_refused_login(login), named=True),
-    refused_client=lambda client, peer: _as_5(_activemq_refused_client(client, peer)),
-    refuses=lambda *frame: None if (refusal := _activemq_refuses(*frame)) is None else _as_5(refusal),
 )
 
 
@@ -273,7 +221,7 @@ _ESCAPE = re.compile(r"undefined escape sequence '\\(\\.)")
 _ARTEMIS_BARE = functools.partial(Refusal, detail="", named=False, length=False, bare=True)
 
 
-def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
+def _artemis_refuse(rules: Profile, error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR after which the connection stays open, but in 1.2 ends at once."""
     message, fault, sized = str(error), fault_of(error), version is not Version.V1_0
     if version is None and fault is not Fault.NO_COMMON_VERSION:
@@ -295,20 +243,22 @@ def _artemis_refuse(error: Exception, frame: Frame | None, version: Version | No
     if frame is None or version is None:
         return Refusal(message, named=False, length=False)
     command, header = frame.command, frame.headers.get
+    if fault is Fault.WRONG_LOGIN:
+        return replace(rules.said(command, fault, header), bare=not sized, raw=not sized, length=sized)
     if command not in {*_ARTEMIS_NAMED, "SUBSCRIBE"} or (command == "NACK" and version is Version.V1_0):
         return _artemis_invalid(command, length=sized)
     token = header("id" if version is Version.V1_2 else "message-id", "null")
     if fault is Fault.NO_OTHER_HEADER and (version is Version.V1_0 or header("subscription") is not None):
         fault = None
-    unselective = fault is Fault.INVALID_SELECTOR and not header("selector")
-    key = "an empty selector" if unselective else "ACK" if command == "NACK" else command
-    refusal = ARTEMIS.refusal(key, None if unselective else fault)
-    if isinstance(error, LimitExceededError) and command == "SEND":
-        refusal = replace(refusal, message="AMQ339011 Error sending message {error}")
-    if "{token}" in refusal.message and TOKEN.fullmatch(token):
-        refusal = replace(refusal, message="AMQ339025 failed to ack because no message with id {token}")
+    key = "ACK" if command == "NACK" else command
+    if fault is Fault.INVALID_SELECTOR and not header("selector"):
+        key, fault = "an empty selector", None
+    elif isinstance(error, LimitExceededError) and command == "SEND":
+        key = "a SEND past a limit"
+    elif key == "ACK" and fault not in (Fault.NO_ID, Fault.NO_OTHER_HEADER) and TOKEN.fullmatch(token):
+        key = "an ACK of an earlier message"
     identity = header("id", _artemis_subscription(header("destination", "")))
-    refusal = refusal.filled(frame, ARTEMIS.unsaid, error=message, token=token, subscription=identity)
+    refusal = rules.said(key, fault, header, error=message, token=token, subscription=identity)
     text, last = refusal.message, version is Version.V1_2
     return replace(
         refusal,
@@ -382,13 +332,6 @@ def _artemis_added(options: profile.SendRequest, kind: str, now: float) -> Pairs
     )
 
 
-def _artemis_refused_login(login: str | None, version: Version | None) -> Refusal:
-    """Return the refusal of a wrong login."""
-    message = f"Security Error occurred: User name [{_or_null(login)}] or password is invalid"
-    bare = version is Version.V1_0
-    return Refusal(message, bare=bare, raw=bare, length=not bare)
-
-
 _ARTEMIS_ORDER = (
     "message version session server heart-beat subscription content-length? message-id destination correlation-id "
     "expires redelivered priority persistent reply-to timestamp type content-type destination-type * ack "
@@ -417,7 +360,7 @@ def _artemis_letter(pairs: Pairs, options: profile.SendRequest, queue: str) -> P
     )
 
 
-def _artemis_refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
+def _artemis_refuses(rules: Profile, command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
     """Return how Artemis refuses a frame that the embedded broker takes."""
     version, kind = session.protocol.version, header(profile.ROUTING.get(command, ""))
     beats, strange = header("heart-beat"), kind not in (None, *profile.KINDS_ROUTED)
@@ -447,7 +390,6 @@ ARTEMIS = replace(
     implied_id=_artemis_subscription,
     heartbeat=least,
     refuse=_artemis_refuse,
-    refused_login=_artemis_refused_login,
     refused_silence=lambda seconds: _ARTEMIS_BARE(
         f"AMQ229014: Did not receive data from client within the {seconds * 1000:.0f}ms connection TTL. "
         "The connection will now be closed."

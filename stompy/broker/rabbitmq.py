@@ -6,9 +6,10 @@ import functools
 import hashlib
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from stompy.broker import destinations, profile
+from stompy.broker.profile import Profile
 from stompy.broker.refusals import HEART_BEAT, VERSIONS, FrameOrigin, Refusal, in_order
 from stompy.frames.grammar import Version
 from stompy.protocol.heartbeat import HeartbeatOffer
@@ -36,7 +37,7 @@ _REASONS = {"expired": "expired", profile.TOO_LONG: "maxlen"}
 """RabbitMQ's words for why a message is a dead letter."""
 
 
-def _refuse(error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
+def _refuse(rules: Profile, error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR that names no frame and leaves the connection open; unreadable frames end it silently."""
     message, fault = str(error), fault_of(error)
     if frame is None:
@@ -70,10 +71,12 @@ def _refuse(error: Exception, frame: Frame | None, version: Version | None) -> R
         return _ANSWERS("precondition_failed", text, closes=True, confirmed="before")
     if fault is Fault.UNKNOWN_TRANSACTION and command in ("ACK", "NACK") and not given:
         fault = Fault.UNKNOWN_MESSAGE
-    refusal, name = RABBITMQ.refusal(command, fault), "id" if "id" in frame.headers else "destination"
+    name, user = "id" if "id" in frame.headers else "destination", header("login", "guest")
     values = {"acknowledged": acknowledged, "token": token, "subscription": f"{name}='{header(name)}'"}
-    confirmed: Literal["", "after"] = "after" if refusal.closes and command == "SUBSCRIBE" else ""
-    return replace(refusal.filled(frame, RABBITMQ.unsaid, error=message, **values), confirmed=confirmed)
+    refusal = rules.said(
+        command, fault, header, command=command, error=message, user=header("login", "guest"), **values
+    )
+    return replace(refusal, confirmed="after") if refusal.closes and command == "SUBSCRIBE" else refusal
 
 
 def _ended(command: str, message: str, detail: str) -> Refusal:
@@ -81,20 +84,20 @@ def _ended(command: str, message: str, detail: str) -> Refusal:
     return _ANSWERS(message, detail, closes=True, confirmed="after" if command == "SUBSCRIBE" else "")
 
 
-def _refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
+def _refuses(rules: Profile, command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
     """Return how RabbitMQ refuses a frame that the embedded broker takes."""
     if command == "CONNECT" and header("host") not in (None, "/"):
         return _ANSWERS("Bad CONNECT", f"Virtual host '{header('host')}' access denied")
     if command == "CONNECT":
         beats = header("heart-beat")
-        return None if beats is None or HEART_BEAT.fullmatch(beats) else RABBITMQ.refusal("", Fault.INVALID_VALUE)
+        return None if beats is None or HEART_BEAT.fullmatch(beats) else rules.said("", Fault.INVALID_VALUE, header)
     if (first := _wrong_at_once(command, header)) is not None:
         return first
     send, destination = command == "SEND", header("destination") or ""
     bound = destination.startswith(_TOPICS)
     if not ((send and bound) or destination.startswith(_UNMADE) or read(destination)[0] in session.declared):
         if any(header(name) not in _TRUTHS for name in ("durable", "persistent")):
-            return RABBITMQ.refusal("", Fault.INVALID_VALUE)
+            return rules.said("", Fault.INVALID_VALUE, header)
         named = (header("x-queue-name") or "stomp-subscription-1") if bound else destination.removeprefix("/queue/")
         wrong = next(_undeclarable(header, f"for queue '{named}' in vhost '/'", bound=bound), None)
         if wrong is not None:
@@ -106,10 +109,6 @@ def _refuses(command: str, header: Lookup, session: FrameOrigin) -> Refusal | No
         text = f"PRECONDITION_FAILED - user_id property set to '{user}' but authenticated user was '{session.login}'"
         raise FaultyFrame(Fault.NOT_PUBLISHED, text)
     return None
-
-
-def _refused_login(login: str | None, end: str = "") -> Refusal:
-    return _ANSWERS("Bad CONNECT", f"Access refused for user '{'guest' if login is None else login}'{end}")
 
 
 def _denied(right: str, name: str, login: str | None, *, named: bool = True) -> str:
@@ -307,7 +306,6 @@ RABBITMQ = replace(
     reply_to=_reply_to,
     heartbeat=whole_seconds,
     refuse=_refuse,
-    refused_login=lambda login, version: _refused_login(login),
     denied=_denied,
     meaning=_meaning,
     declares=declares,
@@ -322,7 +320,6 @@ RABBITMQ = replace(
 
 RABBITMQ_3 = replace(
     profile.described("rabbitmq3", RABBITMQ),
-    refused_login=lambda login, version: _refused_login(login, "\n"),
     denied=functools.partial(_denied, named=False),
     letter_headers=lambda pairs, options, queue: _letter(pairs, options, queue)[2::-1],
     arrange=in_order(_ORDER, lambda names: range(len(names))[::-1]),

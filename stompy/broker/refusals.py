@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from stompy.errors import RemoteProtocolError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CONTROL_BUT_CR = re.compile(r"[\x00-\x0c\x0e-\x1f\x7f]")
-_HOLE = re.compile(r"\{([a-z-]+)\}")
 
 VERSIONS = (("version", "1.0,1.1,1.2"),)
 """The header that names them, in the ERROR of several brokers."""
@@ -132,23 +131,6 @@ class Refusal:
     raw: bool = False
     confirmed: Literal["", "before", "after"] = ""
     ignored: bool = False
-
-    def filled(self, frame: Frame, unsaid: str, **values: str) -> Refusal:
-        """Return a refusal of a frame with the values and headers that this one names in braces.
-
-        Args:
-            frame: has the headers; `command` is its own.
-            unsaid: what stands for a header that it lacks.
-            values: others; a name in braces in `error` is filled in first, and `message` is one in the detail.
-        """
-        known = {**frame.headers, "command": frame.command, **values}
-
-        def fill(text: str) -> str:
-            return _HOLE.sub(lambda found: known.get(found[1], unsaid), text)
-
-        known["error"] = fill(values["error"])
-        known["message"] = message = fill(self.message)
-        return replace(self, message=message, detail=None if self.detail is None else fill(self.detail))
 
 
 class RefusedError(RemoteProtocolError):

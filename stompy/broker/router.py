@@ -221,7 +221,7 @@ class BrokerRouter:
         if isinstance(error, RefusedError):
             refusal = error.refusal
         elif profile.refuse is not None:
-            refusal = profile.refuse(error, offender, session.protocol.version)
+            refusal = profile.refuse(profile, error, offender, session.protocol.version)
         else:
             self._end_by(session, str(error), (session.protocol.fail(str(error), offender=offender),))
             return

@@ -28,7 +28,7 @@ from stompy.frames.grammar import Version
 from stompy.frames.heads import Run, frames_of
 from stompy.frames.parser import Parser
 from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
-from stompy.protocol.rules import fault_of
+from stompy.protocol.rules import Fault, FaultyFrame, fault_of
 from stompy.protocol.server import ServerProtocol
 from stompy.protocol.state import subscription_key
 from stompy.protocol.subprotocols import version_of
@@ -263,8 +263,8 @@ class ClientSession:
         if self._pulse is None or not self._pulse.dead(time.monotonic()):
             return
         seconds = self._protocol.heartbeats.silence_allowed(self._settings.heartbeat_tolerance)
-        deaf = self._profile.refused_silence
-        self._fail(deaf(seconds or 0.0) if deaf else f"nothing was received for {seconds:g} s despite heartbeats")
+        deaf, text = self._profile.refused_silence, f"nothing was received for {seconds:g} s despite heartbeats"
+        self._fail(RefusedError(deaf(seconds or 0.0)) if deaf else text)
 
     def _process(self, items: Sequence[Frame | Run]) -> None:
         while items and self._pulse is None:
@@ -339,7 +339,7 @@ class ClientSession:
             self._protocol.record(frame, begins=self._profile.implied_begin)
             return True
         refuse = self._profile.refuse
-        if refuse is None or refuse(error, frame, self._protocol.version).closes:
+        if refuse is None or refuse(self._profile, error, frame, self._protocol.version).closes:
             return False
         self._objection = error
         return True
@@ -354,9 +354,9 @@ class ClientSession:
         if not accepted or self._state.ended:
             return
         headers = accepted[0].headers
-        refusal = self._profile.refuses("CONNECT", headers.get, self._state)
+        refusal = self._profile.refuses(self._profile, "CONNECT", headers.get, self._state)
         if refusal is not None:
-            self._fail(refusal, accepted[0])
+            self._fail(RefusedError(refusal), accepted[0])
             return
         users = self._settings.users
         passcode = Secret(headers.get("passcode", ""))
@@ -364,17 +364,13 @@ class ClientSession:
         if users is not None and user is None:
             # The same message and the same wait, whether there is such a user or not.
             self._aborted.wait(self._settings.login_delay)
-            login = self._profile.refused_login
-            if login is None:
-                self._fail("access refused: wrong login or passcode")
-            else:
-                self._fail(login(headers.get("login"), self._protocol.version), accepted[0])
+            error = FaultyFrame(Fault.WRONG_LOGIN, "access refused: wrong login or passcode")
+            self._fail(error, None if self._profile is OWN else accepted[0])
             return
         with self._router.turn():
-            refused_client, client = self._profile.refused_client, headers.get("client-id")
-            other = None if refused_client is None or client is None else self._router.peer_of(client)
-            if refused_client is not None and client is not None and other is not None:
-                self._router.fail(self._state, RefusedError(refused_client(client, other)))
+            client = headers.get("client-id") if self._profile.one_of_a_client else None
+            if client is not None and (other := self._router.peer_of(client)) is not None:
+                self._router.fail(self._state, FaultyFrame(Fault.CLIENT_CONNECTED, other), accepted[0])
             elif not self._state.ended:
                 self._connected(user, headers)
 
@@ -401,9 +397,9 @@ class ClientSession:
         with self._router.turn():
             self._router.refill(self._state)
 
-    def _fail(self, why: str | Refusal, offender: Frame | None = None) -> None:
+    def _fail(self, why: str | RemoteProtocolError, offender: Frame | None = None) -> None:
         """Refuse a frame or a client in the words of the profile, or end the session with an ERROR that says why."""
-        error = RemoteProtocolError(why) if isinstance(why, str) else RefusedError(why)
+        error = RemoteProtocolError(why) if isinstance(why, str) else why
         with self._router.turn():
             self._router.fail(self._state, error, offender)
 

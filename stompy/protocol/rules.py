@@ -52,6 +52,8 @@ class Fault(enum.Enum):
     ACCESS_REFUSED = enum.auto()
     DURABLE_IN_USE = enum.auto()
     NOT_TRANSACTED = enum.auto()
+    WRONG_LOGIN = enum.auto()
+    CLIENT_CONNECTED = enum.auto()
 
 
 class FaultyFrame(RemoteProtocolError):

@@ -17,7 +17,7 @@ COMMIT = Frame("COMMIT", [("transaction", "t"), ("receipt", "r")])
 
 def test_a_wrong_frame_leaves_the_connection_open() -> None:
     assert ACTIVEMQ.refuse is not None
-    refusal = ACTIVEMQ.refuse(FaultyFrame(Fault.UNKNOWN_TRANSACTION, "none"), COMMIT, Version.V1_2)
+    refusal = ACTIVEMQ.refuse(ACTIVEMQ, FaultyFrame(Fault.UNKNOWN_TRANSACTION, "none"), COMMIT, Version.V1_2)
     assert (refusal.message, refusal.closes, refusal.named) == ("Invalid transaction id: t", False, True)
 
 
@@ -46,7 +46,8 @@ DUPLICATE = "StompWireFormat is configured for 'server' mode and received a dupl
 def test_a_second_connect_ends_it_from_6_on(profile: Profile, message: str, closes: bool) -> None:
     assert profile.refuse is not None
     again = Frame("CONNECT", [("receipt", "r")])
-    refusal = profile.refuse(FaultyFrame(Fault.COMMAND_NOT_ALLOWED, "the session is open"), again, Version.V1_2)
+    error = FaultyFrame(Fault.COMMAND_NOT_ALLOWED, "the session is open")
+    refusal = profile.refuse(profile, error, again, Version.V1_2)
     assert (refusal.message, refusal.closes) == (message, closes)
 
 

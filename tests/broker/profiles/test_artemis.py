@@ -23,7 +23,7 @@ def test_in_1_2_an_error_is_the_last_but_one() -> None:
     assert ARTEMIS.refuse is not None
     frame = Frame("ABORT", [("transaction", "t")])
     lasts = [
-        ARTEMIS.refuse(RemoteProtocolError("wrong"), frame, version).last
+        ARTEMIS.refuse(ARTEMIS, RemoteProtocolError("wrong"), frame, version).last
         for version in (Version.V1_0, Version.V1_1, Version.V1_2)
     ]
     assert lasts == [False, False, True]
