@@ -135,7 +135,7 @@ class Commands:
         self._router = router
         self._settings = settings
         self._profile = settings.profile
-        ways, self._asks = self._profile, profile.SEND_HEADERS | self._profile.also_read
+        ways, self._asks = self._profile, profile.OWN.also_read | self._profile.also_read
         self._read = functools.lru_cache(1024)(lambda destination, session: targets_of(destination, session, ways))
         self._addresses: set[str] = set()
         """Those of the latest queues and topics, where a profile has such."""

@@ -61,28 +61,19 @@ class Declaration:
     durable: bool = True
     arguments: Pairs = ()
 
-    def contradicts(self, other: Declaration) -> str | None:
-        """Return in which respect another declaration of the queue is not the same, in RabbitMQ's words."""
+    def contradicts(self, other: Declaration, arguments: Mapping[str, str]) -> str | None:
+        """Return in which of these arguments another declaration of the queue is not the same, in RabbitMQ's words."""
         current, received = (
             {name: f"'{str(getattr(each, name)).lower()}'" for name in ("durable", "auto_delete")}
             | dict(each.arguments)
             for each in (self, other)
         )
-        for name, usual in QUEUE_ARGUMENTS.items():
+        for name, usual in arguments.items():
             has, asked = current.get(name, usual), received.get(name, usual)
             if has != asked:
                 return f"{name}' for queue '%s' in vhost '/': received {asked} but current is {has}"
         return None
 
-
-QUEUE_ARGUMENTS = dict.fromkeys(
-    (
-        *("durable", "auto_delete", "x-queue-type", "x-expires", "x-message-ttl", "x-dead-letter-exchange"),
-        *("x-dead-letter-routing-key", "x-max-length", "x-max-length-bytes", "x-max-priority"),
-    ),
-    "none",
-) | {"x-queue-type": "'classic'"}
-"""The properties and arguments of a queue as RabbitMQ compares them, in this order, and its words for a missing one."""
 
 TOO_LONG = "the queue was too long"
 """Why a message that gave way to others is a dead letter."""
@@ -143,7 +134,7 @@ class Profile(Names):
     """
     client_is_session: bool = False
     """CONNECTED has the `client-id` as its session; that of a session without one is its own name."""
-    echoes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    echoes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Headers of CONNECTED, each with those of CONNECT of which it has the first."""
     wrong_beats: str = ""
     """An unreadable `heart-beat` gets an ERROR for CONNECTED, whose message begins so."""
@@ -173,6 +164,8 @@ class Profile(Names):
     """The headers that are ignored, by command."""
     meaning: Callable[[Lookup, str], str | None] = lambda header, name: header(name)
     """Given a lookup of the others and the name of one, returns a header in the words of the embedded broker."""
+    queue_arguments: Mapping[str, str] = field(default_factory=dict)
+    """The properties and arguments of a queue, in the order in which they are compared, and words for a missing one."""
     declares: Callable[[Lookup], Declaration | None] = lambda header: None
     """Given the headers of a SUBSCRIBE, returns the queue that it makes."""
     lacks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -180,7 +173,7 @@ class Profile(Names):
     tick: float = 0.0
     """Seconds at whose next multiple a schedule begins; then a message lives from its delivery. 0 for now."""
     also_read: frozenset[str] = frozenset()
-    """Headers of a SEND that it looks at, beside `SEND_HEADERS`."""
+    """Headers of a SEND that it looks at, beside those of the specification and of the embedded broker as itself."""
     refuses: Callable[[Profile, str, Lookup, FrameOrigin], Refusal | None] = lambda *frame: None
     """Given the profile, command, headers and session, returns how a frame is refused that others take."""
     selectors: Evaluation = JMS
@@ -214,7 +207,7 @@ class Profile(Names):
     """An ACK needs no `subscription`, and that of another one is ignored; in the mode `client` it reaches the earlier
     messages of all subscriptions.
     """
-    id_alone: tuple[Version, ...] = (Version.V1_0, Version.V1_2)
+    id_alone: frozenset[Version] = frozenset({Version.V1_0, Version.V1_2})
     """The versions in which the `subscription` of an ACK is ignored, as its id is enough."""
     unsubscribe_returns: bool = True
     """An UNSUBSCRIBE gives back unacknowledged messages."""
@@ -285,6 +278,8 @@ class Profile(Names):
     """A body without `content-length` is text: invalid UTF-8 in it is replaced."""
     arrange: Arrange | None = None
     """The order of the headers, in CONNECTED and ERROR too; see `Arrange`."""
+    order: tuple[str, ...] = ()
+    """The names of headers in the order in which the broker writes them, or first has them; see `in_order`."""
     one_id: bool = False
     """What an ACK names is the `message-id` in 1.2 too."""
     message_id: Callable[[str | None, str, str], str] | None = None
@@ -345,14 +340,12 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "bytes": str.encode,
     "tuple[bytes, bytes]": lambda texts: tuple(map(str.encode, texts)),
     "tuple[str, ...]": tuple,
-    "tuple[Version, ...]": lambda numbers: tuple(map(Version, numbers)),
     "frozenset[str]": frozenset,
     "frozenset[Version]": lambda numbers: frozenset(map(Version, numbers)),
     "frozenset[Fault]": lambda names: frozenset(Fault[name] for name in names),
     "frozenset[tuple[str, Fault]]": lambda table: frozenset(
         (command, Fault[name]) for command, names in table.items() for name in names
     ),
-    "Mapping[str, tuple[str, ...]]": lambda table: {name: tuple(names) for name, names in table.items()},
     "Mapping[str, frozenset[str]]": lambda table: {command: frozenset(names) for command, names in table.items()},
     "Mapping[tuple[str, Fault | None], Refusal]": lambda table: {
         (command, Fault[name] if name else None): _refusal(table[""][""], one)
@@ -389,6 +382,7 @@ OWN = described("stompy", Profile())
 
 STAND_IN = replace(
     described("stand-in", Profile()),
+    parts=lambda name: [name],
     offered_versions=exact_versions,
     refused_silence=lambda seconds: Refusal("it missed its heartbeats", silent=True),
 )
@@ -479,12 +473,6 @@ class SubscribeRequest:
 ROUTING = {"SEND": "destination-type", "SUBSCRIBE": "subscription-type"}
 """By command: Artemis's header that says what a destination is, and must not say otherwise than its name here."""
 KINDS_ROUTED: dict[str, Literal["queue", "topic"]] = {"ANYCAST": "queue", "MULTICAST": "topic"}
-
-SEND_HEADERS = frozenset(OWN.lacks["SEND"]) | {
-    *("priority", "persistent", "expires", "expiration", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME"),
-    *("JMSXGroupID", "JMSXGroupSeq", "_AMQ_DUPL_ID", "destination-type", "reply-to"),
-}
-"""The headers of a SEND that the broker looks at beside those of the specification; most messages have none."""
 
 
 def check_routing(command: str, header: Lookup, targets: Sequence[Target], profile: Profile = OWN) -> None:

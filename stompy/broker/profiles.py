@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker import destinations, profile
 from stompy.broker.profile import Profile
-from stompy.broker.refusals import HEART_BEAT, TOKEN, VERSIONS, FrameOrigin, Refusal, in_hash_map, in_order
+from stompy.broker.refusals import HEART_BEAT, TOKEN, FrameOrigin, Refusal, in_hash_map, in_order
 from stompy.errors import LimitExceededError
 from stompy.frames.grammar import CLIENT_COMMANDS, SERVER_COMMANDS, Version
 from stompy.protocol.heartbeat import HeartbeatOffer
@@ -28,10 +28,8 @@ def _milliseconds(moment: float | None) -> str:
 
 # ActiveMQ Classic
 
-_INSERTED = in_order(
-    "destination message-id correlation-id expires redelivered priority reply-to timestamp type original-destination "
-    "persistent * subscription ack"
-)
+_ACTIVEMQ = profile.described("activemq", profile.STAND_IN)
+_INSERTED = in_order(_ACTIVEMQ.order, lambda names: range(len(names)))
 """The order in which ActiveMQ puts headers into the map of a frame; `*` stands for those of the sender."""
 
 
@@ -40,14 +38,6 @@ def java_hash_map(names: Sequence[str], sized: bool) -> list[int]:
     return in_hash_map(
         names, _INSERTED(names, False), "H", 32 if "message-id" in names and "browser" not in names else 16, len(names)
     )
-
-
-_ACTIVEMQ_UNREADABLE = {
-    "a body of content-length": "content-length bytes were read and there was no trailing null byte",
-    "content-length must be decimal digits, not '-": "Specified content-length may not be negative",
-    "content-length must be decimal digits": "Specified content-length is not a valid integer",
-}
-"""What it says of a frame that cannot be read, by the start of what the parser says."""
 
 
 def _activemq_unreadable_send(rules: Profile, header: Lookup) -> Refusal | None:
@@ -63,8 +53,8 @@ def _activemq_refuse(rules: Profile, error: Exception, frame: Frame | None, vers
     """Return an ERROR that leaves the connection open, but for unknown commands and unreadable frames."""
     message, fault = str(error), fault_of(error)
     if frame is None:
-        message = next((text for start, text in _ACTIVEMQ_UNREADABLE.items() if message.startswith(start)), message)
-        return rules.said("an unreadable frame", None, lambda name: None, error=message)
+        starts = (start for start, _ in rules.refusals if start and message.startswith(start))
+        return rules.said(next(starts, "an unreadable frame"), None, lambda name: None, error=message)
     header, command, version_1_0 = frame.headers.get, frame.command, version is Version.V1_0
     if command == "SEND" and fault is Fault.UNKNOWN_TRANSACTION:  # which it looks for after it has read the others
         if (unreadable := _activemq_unreadable_send(rules, header)) is not None:
@@ -188,7 +178,7 @@ def mirrored(asked: HeartbeatOffer) -> HeartbeatOffer:
 
 
 ACTIVEMQ = replace(
-    profile.described("activemq", profile.STAND_IN),
+    _ACTIVEMQ,
     read_name=destinations.below_queue,
     parts=lambda name: name.rstrip(",").split(","),
     original_part=_activemq_part,
@@ -224,14 +214,11 @@ _ARTEMIS_BARE = functools.partial(Refusal, detail="", named=False, length=False,
 def _artemis_refuse(rules: Profile, error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR after which the connection stays open, but in 1.2 ends at once."""
     message, fault, sized = str(error), fault_of(error), version is not Version.V1_0
-    if version is None and fault is not Fault.NO_COMMON_VERSION:
+    endless = frame is None and message.startswith("content-length must be")
+    if endless or (version is None and fault is not Fault.NO_COMMON_VERSION):
         return Refusal(message, closes=False, ignored=True)
     if frame is not None and version is None:
-        message = f"AMQ339002 Stomp versions not supported {frame.headers.get('accept-version')}"
-        detail = "Supported protocol versions are v1.0 v1.1 v1.2"
-        return Refusal(message, detail, VERSIONS, named=False, length=False)
-    if frame is None and message.startswith("content-length must be"):
-        return Refusal(message, closes=False, ignored=True)
+        return rules.said("", fault, frame.headers.get)
     if frame is None and (escape := _ESCAPE.search(message)) is not None:
         return _ARTEMIS_BARE(f"AMQ339040 Undefined escape sequence {escape[1]}")
     if frame is None and message.startswith("a body of"):
@@ -286,9 +273,6 @@ def _artemis_value(text: str, version: Version) -> str:
     return text if version is not Version.V1_0 else text.encode("utf-8", "replace").decode("ascii", "replace")
 
 
-_ARTEMIS_WINDOW = ("consumer-window-size", "activemq.prefetchSize")
-
-
 def _is_int(text: str) -> bool:
     return bool(_INTEGER.fullmatch(text)) and -(2**31) <= int(text) < 2**31
 
@@ -309,7 +293,7 @@ def _artemis_meaning(header: Lookup, name: str) -> str | None:
     if name == "prefetch-count":
         return "0"
     if name == "consumer-window-size":
-        return next((size for each in _ARTEMIS_WINDOW if (size := header(each)) is not None), None)
+        return header("activemq.prefetchSize") if header(name) is None else header(name)
     if name == "AMQ_SCHEDULED_TIME" and re.fullmatch(r"\d{2,}", header("priority") or ""):
         return "9" * 15  # a message of a priority above 9 is never delivered
     return header(name)
@@ -332,19 +316,14 @@ def _artemis_added(options: profile.SendRequest, kind: str, now: float) -> Pairs
     )
 
 
-_ARTEMIS_ORDER = (
-    "message version session server heart-beat subscription content-length? message-id destination correlation-id "
-    "expires redelivered priority persistent reply-to timestamp type content-type destination-type * ack "
-    "content-length receipt-id"
-)
-"""Its own headers, those of the sender, and what it adds for an ACK."""
+_ARTEMIS = profile.described("artemis", profile.STAND_IN)
 _ARTEMIS_HELD = ("correlation-id", "reply-to", "type", "content-type", "content-length")
 """Headers that Artemis holds among those of the sender, beside three of its own."""
 
 
 def _artemis_others(names: Sequence[str]) -> list[int]:
     """Return the places of the headers in the order of the map that holds those of the sender."""
-    sent = 1 + sum(name in _ARTEMIS_HELD or name not in _ARTEMIS_ORDER.split() for name in names)
+    sent = 1 + sum(name in _ARTEMIS_HELD or name not in _ARTEMIS.order for name in names)
     # The headers of a SEND are in a map, which is copied; most then go to another one, and its keys are copied.
     copied = in_hash_map(names, in_hash_map(names, range(len(names)), "H", 16, sent), "H", 2, sent + 1)
     return in_hash_map(names, copied, "b", 16, sent + 3)
@@ -384,9 +363,8 @@ def _artemis_refuses(rules: Profile, command: str, header: Lookup, session: Fram
 
 
 ARTEMIS = replace(
-    profile.described("artemis", profile.STAND_IN),
+    _ARTEMIS,
     read_name=lambda name: (name if name.startswith(("/queue/", "/topic/")) else "/topic/" + name, name),
-    parts=lambda name: [name],
     implied_id=_artemis_subscription,
     heartbeat=least,
     refuse=_artemis_refuse,
@@ -400,5 +378,5 @@ ARTEMIS = replace(
     letter_headers=_artemis_letter,
     added_headers=_artemis_added,
     passed_value=_artemis_value,
-    arrange=in_order(_ARTEMIS_ORDER, _artemis_others),
+    arrange=in_order(_ARTEMIS.order, _artemis_others),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stompy.broker import destinations, profile
 from stompy.broker.profile import Profile
-from stompy.broker.refusals import HEART_BEAT, VERSIONS, FrameOrigin, Refusal, in_order
+from stompy.broker.refusals import HEART_BEAT, FrameOrigin, Refusal, in_order
 from stompy.frames.grammar import Version
 from stompy.protocol.heartbeat import HeartbeatOffer
 from stompy.protocol.rules import Fault, FaultyFrame, Lookup, fault_of, shown
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stompy.frames.frame import Frame, Pairs
-
-_ANSWERS = functools.partial(Refusal, headers=VERSIONS, named=False, closes=False)
-"""An ERROR that names no frame and leaves the connection open."""
 
 _REPLY, _GENERATED, _TOPICS = "/reply-queue/", "amq.gen-", ("/topic/", "/exchange/")
 _KINDS = {"/queue/": "queue", "/amq/queue/": "amqqueue", "/topic/": "topic", "/temp-queue/": "temp_queue"}
@@ -40,16 +37,14 @@ _REASONS = {"expired": "expired", profile.TOO_LONG: "maxlen"}
 def _refuse(rules: Profile, error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR that names no frame and leaves the connection open; unreadable frames end it silently."""
     message, fault = str(error), fault_of(error)
-    if frame is None:
+    if frame is None or (version is not None and (fault is Fault.COMMAND_NOT_ALLOWED or frame.command == "STOMP")):
         return Refusal(message, silent=True)
     header, command = frame.headers.get, frame.command
-    if version is not None and (fault is Fault.COMMAND_NOT_ALLOWED or command == "STOMP"):
-        return Refusal(message, silent=True)
     if version is None and fault is Fault.UNKNOWN_COMMAND:
         fault = Fault.COMMAND_NOT_ALLOWED
     acknowledged = "id" if version is Version.V1_2 else "message-id"
     if version is not None and (first := _wrong_at_once(command, header)) is not None:
-        return first
+        return rules.said(first, None, header)
     if version is None:
         fault = fault or Fault.INVALID_VALUE
     elif command in ("ACK", "NACK") and header(acknowledged) is None:
@@ -66,33 +61,25 @@ def _refuse(rules: Profile, error: Exception, frame: Frame | None, version: Vers
         message = f"A subscription identified by '{tag}' already exists."
     token = header(acknowledged) or ""
     given = _number_of(token)
-    if fault is Fault.UNKNOWN_MESSAGE and given:
-        text = f"PRECONDITION_FAILED - unknown delivery tag {given}"
-        return _ANSWERS("precondition_failed", text, closes=True, confirmed="before")
     if fault is Fault.UNKNOWN_TRANSACTION and command in ("ACK", "NACK") and not given:
         fault = Fault.UNKNOWN_MESSAGE
-    name, user = "id" if "id" in frame.headers else "destination", header("login", "guest")
-    values = {"acknowledged": acknowledged, "token": token, "subscription": f"{name}='{header(name)}'"}
-    refusal = rules.said(
-        command, fault, header, command=command, error=message, user=header("login", "guest"), **values
-    )
+    key = "an ACK of an unknown number" if fault is Fault.UNKNOWN_MESSAGE and given else command
+    name = "id" if "id" in frame.headers else "destination"
+    values = {"acknowledged": acknowledged, "token": token, "subscription": f"{name}='{header(name)}'", "given": given}
+    values |= {"command": command, "error": message, "user": header("login", "guest")}
+    refusal = rules.said(key, None if key != command else fault, header, **values)
     return replace(refusal, confirmed="after") if refusal.closes and command == "SUBSCRIBE" else refusal
-
-
-def _ended(command: str, message: str, detail: str) -> Refusal:
-    """Return an ERROR that ends the connection; the RECEIPT of a SUBSCRIBE comes all the same."""
-    return _ANSWERS(message, detail, closes=True, confirmed="after" if command == "SUBSCRIBE" else "")
 
 
 def _refuses(rules: Profile, command: str, header: Lookup, session: FrameOrigin) -> Refusal | None:
     """Return how RabbitMQ refuses a frame that the embedded broker takes."""
     if command == "CONNECT" and header("host") not in (None, "/"):
-        return _ANSWERS("Bad CONNECT", f"Virtual host '{header('host')}' access denied")
+        return rules.said("CONNECT to another host", None, header)
     if command == "CONNECT":
         beats = header("heart-beat")
         return None if beats is None or HEART_BEAT.fullmatch(beats) else rules.said("", Fault.INVALID_VALUE, header)
     if (first := _wrong_at_once(command, header)) is not None:
-        return first
+        return rules.said(first, None, header)
     send, destination = command == "SEND", header("destination") or ""
     bound = destination.startswith(_TOPICS)
     if not ((send and bound) or destination.startswith(_UNMADE) or read(destination)[0] in session.declared):
@@ -101,7 +88,7 @@ def _refuses(rules: Profile, command: str, header: Lookup, session: FrameOrigin)
         named = (header("x-queue-name") or "stomp-subscription-1") if bound else destination.removeprefix("/queue/")
         wrong = next(_undeclarable(header, f"for queue '{named}' in vhost '/'", bound=bound), None)
         if wrong is not None:
-            return _ended(command, "precondition_failed", f"PRECONDITION_FAILED - {wrong}")
+            raise FaultyFrame(Fault.DECLARED_OTHERWISE, f"PRECONDITION_FAILED - {wrong}")
     expiration, user = header("expiration"), header("user-id")
     if send and expiration is not None and not _NUMBER.fullmatch(expiration):
         raise FaultyFrame(Fault.NOT_PUBLISHED, f"PRECONDITION_FAILED - invalid expiration '{expiration}': no_integer")
@@ -122,13 +109,13 @@ def _denied(right: str, name: str, login: str | None, *, named: bool = True) -> 
     return text if (kind, right) == ("topic", "read") else f"ACCESS_REFUSED - {text}"
 
 
-def _wrong_at_once(command: str, header: Lookup) -> Refusal | None:
-    """Return how a frame is refused before anything else is looked at."""
+def _wrong_at_once(command: str, header: Lookup) -> str | None:
+    """Return for what a frame is refused before anything else is looked at."""
     if command == "SEND" and header("message-id") is not None:
-        return _ANSWERS("Invalid header", "'message-id' is not allowed on 'SEND'.\n")
+        return "SEND of a message-id"
     lasts = "true" in (header("durable"), header("persistent"))
     if command in ("SUBSCRIBE", "UNSUBSCRIBE") and lasts and header("id") is None:
-        return _ANSWERS("Missing Header", "Header 'id' is required for durable subscriptions")
+        return "a durable SUBSCRIBE without an id"
     return None
 
 
@@ -223,7 +210,7 @@ def declares(header: Lookup) -> profile.Declaration | None:
         max_priority=_number(header, "x-max-priority"),
         arguments=tuple(
             (name, f"'{value}'" if name == "x-queue-type" else f"the value '{value}' of type '{_type_of(value)}'")
-            for name in profile.QUEUE_ARGUMENTS
+            for name in _RABBITMQ.queue_arguments
             if (value := header(name)) is not None and name[:2] == "x-" and value != "classic"
         ),
     )
@@ -271,14 +258,6 @@ def _meaning(header: Lookup, name: str) -> str | None:
     return value if name != "persistent" or value is None else str(value.lower() == "true").lower()
 
 
-_ORDER = (
-    "server session heart-beat message subscription destination message-id redelivered ack * app-id user-id "
-    "type timestamp amqp-message-id expiration reply-to correlation-id priority persistent content-encoding "
-    "content-type version content-length"
-)
-"""Its own headers, then those that AMQP does not know by name, then the properties of a message."""
-
-
 def _message_id(identity: str | None, destination: str, session: str) -> str:
     """Return how the `message-id`s of a subscription begin."""
     tag = f"Q_{destination}" if identity is None else f"T_{identity}"
@@ -297,10 +276,11 @@ def whole_seconds(asked: HeartbeatOffer) -> HeartbeatOffer:
     return HeartbeatOffer(send, receive)
 
 
+_RABBITMQ = profile.described("rabbitmq", profile.STAND_IN)
+
 RABBITMQ = replace(
-    profile.described("rabbitmq", profile.STAND_IN),
+    _RABBITMQ,
     read_name=read,
-    parts=lambda name: [name],
     must_exist=lambda destination: destination.startswith(_UNMADE),
     reply_name=reply_name,
     reply_to=_reply_to,
@@ -314,7 +294,7 @@ RABBITMQ = replace(
     keeps_letter=lambda options: False,
     token_of=_number_of,
     added_headers=lambda options, kind, now: (("persistent", "true"),) if options.persistent else (),
-    arrange=in_order(_ORDER, lambda names: sorted(range(len(names)), key=names.__getitem__)),
+    arrange=in_order(_RABBITMQ.order, lambda names: sorted(range(len(names)), key=names.__getitem__)),
     message_id=_message_id,
 )
 
@@ -322,5 +302,5 @@ RABBITMQ_3 = replace(
     profile.described("rabbitmq3", RABBITMQ),
     denied=functools.partial(_denied, named=False),
     letter_headers=lambda pairs, options, queue: _letter(pairs, options, queue)[2::-1],
-    arrange=in_order(_ORDER, lambda names: range(len(names))[::-1]),
+    arrange=in_order(_RABBITMQ.order, lambda names: range(len(names))[::-1]),
 )

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CONTROL_BUT_CR = re.compile(r"[\x00-\x0c\x0e-\x1f\x7f]")
 
-VERSIONS = (("version", "1.0,1.1,1.2"),)
-"""The header that names them, in the ERROR of several brokers."""
 HEART_BEAT = re.compile(r"-?[0-9]{1,9},-?[0-9]{1,9}")
 """What brokers take for that header."""
 TOKEN = re.compile(r"[0-9a-f]+-[0-9]+-([0-9]+)")
@@ -52,14 +50,14 @@ def arranged(pairs: Sequence[tuple[str, str]], arrange: Arrange | None) -> Seque
     return pairs if arrange is None else [pairs[place] for place in arrange([name for name, _ in pairs], False)]
 
 
-def in_order(order: str, others: Callable[[Sequence[str]], Iterable[int]] = lambda names: range(len(names))) -> Arrange:
-    """Return the arrangement by a list of names, which spaces part.
+def in_order(order: Sequence[str], others: Callable[[Sequence[str]], Iterable[int]]) -> Arrange:
+    """Return the arrangement by a list of names.
 
     Args:
         order: in it, `*` stands for all others, and `content-length?` for that of a SEND which had it.
         others: given the names, returns their places in the order of those others.
     """
-    ranks = {name: rank for rank, name in enumerate(order.split())}
+    ranks = {name: rank for rank, name in enumerate(order)}
 
     def arrange(names: Sequence[str], sized: bool) -> list[int]:
         known = [names[at] + "?" if sized and names[at] + "?" in ranks else names[at] for at in range(len(names))]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from stompy.arguments import check_fields
+from stompy.arguments import check_counts, check_fields
 from stompy.backoff import check_attempts
 from stompy.broker.destinations import targets_of
 from stompy.broker.profile import OWN, Profile
@@ -295,7 +295,7 @@ class BrokerLimits:
         for setting in fields(BrokerLimits):
             value = getattr(self, setting.name)
             if (setting.name.startswith("max_") or setting.name == "prefetch") and value is not DEFAULT:
-                _check_number(setting.name, value, least=0 if setting.name in _OF_FRAMES else 1)
+                check_counts(least=0 if setting.name in _OF_FRAMES else 1, **{setting.name: value})
         for name in ("connect_timeout", "login_delay", "linger"):
             check_seconds(getattr(self, name), name, finite=True, optional=False)
         check_seconds(self.send_timeout, "send_timeout", positive=True, finite=True)
@@ -356,7 +356,7 @@ class Settings(BrokerLimits):
     def __post_init__(self) -> None:
         BrokerLimits.__post_init__(self)  # `super()` does not work here, as `slots=True` recreates the class
         check_attempts(self.attempts)
-        _check_number("max_outbox_frames", self.max_outbox_frames)
+        check_counts(max_outbox_frames=self.max_outbox_frames)
         if not self.versions or (Version.DRAFT in self.versions and len(self.versions) > 1):
             raise ConfigurationError("a broker needs at least one version; the 1.0-draft only by itself")
         for name in ("dead_letter", "expired"):
@@ -368,8 +368,3 @@ class Settings(BrokerLimits):
 def _is_queue(destination: str) -> bool:
     target, *others = targets_of(destination, "")
     return bool(destination) and not others and target.kind == "queue" and not target.pattern and target.owner is None
-
-
-def _check_number(name: str, value: object, *, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")

@@ -224,7 +224,8 @@ class Topology:
                 "original declaration."
             )
             raise FaultyFrame(Fault.LOCKED, message)
-        difference = None if known is None else known.declared.contradicts(declares)
+        arguments = self._settings.profile.queue_arguments
+        difference = None if known is None else known.declared.contradicts(declares, arguments)
         if difference is not None:
             message = f"PRECONDITION_FAILED - inequivalent arg '{difference % shown}"
             raise FaultyFrame(Fault.DECLARED_OTHERWISE, message)
