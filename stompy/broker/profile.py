@@ -1,7 +1,8 @@
 """Where brokers differ, as data and small functions; the values here are the embedded broker's own.
 
-First the rules by subject, then the requests in headers of SEND and SUBSCRIBE: each header that a known broker has
-works, or is refused.
+Those of others are in `brokers.json`, which has a section for each broker, with values under the names of the fields of
+`Profile`. Here are first the rules by subject, then the requests in headers of SEND and SUBSCRIBE: each header that a
+known broker has works, or is refused.
 """
 
 from __future__ import annotations
