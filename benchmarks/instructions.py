@@ -47,12 +47,14 @@ class Row:
         action: of the clients.
         feed: its settings.
         steady: whether it takes the same each time; what depends on which thread runs when has no limit.
+        base: the row with whose figure of stompy the one of this row is compared; without one, with that of stomp.py.
     """
 
     title: str
     action: str
     feed: Mapping[str, Any] = field(default_factory=dict)
     steady: bool = True
+    base: str = ""
 
 
 ROWS = {
@@ -72,6 +74,8 @@ ROWS = {
     "transaction-typed": Row("transaction, the same", "send-transaction", {"kind": "typed"}),
     "receipts": Row("receipts, pipelined, all awaited; stomp.py: none", "send-receipts", steady=False),
     "latency": Row("send, reply, handler", "latency", steady=False),
+    "receive-ws": Row("receive, handler, over WebSocket; ratio to TCP", "receive", {"ws": True}, base="receive"),
+    "send-ws": Row("`send` of bytes over WebSocket; ratio to TCP", "send", {"ws": True}, base="send"),
 }
 
 
@@ -117,7 +121,8 @@ def counted(rows: Mapping[str, Row], clients: Sequence[str]) -> Iterator[tuple[s
         counters = {client: Counter(client, server["port"], Path(folder)) for client in clients}
         try:
             for name, row in rows.items():
-                yield name, {client: counter.per_message(row) for client, counter in counters.items()}
+                taken = CLIENTS[:1] if row.base else clients
+                yield name, {client: counters[client].per_message(row) for client in taken}
         finally:
             for counter in counters.values():
                 counter.child.close()
@@ -135,8 +140,9 @@ def table() -> Iterator[str]:
         yield f"| CPython {release} | stompy | stomp.py | ratio |"
         yield "|---|---|---|---|"
         for name, row in ROWS.items():
-            ours, theirs = rows[name]["stompy"], rows[name]["stomp.py"]
-            yield f"| {row.title} | {ours:,.0f} | {theirs:,.0f} | {ours / theirs:.2f} |"
+            ours, theirs = rows[name]["stompy"], rows[row.base or name]["stompy" if row.base else "stomp.py"]
+            shown = "" if row.base else f"{theirs:,.0f}"
+            yield f"| {row.title} | {ours:,.0f} | {shown} | {ours / theirs:.2f} |"
 
 
 def above(figures: Mapping[str, float], limits: Mapping[str, float]) -> Iterator[str]:
@@ -164,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     now: dict[str, Figures] = {}
     for name, figures in counted({name: ROWS[name] for name in names}, clients):
         now[name] = {client: round(figure) for client, figure in figures.items()}
-        figure, other = figures["stompy"], figures.get("stomp.py")
+        figure, other = figures["stompy"], figures.get("stomp.py") or limits.get(ROWS[name].base)
         limit = f"{limits[name]:,.0f}" if name in limits else "-"
         beside = f"{other:9,.0f} {figure / other:6.3f}" if other else ""
         print(f"{ROWS[name].title:50} {figure:9,.0f} {limit:>9} {beside}", flush=True)

@@ -81,7 +81,7 @@ def encode(opcode: int, payload: bytes | memoryview, key: bytes | None = None, *
         head = _head_of_16_bits(first, mask | 126, size)
     else:
         head = _head_of_64_bits(first, mask | 127, size)
-    return b"".join((head, payload) if key is None else (head, key, masked(payload, key)))
+    return head + payload if key is None else head + key + masked(payload, key)
 
 
 def message_frames(opcode: int, data: bytes, next_key: Callable[[], bytes | None]) -> Iterator[bytes]:
@@ -100,11 +100,12 @@ def masked(data: bytes | memoryview, key: bytes, at: int = 0) -> bytes:
         key: the masking key, of 4 bytes.
         at: the position in the payload at which they begin.
     """
-    size, shift, number = len(data), at & 3, int.from_bytes
+    shift = at & 3
     if shift:
         key = key[shift:] + key[:shift]
     if apply_mask is not None:
         return apply_mask(data, key)
+    size, number = len(data), int.from_bytes
     # The XOR of big integers; byte by byte, Python would be a hundred times slower.
     if size <= _CHUNK:
         return (number(data, "little") ^ number((key * (size // 4 + 1))[:size], "little")).to_bytes(size, "little")
@@ -201,7 +202,7 @@ class Decoder:
             part = data[body:end]
             if mask:
                 part = masked(part, data[start:body])
-            if opcode == TEXT and checks_text and not part.isascii():
+            if checks_text and opcode == TEXT and not part.isascii():
                 break
             pieces.append((opcode, part, True))
             at = end

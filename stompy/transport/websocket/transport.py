@@ -197,15 +197,22 @@ class WebSocketTransport:
             SendTimeoutError: the deadline passed first.
             ConnectionLostError: the stream broke or was shut down.
         """
-        if len(data) > MAX_FRAME or self._unsent or self._control:
-            deadline = deadline_of(deadline)  # of all of it
-        self.send_messages((data,), deadline)
+        if not data or len(data) > MAX_FRAME or self._unsent or self._control:
+            self.send_messages((data,), deadline_of(deadline))  # of all of it
+            return
+        try:
+            with self._lock:
+                self._write(self._frame(data), iter(()), deadline)
+        finally:
+            if self._control:
+                self._send_control()
 
     def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
         """Write several messages together; see `stompy.transport.base.MessageTransport.send_messages`."""
         try:
             with self._lock:
-                self._write(self._parts(messages), deadline)
+                parts = self._parts(messages)
+                self._write(next(parts, b""), parts, deadline)
         finally:
             if self._control:
                 self._send_control()
@@ -237,10 +244,12 @@ class WebSocketTransport:
     def _frames(self, data: bytes) -> Iterable[bytes]:
         if not data:
             return ()
-        opcode = TEXT if self._text and _is_text(data) else BINARY
         if len(data) <= MAX_FRAME:
-            return (encode(opcode, data, self._next_key()),)
-        return message_frames(opcode, data, self._next_key)
+            return (self._frame(data),)
+        return message_frames(_opcode_of(data) if self._text else BINARY, data, self._next_key)
+
+    def _frame(self, data: bytes) -> bytes:
+        return encode(_opcode_of(data) if self._text else BINARY, data, self._next_key())
 
     def _next_key(self) -> bytes | None:
         if not self._client:
@@ -250,9 +259,8 @@ class WebSocketTransport:
             self._keys = [taken[at : at + 4] for at in range(0, len(taken), 4)]
         return self._keys.pop()
 
-    def _write(self, parts: Iterator[bytes], budget: Budget) -> None:
+    def _write(self, part: bytes | memoryview, rest: Iterator[bytes], budget: Budget) -> None:
         """Write parts, of whole frames each, with the lock held; seconds of `budget` count anew for each part."""
-        part = next(parts, b"")  # before the look at what others have done meanwhile
         if self._close_sent or self._interrupted or self._shut:
             raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
         begun, left = False, budget
@@ -261,20 +269,21 @@ class WebSocketTransport:
             if self._unsent or self._control:
                 self._flush(deadline_of(budget))
             while part:
-                view, sent, left = memoryview(part), 0, budget
-                while sent < len(view):
-                    if begun:
-                        left = deadline_of(left)
-                        if left.expired:  # a peer that reads slowly must not extend it
-                            raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="unknown")
-                    sent += self._underlying.send(view[sent:], left)
-                    begun = True
-                part = next(parts, b"")
+                if begun:
+                    left = deadline_of(left)
+                    if left.expired:  # a peer that reads slowly must not extend it
+                        raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="unknown")
+                sent = self._underlying.send(part, left)
+                begun = True
+                if sent < len(part):
+                    part = memoryview(part)[sent:]
+                else:
+                    part, left = next(rest, b""), budget
             if not begun or (isinstance(left, Deadline) and left.expired):
                 self._underlying.sendall(b"", left)  # what TLS has taken and not written yet
         except ConnectionLostError as error:
             if begun:
-                self._unsent, error.outcome = memoryview(b"".join((view[sent:], *parts))), "unknown"
+                self._unsent, error.outcome = memoryview(b"".join((part, *rest))), "unknown"
             self._interrupted = False
             raise
         self._interrupted = False
@@ -356,11 +365,10 @@ class WebSocketTransport:
         return f"<WebSocketTransport over {self._underlying!r}>"
 
 
-def _is_text(data: bytes) -> bool:
-    if data.isascii():
-        return True
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def _opcode_of(data: bytes) -> int:
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            return BINARY
+    return TEXT
