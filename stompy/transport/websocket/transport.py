@@ -199,23 +199,13 @@ class WebSocketTransport:
         """
         if not data or len(data) > MAX_FRAME or self._unsent or self._control:
             self.send_messages((data,), deadline_of(deadline))  # of all of it
-            return
-        try:
-            with self._lock:
-                self._write(self._frame(data), iter(()), deadline)
-        finally:
-            if self._control:
-                self._send_control()
+        else:
+            self._write(self._frame(data), iter(()), deadline)
 
     def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
         """Write several messages together; see `stompy.transport.base.MessageTransport.send_messages`."""
-        try:
-            with self._lock:
-                parts = self._parts(messages)
-                self._write(next(parts, b""), parts, deadline)
-        finally:
-            if self._control:
-                self._send_control()
+        parts = self._parts(messages)
+        self._write(next(parts, b""), parts, deadline)
 
     def send_now(self, messages: list[bytes]) -> list[bytes] | None:
         """Write without waiting; see `stompy.transport.base.DirectTransport.send_now`."""
@@ -260,7 +250,15 @@ class WebSocketTransport:
         return self._keys.pop()
 
     def _write(self, part: bytes | memoryview, rest: Iterator[bytes], budget: Budget) -> None:
-        """Write parts, of whole frames each, with the lock held; seconds of `budget` count anew for each part."""
+        """Write parts, of whole frames each; seconds of `budget` count anew for each of them."""
+        try:
+            with self._lock:
+                self._write_parts(part, rest, budget)
+        finally:
+            if self._control:
+                self._send_control()
+
+    def _write_parts(self, part: bytes | memoryview, rest: Iterator[bytes], budget: Budget) -> None:
         if self._close_sent or self._interrupted or self._shut:
             raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
         begun, left = False, budget
@@ -269,16 +267,10 @@ class WebSocketTransport:
             if self._unsent or self._control:
                 self._flush(deadline_of(budget))
             while part:
-                if begun:
-                    left = deadline_of(left)
-                    if left.expired:  # a peer that reads slowly must not extend it
-                        raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="unknown")
-                sent = self._underlying.send(part, left)
-                begun = True
-                if sent < len(part):
-                    part = memoryview(part)[sent:]
-                else:
-                    part, left = next(rest, b""), budget
+                if begun and (left := deadline_of(left)).expired:  # a peer that reads slowly must not extend it
+                    raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="unknown")
+                sent, begun = self._underlying.send(part, left), True
+                part, left = (memoryview(part)[sent:], left) if sent < len(part) else (next(rest, b""), budget)
             if not begun or (isinstance(left, Deadline) and left.expired):
                 self._underlying.sendall(b"", left)  # what TLS has taken and not written yet
         except ConnectionLostError as error:
