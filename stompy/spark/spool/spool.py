@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import accumulate, chain
+from itertools import accumulate, chain, groupby
 
 import pyarrow as pa
 
@@ -47,10 +47,12 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
     # Duplicates that this spool knows are dropped. Of the others, another spool may have stored any.
     columns["possible_duplicate"] = columns["redelivered"]
     columns["sequence"] = pa.array(range(first, first + len(records)), pa.int64())
-    # Flat, as a list of pairs for each row costs more than all other columns.
+    keys = ([pa.array(some, pa.string())] * len(list(equal)) for some, equal in groupby(names))
+    # Flat, as a list of pairs for each row costs more than all other columns. Equal names in turn are converted once.
     columns["headers"] = pa.MapArray.from_arrays(
         pa.array(list(accumulate(map(len, names), initial=0)), pa.int32()),
-        *(pa.array(list(chain.from_iterable(flat)), pa.string()) for flat in (names, texts)),
+        pa.concat_arrays(list(chain.from_iterable(keys))),
+        pa.array(list(chain.from_iterable(texts)), pa.string()),
     )
     schema = _SCHEMA.with_metadata({
         "stompy.version": _SEGMENT_VERSION, "stompy.spool": spool,
