@@ -43,6 +43,8 @@ WINDOW = 200
 RATE = 400
 """Rows of a measured micro-batch, in two tasks."""
 BATCHES = 30
+COPIES = 9
+"""Times that a table is copied to Parquet."""
 _EMBEDDED = (
     "import sys; from stompy.broker import Broker; b = Broker().start(); print(b.url, flush=True); sys.stdin.read()"
 )
@@ -168,6 +170,25 @@ def drained(spark: SparkSession, url: str, folder: Path, count: int) -> str:
     return f"{count / (time.perf_counter() - began):,.0f} rows/s"
 
 
+def to_parquet(spark: SparkSession, url: str, folder: Path, count: int) -> str:
+    """Return how fast the rows of a spool are written to Parquet, and how fast those of a Parquet copy are, in turn."""
+    place, copy = (str(folder / uuid.uuid4().hex) for _ in range(2))
+    options = {"url": url, "destination": fill(url, count), "spoolDir": place, "maxMessages": str(count)}
+    spool = spark.read.format("stomp").options(**options).load()
+    spool.write.parquet(copy)
+    tables = spool, spark.read.parquet(copy)
+    rates: list[list[float]] = []
+    for _ in range(COPIES):
+        rates.append([])
+        for table in tables:
+            began = time.perf_counter()
+            table.write.parquet(str(folder / uuid.uuid4().hex))
+            rates[-1].append(count / (time.perf_counter() - began))
+    mine, other = (statistics.median(found) for found in zip(*rates, strict=True))
+    ratio = statistics.median(one / two for one, two in rates)
+    return f"{mine:,.0f} rows/s, from Parquet {other:,.0f} rows/s, ratio {ratio:.0%} (median of {COPIES})"
+
+
 def sink(spark: SparkSession, url: str, count: int, destination: str) -> str:
     """Return rows per second that are sent, all of them confirmed, in two tasks."""
     rows = spark.range(count, numPartitions=2).selectExpr(f"repeat('x', {len(BODY)}) AS body")
@@ -210,6 +231,7 @@ def measure(spark: SparkSession, url: str, folder: Path, count: int) -> Iterator
         speed = ingest(url, count, receivers=receivers, place=str(folder / uuid.uuid4().hex))
         yield f"ingest, {receivers} receiver{'s' if receivers > 1 else ''}", f"{speed:,.0f} messages/s"
     yield "spool read by Spark", drained(spark, url, folder, count)
+    yield "spool to Parquet", to_parquet(spark, url, folder, 10 * count)
     yield from streaming(spark, url, folder)
     for name in ("topic", "queue"):
         yield f"sink, to a {name}", sink(spark, url, count, f"/{name}/{uuid.uuid4().hex}")
