@@ -318,7 +318,8 @@ class World:
             return bool(ready())
         if self.over or me.killed:
             me.check()
-        if self._patience and (ready is at_once or ready()):
+        stands_still = self.steps - self._moved_at > _STANDS_STILL
+        if self._patience and not stands_still and (ready is at_once or ready()):
             self._patience -= 1
             self.steps += 1
             return True

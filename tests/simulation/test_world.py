@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -127,6 +128,23 @@ def test_what_is_outside_of_a_world_is_not_disturbed_and_does_not_disturb_it() -
     for call in calls:
         call.result()
     owner.check()
+
+
+def test_to_wait_for_no_time_again_and_again_takes_some_although_nobody_takes_the_baton() -> None:
+    class Alone:
+        def patience(self) -> int:
+            return 10**9
+
+        def __call__(self, able: Sequence[Thread], current: Thread) -> int:
+            return 0
+
+    def program() -> None:
+        began = current_world().now
+        while current_world().now == began:
+            current_world().switch()
+
+    with installed():
+        World(Alone()).run(program)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")

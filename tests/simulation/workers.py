@@ -104,7 +104,7 @@ class WorkerProgram:
         slow = self.slow if self.time_limit is not None else random.choice((self.slow, 1.5 * CLOSE))
         if random.random() < 0.5:
             return replace(self, max_messages=random.choice((1, 4)), slow=slow)
-        return replace(self, max_seconds=6.0, slow=slow)
+        return replace(self, max_seconds=15.0, slow=slow)
 
     def smaller(self) -> Iterator[WorkerProgram]:
         """Yield workers with one thing less."""
