@@ -298,7 +298,7 @@ class Profile(Names):
             key: the command, or the profile's words for it; see `refusals`.
             fault: what is wrong.
             header: looks up the headers of the frame.
-            values: others. In the value `error` the names are replaced too, and `message` is that of the refusal.
+            values: others; `message` is that of the refusal.
         """
         keys = ((key, fault), ("", fault), (key, None), ("", None))
         found = next(self.refusals[each] for each in keys if each in self.refusals)
@@ -307,7 +307,6 @@ class Profile(Names):
             known = values.get(hole[1], header(hole[1]))
             return self.unsaid if known is None else known
 
-        values["error"] = _HOLE.sub(value, values.get("error", ""))
         values["message"] = message = _HOLE.sub(value, found.message)
         return replace(found, message=message, detail=found.detail and _HOLE.sub(value, found.detail))
 

@@ -55,5 +55,5 @@ def test_names_in_braces_in_a_refusal_stand_for_values_and_headers() -> None:
     refusal = Refusal("{id}, {command}: {error}, {login}", "<{message}>")
     rules = Profile(refusals={("", None): refusal}, unsaid="null")
     said = rules.said("ACK", None, {"id": "{login}", "command": "x"}.get, command="ACK", error="no {id}")
-    assert said.message == "{login}, ACK: no {login}, null"  # what a client writes is not read once more
+    assert said.message == "{login}, ACK: no {id}, null"  # what a client writes is not read once more
     assert said.detail == f"<{said.message}>"
