@@ -70,7 +70,7 @@ def _activemq_refuse(rules: Profile, error: Exception, frame: Frame | None, vers
         key, fault = "a frame of a server", None
     elif version is None and fault is not Fault.NO_COMMON_VERSION:
         key, fault = "a first CONNECT" if command in ("CONNECT", "STOMP") else "before CONNECT", None
-    elif version is not None and command == "STOMP":
+    elif version is not None and command == "STOMP" and fault not in (Fault.WRONG_LOGIN, Fault.CLIENT_CONNECTED):
         fault = Fault.COMMAND_NOT_ALLOWED
     elif fault is Fault.INVALID_SELECTOR and header("destination", "").startswith(destinations.TOPIC):
         key = "SUBSCRIBE to a topic"

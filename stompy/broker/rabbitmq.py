@@ -37,7 +37,8 @@ _REASONS = {"expired": "expired", profile.TOO_LONG: "maxlen"}
 def _refuse(rules: Profile, error: Exception, frame: Frame | None, version: Version | None) -> Refusal:
     """Return an ERROR that names no frame and leaves the connection open; unreadable frames end it silently."""
     message, fault = str(error), fault_of(error)
-    if frame is None or (version is not None and (fault is Fault.COMMAND_NOT_ALLOWED or frame.command == "STOMP")):
+    repeated = version is not None and frame is not None and frame.command == "STOMP" and fault is not Fault.WRONG_LOGIN
+    if frame is None or repeated or (version is not None and fault is Fault.COMMAND_NOT_ALLOWED):
         return Refusal(message, silent=True)
     header, command = frame.headers.get, frame.command
     if version is None and fault is Fault.UNKNOWN_COMMAND:
@@ -66,7 +67,7 @@ def _refuse(rules: Profile, error: Exception, frame: Frame | None, version: Vers
     key = "an ACK of an unknown number" if fault is Fault.UNKNOWN_MESSAGE and given else command
     name = "id" if "id" in frame.headers else "destination"
     values = {"acknowledged": acknowledged, "token": token, "subscription": f"{name}='{header(name)}'", "given": given}
-    values |= {"command": command, "error": message, "user": header("login", "guest")}
+    values |= {"command": command, "error": message.replace("{command}", command), "user": header("login", "guest")}
     refusal = rules.said(key, None if key != command else fault, header, **values)
     return replace(refusal, confirmed="after") if refusal.closes and command == "SUBSCRIBE" else refusal
 

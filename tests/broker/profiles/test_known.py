@@ -10,7 +10,7 @@ import pytest
 
 import stompy
 from stompy.arguments import check_arguments
-from stompy.broker import Broker
+from stompy.broker import Broker, BrokerLimits
 from stompy.broker.broker import Like, profile_named
 from stompy.broker.profile import OWN, Profile, described
 from stompy.errors import ConfigurationError
@@ -41,6 +41,21 @@ def test_each_value_in_the_file_of_brokers_has_the_type_of_its_field() -> None:
         made = described(name, OWN)
         check_arguments(Profile.__init__, {field: getattr(made, field) for field in section})
     assert sections.keys() == {"stompy", "stand-in", *get_args(Like)}
+
+
+@pytest.mark.parametrize("like", get_args(Like))
+def test_a_wrong_login_is_refused_in_the_same_words_whichever_command_begins_the_session(
+    serve: Serve, like: Like
+) -> None:
+    served = serve(like=like, users={"ann": "sesame"}, limits=BrokerLimits(login_delay=0.0))
+
+    def refusal(command: str) -> tuple[dict[str, str], bytes]:
+        client = served.dial()
+        client.raw(f"{command}\naccept-version:1.2\nhost:/\nlogin:ann\npasscode:wrong\n\n\0".encode())
+        refused = client.expect("ERROR")
+        return dict(refused.headers), refused.body
+
+    assert refusal("STOMP") == refusal("CONNECT")
 
 
 @pytest.mark.parametrize("like", ["artemis", "rabbitmq"])

@@ -40,6 +40,13 @@ def test_a_refused_message_comes_again_unless_requeue_says_otherwise(serve: Serv
     assert served.depth("/queue/a") == (0, 0)
 
 
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_a_temporary_queue_of_another_kind_is_refused_for_the_command(serve: Serve, command: str) -> None:
+    client = serve(like="rabbitmq").client("1.2", host="/")
+    client.say(command, {"destination": "/temp-queue/a", "id": "1"})
+    assert client.expect("ERROR").body == f"'/temp-queue/a' is not a valid destination for '{command}'\n".encode()
+
+
 def test_an_unknown_destination_is_refused_and_the_connection_stays(serve: Serve) -> None:
     client = serve(like="rabbitmq").client(host="/")
     client.say("SEND", {"destination": "/nowhere/a", "receipt": "r"})
