@@ -246,6 +246,7 @@ class Engine(WorkerRun, Listener):
         if self.crashes is not None:
             self.crashes.close()
         self._finished.set()
+        self.hurried.set()
         self._monitor.join_until(Deadline(_DISCONNECT))
         self._release(Deadline(_DISCONNECT))
         if unfinished and self.code is WorkerExit.OK:

@@ -239,14 +239,14 @@ class Note:
             self._write(record.state, record.attempt)
             self.crashed = record.attempt if record.state is NoteState.CRASHED else None
 
-    def begin(self, attempt: int, stopping: SafeEvent) -> bool:
+    def begin(self, attempt: int, hurried: SafeEvent) -> bool:
         """Wait until the message may run, and note that it does; return `False` if it need not run any more.
 
-        It need not where the worker stops, or where its session has ended: the next copy needs its record.
+        It need not where it may not wait, or where its session has ended: the next copy needs its record.
         """
 
         def given_up() -> bool:
-            return stopping.is_set() or self._message.session_ended
+            return hurried.is_set() or self._message.session_ended
 
         self._begun = self._crashes.begin(given_up, alone=self._alone)
         if self._begun:

@@ -136,6 +136,9 @@ class WorkerRun:
         self.tasks = tasks
         self.crashes = crashes
         self.stopping = SafeEvent()
+        """That no message is begun any more."""
+        self.hurried = SafeEvent()
+        """That no message waits any more for its next attempt, or to be run alone."""
         self.code = WorkerExit.OK
         self.commits = Commits()
         self.parks = False
@@ -146,7 +149,6 @@ class WorkerRun:
         self._clock = settings.clock
         self._connection: Connection | None = None
         self._tickets = settings.max_messages
-        self._used = 0
         self._refused: dict[bytes, Refusals] = {}
         self._lock = make_lock(Rank.LEAF, "run")
 
@@ -163,7 +165,11 @@ class WorkerRun:
         return dialect_named(self.connection.dialect)
 
     def stop(self, code: WorkerExit, reason: str) -> None:
-        """Take no more messages; any thread, or a signal handler. Only the first call counts."""
+        """Take no more messages, and let none wait; any thread, or a signal handler. Only the first reason counts."""
+        self._take_no_more(code, reason)
+        self.hurried.set()
+
+    def _take_no_more(self, code: WorkerExit, reason: str) -> None:
         if self.stopping.is_set():
             return
         self.code = code
@@ -172,23 +178,15 @@ class WorkerRun:
         self.stopping.set()
 
     def take_ticket(self) -> bool:
-        """Return whether one more message may be started; if not, wait until the worker stops."""
+        """Return whether one more message may be started; after the last one the worker takes no more."""
         if self._tickets is None:
             return True
         with self._lock:
             self._tickets -= 1
             left = self._tickets
-        return left >= 0 or not self.stopping.wait()
-
-    def use_ticket(self) -> None:
-        """Note that a message was taken and had all its attempts in place; the last one stops the worker."""
-        if self._tickets is None:
-            return
-        with self._lock:
-            self._used += 1
-            last = self._used == self.settings.max_messages
-        if last:
-            self.stop(WorkerExit.OK, f"{self.settings.max_messages} messages were taken")
+        if left == 0:
+            self._take_no_more(WorkerExit.OK, f"{self.settings.max_messages} messages were taken")
+        return left >= 0
 
     # Time.
 
@@ -201,13 +199,13 @@ class WorkerRun:
         return seconds if self._clock is None else _LOOK if seconds is None else min(seconds, _LOOK)
 
     def wait(self, seconds: float) -> bool:
-        """Wait; return whether the worker is stopping."""
+        """Wait; return whether nothing is to wait any more."""
         if self._clock is None:
-            return self.stopping.wait(seconds)  # not by the wall clock, which may be set
+            return self.hurried.wait(seconds)  # not by the wall clock, which may be set
         due = self.now() + seconds
-        while (left := due - self.now()) > 0 and not self.stopping.wait(min(left, _LOOK)):
+        while (left := due - self.now()) > 0 and not self.hurried.wait(min(left, _LOOK)):
             pass
-        return self.stopping.is_set()
+        return self.hurried.is_set()
 
     # Refusals of the broker.
 

@@ -262,7 +262,7 @@ class Slot(DaemonThread):
             if message.session_ended:
                 pool.queue.done(message)
                 continue
-            if not run.take_ticket() or (pool.rate is not None and run.stopping.wait(pool.rate.delay())):
+            if not run.take_ticket() or (pool.rate is not None and run.hurried.wait(pool.rate.delay())):
                 return
             self._refusals = run.refusals(message)
             self._work(Job(message), before)
@@ -290,7 +290,6 @@ class Slot(DaemonThread):
         self._end_note()
         self.job = None
         self._pool.queue.done(message)
-        self._run.use_ticket()
 
     def _rescue(self, job: Job, error: BaseException) -> None:
         """Have a message redelivered that could not be settled; raises nothing."""
@@ -331,7 +330,7 @@ class Slot(DaemonThread):
     def _may_begin(self, job: Job, note: Note) -> bool:
         """Wait until a message may run beside the others of this process; return whether it is to be run."""
         self.job = None  # while it waits, no time limit applies
-        if not note.begin(job.attempt.number, self._run.stopping) or job.message.session_ended:
+        if not note.begin(job.attempt.number, self._run.hurried) or job.message.session_ended:
             return False
         job.started = time.monotonic()
         return True

@@ -138,6 +138,47 @@ def test_the_last_messages_of_a_worker_have_all_their_attempts(
     assert (broker.depth("/queue/a"), broker.depth("/queue/a.dead")) == (1, 2)
 
 
+def test_the_last_message_of_a_worker_waits_for_the_rate_of_its_task(
+    broker: Broker, make_worker: Make, seen: Seen
+) -> None:
+    worker = make_worker(max_messages=2)
+    worker.add(lambda message: seen.add(message.text), "/queue/a", rate=1000)
+    send(broker, *"123")
+    assert worker.run() == 0
+    assert sorted(seen.items) == ["1", "2"]
+
+
+def test_a_task_that_hangs_does_not_keep_a_worker_from_ending_after_so_many_messages(
+    broker: Broker, make_worker: Make, seen: Seen
+) -> None:
+    worker = make_worker(max_messages=2, concurrency=2, timeouts=stompy.Timeouts(close=0.1))
+    release = threading.Event()
+
+    @worker.task("/queue/a")
+    def handle(message: stompy.Message) -> None:
+        seen.add(message.text)
+        if message.text == "hangs":
+            release.wait(WITHIN)
+
+    send(broker, "hangs", "2", "3")
+    assert worker.run() == stompy.WorkerExit.UNFINISHED
+    release.set()
+    assert sorted(seen.items) == ["2", "hangs"]
+    assert broker.depth("/queue/a") == 2
+
+
+def test_a_message_between_its_attempts_ends_with_its_worker(broker: Broker, make_worker: Make) -> None:
+    worker = make_worker(max_messages=1, timeouts=stompy.Timeouts(close=0.1))
+
+    @worker.task("/queue/a", key=lambda message: "", attempts=2, backoff=stompy.Backoff(first=3600.0, longest=3600.0))
+    def handle(message: stompy.Message) -> None:
+        raise ValueError("planned")
+
+    send(broker, "1")
+    assert worker.run() == stompy.WorkerExit.UNFINISHED
+    assert broker.depth("/queue/a") == 1
+
+
 def test_a_worker_ends_after_some_time(make_worker: Make) -> None:
     worker = make_worker(max_seconds=0.1)
     worker.add(print, "/queue/a")
