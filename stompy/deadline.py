@@ -54,11 +54,12 @@ class Deadline:
     __slots__ = ("_at",)
 
     def __init__(self, seconds: float | None) -> None:
-        if type(seconds) is float and seconds >= 0:
+        if type(seconds) is float and seconds > 0:
             self._at = time.monotonic() + seconds  # the common case, without further checks
             return
         check_seconds(seconds)
-        self._at = math.inf if seconds is None else time.monotonic() + seconds
+        # One that has passed has passed by every clock, also by that of a simulated world.
+        self._at = math.inf if seconds is None else time.monotonic() + seconds if seconds else -math.inf
 
     def remaining(self) -> float | None:
         """Return the seconds left, at least 0, or `None` if there is no limit."""
@@ -82,8 +83,6 @@ class Deadline:
 
 
 NOW = Deadline(0.0)
-"""One that has passed, also by a clock that is before the one of this moment, as in a simulated world."""
-NOW._at = -math.inf  # noqa: SLF001 - its own class
 
 Budget = Deadline | float | None
 """A time limit: a deadline, or a number of seconds that starts to count when the operation has to wait."""

@@ -318,5 +318,6 @@ def test_drawn_programs_do_what_the_page_says(connect: Connect, queue: str) -> N
             except BaseException:
                 print(f"program {number}, --seed={chosen.seed}: {run.program}")
                 raise
-        if step is Run.begin:  # what is delayed has come by then; what has a short life, perhaps from then on, is gone
+        if step is Run.begin:
+            # Delayed messages have come by then, and those with a short life are gone, also where it begins with that.
             threading.Event().wait(DELAY + SHORT + 1.0)

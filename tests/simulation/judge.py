@@ -129,7 +129,7 @@ def judge(seen: Seen) -> list[str]:
     breaches += _partial(seen, all_arrived)
     breaches += _out_of_order(seen)
     resent = {body for body, sent in seen.sent.items() if sent.resends}
-    # What a lost session had written may be read after what the next one writes.
+    # The messages of the next session may be read before the last ones of a session that was lost.
     ahead = {body for body, sent in seen.sent.items() if plan.faultless or sent.outcome == "confirmed"}
     for watch in seen.watches:
         watch.out.update((body, count) for body, count in seen.left.items() if body.endswith(workers.OUTPUT))

@@ -196,7 +196,7 @@ def looked_at_while_others_write(module: ModuleType) -> None:
 
 
 def ended_while_a_receipt_is_waited_for(module: ModuleType) -> None:
-    """Who waits for a receipt is never confirmed by a session that begins after the end of its own."""
+    """A session that begins after the end of another one confirms none of its receipts."""
     waiting = module.WaitingListener("7")
     outcomes: list[str] = []
     begun = Event()

@@ -233,7 +233,7 @@ class Watch:
                 self.alone.add(tried.body)
 
     def left(self, process: str) -> None:
-        """Note that a child process ended in order; what it still ran then has not failed."""
+        """Note that a child process ended in order; its last attempts have not failed."""
         for tried in self.tried:
             if tried.process == process and tried.result == "running":
                 tried.died, tried.result = current_world().now, "interrupted"

@@ -41,15 +41,17 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
         epoch: of the writer's claim.
     """
     values = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
-    _, names, texts = map(values.pop, ("identity", "names", "values"))
+    del values["identity"]
+    names, texts = values.pop("names"), values.pop("values")
     columns = {name: pa.array(column, _SCHEMA.field(name).type) for name, column in values.items()}
     # Duplicates that this spool knows are dropped. Of the others, another spool may have stored any.
     columns["possible_duplicate"] = columns["redelivered"]
     columns["sequence"] = pa.array(range(first, first + len(records)), pa.int64())
     # Flat, as a list of pairs for each row costs more than all other columns. Equal names in turn are converted once.
+    runs = [(pa.array(some, pa.string()), len(list(same))) for some, same in groupby(names)]
     columns["headers"] = pa.MapArray.from_arrays(
         pa.array(list(accumulate(map(len, names), initial=0)), pa.int32()),
-        pa.concat_arrays([a for some, same in groupby(names) for a in [pa.array(some, pa.string())] * len(list(same))]),
+        pa.concat_arrays([converted for converted, count in runs for _ in range(count)]),
         pa.array(list(chain.from_iterable(texts)), pa.string()),
     )
     schema = _SCHEMA.with_metadata({

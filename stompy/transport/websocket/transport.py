@@ -270,7 +270,10 @@ class WebSocketTransport:
                 if begun and (left := deadline_of(left)).expired:  # a peer that reads slowly must not extend it
                     raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="unknown")
                 sent, begun = self._underlying.send(part, left), True
-                part, left = (memoryview(part)[sent:], left) if sent < len(part) else (next(rest, b""), budget)
+                if sent < len(part):
+                    part = memoryview(part)[sent:]
+                else:
+                    part, left = next(rest, b""), budget
             if not begun or (isinstance(left, Deadline) and left.expired):
                 self._underlying.sendall(b"", left)  # what TLS has taken and not written yet
         except ConnectionLostError as error:
