@@ -113,3 +113,15 @@ def test_an_invalid_selector_on_a_topic_says_less(serve: Serve) -> None:
     client = serve(like="activemq").client()
     client.say("SUBSCRIBE", {"destination": "/topic/a", "id": "1", "selector": "n ="})
     assert client.expect("ERROR").headers["message"] == "Couldn't create TopicSubscription"
+
+
+@pytest.mark.parametrize("like", ["activemq", "activemq5"])
+@pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
+def test_a_client_id_that_is_taken_is_refused_whichever_command_begins_the_session(
+    serve: Serve, like: Like, command: str
+) -> None:
+    served = serve(like=like)
+    served.client(**{"client-id": "c"})
+    second = served.dial()
+    second.raw(f"{command}\naccept-version:1.2\nhost:h\nclient-id:c\n\n\0".encode())
+    assert "Client: c already connected from tcp://" in second.expect("ERROR").headers["message"]
