@@ -218,6 +218,11 @@ def run(stages: Sequence[Stage]) -> Iterator[Result]:
             one.end()
 
 
+def ran_again(log: Path) -> list[str]:
+    """Return the lines of a log that name the tests which ran again."""
+    return re.findall(r"^RERUN .*", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+
+
 def show_end(log: Path) -> None:
     """Print the end of a log."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -296,6 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         keep([result for result in results if result.status == "ok"], kind=kind)
     if totals["again"]:
         print(f"{totals['again']} passed when run again, {MOST_AGAIN} may: see RERUN in build/gate/*.log")
+        print(*(line for result in results for line in ran_again(LOGS / f"{result.stage}.log")), sep="\n")
     print(f"{totals['passed']} passed, {max(totals['failed'], len(failed))} failed, {totals['skipped']} skipped")
     return 1 if failed or not steady else 0
 

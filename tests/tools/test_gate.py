@@ -15,7 +15,7 @@ SCRIPT = TOP / "tools/gate.py"
 MAKEFILE = """\
 test-one: ; @echo '3 passed, 2 skipped in 0.10s'; echo 'and again'; echo '== 4 passed in 1.00s =='
 test-none: ; @echo 'no tests ran in 0.01s'
-unsteady unsteady-2: ; @echo '5 passed, 2 rerun in 0.10s'
+unsteady unsteady-2: ; @echo 'RERUN tests/test_it.py::test_it'; echo '5 passed, 2 rerun in 0.10s'
 broken: ; @echo 'the reason'; exit 3
 endless: ; @sleep 60 & echo $$! >{folder}/child; wait
 plain: ; @true
@@ -84,6 +84,7 @@ def test_tests_that_passed_when_run_again_are_counted_and_more_than_two_fail_the
     done = run(top, "".join(f'Stage("{name}", tests=True),' for name in names))
     assert done.returncode == status
     assert f"{again} passed when run again, 2 may" in done.stdout
+    assert done.stdout.splitlines().count("RERUN tests/test_it.py::test_it") == len(names)
     assert (top / ".ci" / "gate.json").exists() is (status == 0)
 
 
