@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from stompy.spark.spool.claims import ActiveClaim, active_claim, last_heartbeat
+from stompy.spark.spool.claims import FILLER, ActiveClaim, active_claim, last_heartbeat
 from stompy.spark.spool.files import LOW, PLANNED, read_mark, write_mark
 from stompy.spark.spool.index import Segment, SegmentIndex, lost, sound, stale_claims
 from stompy.spark.spool.spool import Spool
@@ -70,7 +70,6 @@ class SpoolView:
         if newest is None:
             self._newest = None
             return False
-        self.epoch = newest.epoch
         self.index.remove_below(low)
         # Usually segments were added at the end, or processed; in any other case the index is rebuilt.
         follows = self.index.followed_by(new) and all(segment.epoch == newest.epoch for segment in new)
@@ -100,6 +99,11 @@ class SpoolView:
         newest = self._newest = active_claim(self._files)
         if newest is None:
             return False
+        # The checkpoint will name this claim, which its owner may not have synced yet: after a power cut, the spool with
+        # the claim before it would look like an older copy.
+        if newest.epoch:
+            self._files.sync(FILLER.folder)
+        self.epoch = newest.epoch
         listed = self._segments.values()
         # Whoever writes has begun before, and its claim is only removed by who began later.
         if any(one.epoch > newest.epoch for one in listed):
