@@ -50,7 +50,7 @@ class Web:
 
     Args:
         breaches: where to say that one has not.
-        wire: sees the messages.
+        wire: sees the payloads.
     """
 
     def __init__(self, breaches: list[str], wire: Tap | None) -> None:
@@ -68,6 +68,8 @@ class Web:
             self._heads[side] = None if end else head
         for opcode, payload, last in self._decoders[side].receive(data):
             if opcode <= BINARY:
+                if self._wire is not None:
+                    self._wire(side, payload)  # at once: a receiver needs no end of the message, as STOMP has its own
                 self._messages[side] += payload
                 if last:
                     self._look(side, self._messages[side])
@@ -78,8 +80,6 @@ class Web:
         frames = [command for command, _ in splitter.feed(message) if command != HEARTBEAT]
         if splitter.rest() or len(frames) > 1:
             self._breaches.append(f"a message of WebSocket is no frame of STOMP: {message!r}")
-        if self._wire is not None:
-            self._wire(side, message)
 
 
 def _header(name: bytes, frame: bytes) -> bytes:
