@@ -149,18 +149,23 @@ class Crashes:
         """The notes of the other children, by the path of their reports."""
         self.free = list(range(_PLACES))
         """The places for notes that are not used."""
-        self.held: set[bytes] = set()
-        """The marks of messages whose records this child has taken."""
+        self.held: dict[bytes, CrashRecord] = {}
+        """The records that this child has taken, by the marks of their messages."""
         self._lock = make_condition("crashes")
         self._running = 0
         self._alone = 0
         """Messages that are run alone or wait for that."""
 
     def close(self) -> None:
-        """Clear the notes of messages that still run, as this process ends in order and no message has crashed it."""
-        for place in range(_PLACES):
-            if self._map[place * _SIZE] == NoteState.RUNNING:
-                self.write(place, NoteState.FREE)
+        """Note that no message runs, as this process ends in order and none of those that still do has crashed it."""
+        for start in range(0, _PLACES * _SIZE, _SIZE):
+            if self._map[start] == NoteState.RUNNING:
+                mark = self._map[start + _MARK : start + _SIZE]
+                record = self.held.get(mark)
+                if record is None:
+                    self.write(start // _SIZE, NoteState.FREE)
+                else:
+                    self.write(start // _SIZE, record.state, record.attempt, mark)
 
     def begin(self, given_up: Callable[[], bool], *, alone: bool) -> bool:
         """Wait until a message may run, and count it as running; return `False` if it is given up meanwhile."""
@@ -235,7 +240,7 @@ class Note:
             self._place = crashes.free.pop()  # a step that no other thread divides, as is `append`
         self.crashed: int | None = None
         if record is not None:
-            crashes.held.add(self._mark)
+            crashes.held[self._mark] = record
             self._write(record.state, record.attempt)
             self.crashed = record.attempt if record.state is NoteState.CRASHED else None
 
@@ -267,7 +272,7 @@ class Note:
             if self._message.settled is None or self._message.session_ended:
                 with contextlib.suppress(OSError):  # without it, the message is run as any other
                     _keep(self._crashes.folder, self._mark, self._record)
-            self._crashes.held.discard(self._mark)
+            self._crashes.held.pop(self._mark, None)
         if self._place is not None:
             self._write(NoteState.FREE)
             self._crashes.free.append(self._place)

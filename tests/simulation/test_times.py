@@ -72,3 +72,19 @@ def test_a_message_of_another_child_runs_when_that_child_was_found_dead_or_has_r
         world.run(program)
     assert crashed == [1 if dies else None]
     assert world.now - began == pytest.approx(8.0, abs=0.1)
+
+
+def test_a_child_that_ends_in_order_while_a_message_runs_leaves_what_it_knew_of_that_message(tmp_path: Path) -> None:
+    """One child dies while it runs a message, the next is stopped in its second attempt, and a third gets it."""
+    for number in (1, 2, 3):
+        (tmp_path / f"running-{number}").write_bytes(bytes(32 * 1_024))
+    again = {"message-id": "1", "redelivered": "true"}
+    Note(Crashes(tmp_path, 1), received_of_embedded(**{"message-id": "1"})).begin(1, SafeEvent())
+    assert collect(tmp_path, 1) == 1
+    second = Crashes(tmp_path, 2)
+    note = Note(second, received_of_embedded(**again))
+    assert note.crashed == 1
+    note.begin(2, SafeEvent())
+    second.close()
+    assert collect(tmp_path, 2) == 0
+    assert Note(Crashes(tmp_path, 3), received_of_embedded(**again)).crashed == 1
