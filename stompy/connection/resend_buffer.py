@@ -259,6 +259,8 @@ class ResendBuffer:
         """Bytes of the bodies and headers."""
         self._last: Link | None = None
         """The link of the last replay, whether or not it was published."""
+        self._first: PendingSend | None = None
+        """The first send of the last replay."""
         self._end_error: StompError | None = None
 
     def receipts(self) -> list[Receipt]:
@@ -394,24 +396,30 @@ class ResendBuffer:
     def replay(self, link: Link) -> None:
         """Resend the pending sends, in order, before `link` is published.
 
-        Receipts are not waited for, unless the previous link ended by an ERROR without `receipt-id`. As one of the
-        messages may have caused it, each is then sent after the receipt of the previous one.
+        Receipts are not waited for, with two exceptions. If the previous link ended by an ERROR without `receipt-id`,
+        one of the messages may have caused it, so each is sent after the receipt of the previous one. If none was
+        confirmed since the last replay, the first is sent alone, then, each after the receipts of those before, two,
+        four and so on: all of them at once might end each link before its first receipt.
 
         Raises:
             ConnectionLostError: the link was lost; its unconfirmed messages will be resent on the next one.
             ReceiptTimeoutError: a receipt that was waited for did not arrive in time.
         """
-        one_by_one = self._last is not None and _names_no_receipt(self._last.end_reason)
+        suspected = self._last is not None and _names_no_receipt(self._last.end_reason)
         with self._changed:
             self._last = link
             self._changed.notify_all()
             pending = list(self._pending.values())
         if not pending:
             return
+        first, self._first = self._first, pending[0]
         _LOG.info("resending %d unconfirmed messages to %s", len(pending), link.address)
         try:
             link.flow.hold(self)
-            self._send_alone(link, pending) if one_by_one else self._send_together(link, pending)
+            if suspected or first is pending[0]:
+                self._send_in_turn(link, pending, growth=1 if suspected else 2)
+            else:
+                self._send_together(link, pending)
             link.check_open()
         except BrokerError as error:
             # It is about one of the messages, so no reason to give up.
@@ -425,9 +433,14 @@ class ResendBuffer:
             self._add(buffer, send)
         buffer.flush()
 
-    def _send_alone(self, link: Link, pending: list[PendingSend]) -> None:
-        for send in pending:
-            self._send_together(link, [send])
+    def _send_in_turn(self, link: Link, pending: list[PendingSend], *, growth: int) -> None:
+        """Send one alone, then always `growth` times as many, each time after the receipt of the one before."""
+        size = 1
+        while pending:
+            together, pending = pending[:size], pending[size:]
+            size *= growth
+            self._send_together(link, together)
+            send = together[-1]
             receipt = send.receipt
             with self._changed:
                 self._changed.wait_for(lambda: receipt.done() or link.end_reason is not None, link.receipt_timeout)  # noqa: B023
@@ -435,7 +448,7 @@ class ResendBuffer:
                 continue
             if link.end_reason is None:
                 raise ReceiptTimeoutError("a resent message was not confirmed in time", receipt_id=send.receipt.id)
-            if _names_no_receipt(link.end_reason):
+            if len(together) == 1 and _names_no_receipt(link.end_reason):
                 send.failures_alone += 1
                 if send.failures_alone >= _MAX_FAILURES_ALONE:
                     resolve(send.receipt, self.rejected(send.receipt, link.end_reason))

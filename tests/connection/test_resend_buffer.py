@@ -143,6 +143,24 @@ def test_a_copy_that_dies_with_the_next_link_too_goes_to_the_one_after(sessions:
     receipt.result(WITHIN)
 
 
+def test_where_links_end_before_a_receipt_the_first_is_sent_alone_then_twice_as_many(sessions: Sessions) -> None:
+    """All of them at once would end each link as before, and the copies of the first would have no end."""
+    conn, peer = connected(sessions)
+    bodies = [str(number) for number in range(8)]
+    receipts = sent(conn, *bodies)
+    for _ in range(2):
+        expect_sends(peer, *bodies)
+        peer.close()
+        peer = sessions.next()
+    for group in (bodies[:1], bodies[1:3], bodies[3:7], bodies[7:]):
+        frames = expect_sends(peer, *group)
+        assert peer.quiet()
+        for frame in frames:
+            peer.receipt(frame)
+    for receipt in receipts:
+        receipt.result(WITHIN)
+
+
 def test_a_link_lost_in_the_middle_of_it_changes_nothing_of_the_order(sessions: Sessions) -> None:
     conn, first = connected(sessions)
     bodies = [f"{number:04}" * 2500 for number in range(40)]  # several writes
