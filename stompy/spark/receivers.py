@@ -6,12 +6,13 @@
 | `stompy-spool-maintenance` | the marks, the heartbeat, the removal of processed segments | the disk | |
 
 Group commit without a timer: whenever the writer is free, all messages that have arrived meanwhile, at any receiver,
-are made durable as one segment, and each receiver acknowledges its own by one cumulative ACK for each subscription. It
-never waits for a full group, as some brokers (ActiveMQ: after 200 messages) deliver no more until they get an ACK.
+are made durable as one segment, and each receiver acknowledges its own by cumulative ACKs. It never waits for a full
+group, as some brokers (ActiveMQ: after 200 messages) deliver no more until they get an ACK.
 
-Each ACK requests a receipt, and several may be pending. When the link is lost, unconfirmed messages may be redelivered,
-and their ids are stored as suspects. Messages that were not yet durable are simply redelivered. An idle receiver makes
-a round trip from time to time, so that other receivers' ids are no longer needed (`redelivery.py`).
+The last ACK of each subscription requests a receipt, and several may be pending. When the link is lost, unconfirmed
+messages may be redelivered, and their ids are stored as suspects. Messages that were not yet durable are simply
+redelivered. An idle receiver makes a round trip from time to time, so that other receivers' ids are no longer needed
+(`redelivery.py`).
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ _ROW_BYTES = 150
 _TURN = 100
 """The most messages of one of several destinations before those of another."""
 _MAX_PENDING_ACKS = 8
+_ACKED_TOGETHER = 50
+"""Messages for each cumulative ACK. For each of them ActiveMQ sends up to 200 more, so that with one for a whole group
+it never has more than 200 on their way, however high the prefetch."""
 _BACKOFF = Backoff(longest=10.0)
 """Between two sessions."""
 _MAX_UNREADABLE = 3
@@ -355,7 +359,8 @@ class Receiver(DaemonThread):
         # Even if the receiver was closed meanwhile: durable messages without an ACK would be redelivered.
         try:
             for subscription, some in taken:
-                for message in some if subscription.ack == "client-individual" else ():
+                step = 1 if subscription.ack == "client-individual" else _ACKED_TOGETHER
+                for message in some[step - 1 :: step]:
                     if message is not last[subscription]:
                         message.ack()
             receipts = [message.ack_async() for message in last.values()]

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -24,7 +26,6 @@ from stompy.errors import (
     SpoolFencedError,
     SpoolFullError,
 )
-from stompy.link.receipts import Receipt
 from stompy.spark import receivers
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.spool import claims
@@ -36,6 +37,8 @@ from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.receiver.helpers import QUEUE, SOON, bodies, column, eventually, fill, receiving, spool_in
 from tests.spark.spool.builders import known_ids, spool_writer
 from tests.support.seed import chance
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -53,6 +56,16 @@ def test_what_is_in_the_spool_is_acknowledged_and_nothing_else(broker: Broker, t
     assert bodies(tmp_path) == list(range(1000))
     assert column(tmp_path, "sequence") == list(range(1000))
     assert not any(column(tmp_path, "possible_duplicate"))
+
+
+def test_a_group_is_acknowledged_in_parts_as_some_brokers_send_only_so_many_more_for_each_ack(
+    broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(broker.url, range(1000))
+    with caplog.at_level(logging.DEBUG, "stompy.link"), receiving(broker, tmp_path) as pool:
+        eventually(lambda: pool.writer.settled == 1000)
+    acknowledged = [message for message in caplog.messages if message.startswith("> <Frame ACK")]
+    assert len(acknowledged) >= 20
 
 
 @pytest.mark.parametrize("dialect", ["stompy", "rabbitmq"])  # RabbitMQ's ACKs in mode `client` reach further
@@ -240,17 +253,20 @@ def until_it_fails(pool: ReceiverPool) -> None:
 
 
 def lose_the_first_acks(monkeypatch: pytest.MonkeyPatch, broker: Broker, times: int) -> None:
-    """Let the link die between the moment that messages are durable and their ACK."""
-    ack = Message.ack_async
+    """Let the link die between the moment that messages are durable and their first ACK."""
     left = iter(range(times))
 
-    def lost(self: Message) -> Receipt:
-        if next(left, None) is not None:
-            delivery_of(self).link.close()
-            raise AckError("the link is gone")
-        return ack(self)
+    def losing(ack: Callable[[Message], T]) -> Callable[[Message], T]:
+        def lost(message: Message) -> T:
+            if next(left, None) is not None:
+                delivery_of(message).link.close()
+                raise AckError("the link is gone")
+            return ack(message)
 
-    monkeypatch.setattr(Message, "ack_async", lost)
+        return lost
+
+    monkeypatch.setattr(Message, "ack", losing(Message.ack))
+    monkeypatch.setattr(Message, "ack_async", losing(Message.ack_async))
 
 
 def test_what_comes_again_is_known_by_the_dedup_header_and_acknowledged(
