@@ -46,6 +46,8 @@ ADDRESS = f"127.0.0.1:{PORT}"
 FORWARDED = "/queue/forwarded"
 STEPS = 200_000
 TOP = Path(stompy.__file__).parent.parent
+FAULTS = 150.0
+"""Simulated seconds for what is to be sent beside faults, some of which end every session."""
 CALM = 90.0
 """Simulated seconds that consumers have after the last fault to handle what is left."""
 IDLE = 12.0
@@ -418,14 +420,14 @@ class Programs:
         self._break(broker)
         for service in self._services.values():
             service.events.join()
-        for number, _ in enumerate(plan.producers):
-            threads[f"p{number}"].join(400.0)
-        world.switch(lambda: all(each.all_put for each in seen.stored), 400.0, "what outboxes put")
-        world.switch(lambda: not seen.unsent, 400.0, "what programs for stomp.py send")
+        faults_end = world.now + FAULTS
+        self._await_senders(faults_end)
         self._network.clear_up()
         for each in self._disks.all:
             each.calm()
         world.switch(lambda: not any(each.off for each in self._disks.all), 400.0, "power")
+        if world.now >= faults_end:  # a fault may have ended each session before anything was sent
+            self._await_senders(world.now + 400.0)
         self._calm.set()
         for number, stored in enumerate(seen.stored):
             threads[f"o{number}"].join(outboxes.FLUSH + 40.0)
@@ -461,6 +463,14 @@ class Programs:
         if alive:
             seen.breaches.append(f"threads that are left: {alive}")
         seen.breaches += [f"logged as a bug: {bug}" for bug in world.bugs]
+
+    def _await_senders(self, until: float) -> None:
+        """Wait for what is to be sent."""
+        world, seen = self._world, self._seen
+        for number, _ in enumerate(seen.plan.producers):
+            self._threads[f"p{number}"].join(until - world.now)
+        world.switch(lambda: all(each.all_put for each in seen.stored), until - world.now, "what outboxes put")
+        world.switch(lambda: not seen.unsent, until - world.now, "what programs for stomp.py send")
 
     def _disk(self, folder: Path, faults: tuple[DiskFault, ...], processes: Sequence[str]) -> Disk | None:
         """Return the disk of a machine with some processes, if something happens to it."""
