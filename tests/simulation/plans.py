@@ -90,7 +90,7 @@ class Plan:
     outboxes: tuple[OutboxProgram, ...] = ()
     drop_ins: tuple[DropInProgram, ...] = ()
     spools: tuple[SpoolProgram, ...] = ()
-    web: frozenset[str] = frozenset()
+    web: tuple[str, ...] = ()
     """The programs that connect by WebSocket."""
     fragment: int = MAX_FRAME
     """Bytes of a message in one frame of WebSocket."""
@@ -164,7 +164,7 @@ class Plan:
             plan = replace(plan, consumers=(), spools=spools)
         lot = Random(seed + 6)  # noqa: S311 - as above
         if lot.random() < WEB:
-            web = frozenset(name for name in plan.names if lot.random() < 0.8)
+            web = tuple(name for name in plan.names if lot.random() < 0.8)
             # The answer to a handshake finds room: the system of a new connection has more than 50 bytes.
             weather = replace(weather, window=max(300, window))
             plan = replace(plan, weather=weather, web=web, fragment=lot.choice((MAX_FRAME, MAX_FRAME, 40)))
@@ -321,8 +321,8 @@ class Plan:
             yield replace(self, frames=self.frames[:number] + self.frames[number + 1 :])
         if self.lines:
             yield replace(self, lines=())
-        for name in sorted(self.web):
-            yield replace(self, web=self.web - {name})
+        for name in self.web:
+            yield replace(self, web=tuple(other for other in self.web if other != name))
         if self.fragment != MAX_FRAME:
             yield replace(self, fragment=MAX_FRAME)
         if self.depth:

@@ -610,7 +610,7 @@ def run(plan: Plan) -> Run:
 
     network.tap = tap
     network.note = seen.note  # type: ignore[method-assign]
-    network.opaque = plan.web
+    network.opaque = frozenset(plan.web)
     seam: dict[str, Any] = {"TcpDialer": (TcpDialer, network.dialer), "TcpListener": (TcpListener, network.listen)}
     seam |= {"SocketTransport": (SocketTransport, SimulatedTransport), "MAX_FRAME": (MAX_FRAME, plan.fragment)}
     if spools.HAS_ARROW:

@@ -63,7 +63,7 @@ def test_a_program_for_stomp_py_has_sent_all_before_consumers_end() -> None:
 
 @pytest.mark.parametrize("fragment", [40, MAX_FRAME])
 def test_a_world_without_faults_loses_nothing_over_websocket(fragment: int) -> None:
-    result = run(plan_of(web=frozenset({"p0", "c0"}), fragment=fragment))
+    result = run(plan_of(web=("p0", "c0"), fragment=fragment))
     assert result.breaches == []
     assert sum("handled" in line for line in result.trace) == 6
 

@@ -42,8 +42,9 @@ def test_each_message_is_read_once(fillers: tuple[int, ...], kills: tuple[tuple[
 
 
 @pytest.mark.skipif(not HAS_ARROW, reason="pyarrow is missing")
-def test_the_order_of_spools_in_a_batch_depends_on_no_hash() -> None:
-    shown = f"from {__name__} import TWO_SPOOLS, run; print(run(TWO_SPOOLS).trace)"
+def test_neither_what_is_drawn_nor_the_order_of_spools_in_a_batch_depends_on_a_hash() -> None:
+    drawn = "[Plan.drawn(seed) for seed in range(50)]"
+    shown = f"from {__name__} import TWO_SPOOLS, Plan, run; print(run(TWO_SPOOLS).trace, {drawn})"
     traces = {
         subprocess.run(
             [sys.executable, "-c", shown],
