@@ -165,8 +165,9 @@ def test_ready_says_why_a_worker_is_not() -> None:
         wait_until(lambda: re.search(gone(url), str(worker.health().outage)))
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/ready", timeout=WITHIN)
-        assert caught.value.code == 503
-        assert re.search(gone(url), json.loads(caught.value.read())["outage"])
+        with caught.value as answer:
+            assert answer.code == 503
+            assert re.search(gone(url), json.loads(answer.read())["outage"])
         endpoint.stop()
     finally:
         worker.close()
