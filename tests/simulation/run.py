@@ -16,6 +16,7 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 
@@ -23,6 +24,8 @@ from tests.simulation import faults
 
 PIECE = 25
 """Seeds that a process runs before it is asked again."""
+STACK = 1 << 20
+"""Bytes of the stack of a thread: the C library keeps 40 MiB of stacks for the next threads, those of a world."""
 
 
 def failing(seeds: Sequence[int]) -> list[tuple[int, str]]:
@@ -52,6 +55,10 @@ def begin(processors: multiprocessing.SimpleQueue[int | None]) -> None:
     processor = processors.get()
     if processor is not None:
         os.sched_setaffinity(0, {processor})  # a baton that goes to another processor costs twice as much
+    if hasattr(os, "SCHED_BATCH"):
+        # Who gets the baton runs when the other one waits, not before, only to wait for the interpreter's lock.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    threading.stack_size(STACK)
     faults.plant()
 
 
