@@ -144,7 +144,7 @@ class Thread:
 
     def is_alive(self) -> bool:
         """Return whether it was started and has not ended."""
-        return self in self.world.threads and not self.ended
+        return not self.ended and self in self.world.threads
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end."""
@@ -204,7 +204,7 @@ class World:
         self.finished = False
         """Whether all of its threads have ended; what is freed later finds locks that nobody holds."""
         self._choose = choose
-        self._traced = frozenset(traced)
+        self._traced = {file: os.path.basename(file) for file in traced}
         self._event = event
         self.tracer = self._trace if self._traced else None
         self.current: Thread
@@ -387,11 +387,11 @@ class World:
                 raise LostWakeupError(f"{thread.name} waits for {thread.waits_for}\n{_stacks(waiting)}")
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code.co_filename not in self._traced:
+        if (name := self._traced.get(frame.f_code.co_filename)) is None:
             return None
         frame.f_trace_opcodes = self._event == "opcode"
         if event == self._event and not self.over:
-            self.current.line = f"line {frame.f_lineno} of {os.path.basename(frame.f_code.co_filename)}"
+            self.current.line = f"line {frame.f_lineno} of {name}"
             self.switch(what=LINE)
         return self._trace
 
@@ -629,8 +629,8 @@ inside: set[int] = set()
 
 def current_world() -> World:
     """Return the world that runs, or a finished one."""
-    return _worlds[-1] if _worlds else _finished
+    return _worlds[-1]
 
 
-_finished = World(lambda able, current: 0)
-_finished.finished = True
+_worlds.append(World(lambda able, current: 0))
+_worlds[0].finished = True
