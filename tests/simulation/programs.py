@@ -19,6 +19,7 @@ from typing import Any
 import stompy
 from stompy.broker import Broker, BrokerLimits, User
 from stompy.compat import waiting
+from stompy.connection.message import Message, header_table
 from stompy.errors import StompError
 from stompy.frames.frame import Frame
 from stompy.testing.faults import FaultPlan
@@ -580,13 +581,13 @@ class Run:
     left: Counter[str]
 
 
-def _records_late(plan: Plan, *arguments: Any, **options: Any) -> Any:
-    """Return the records of messages, of which some receivers are late to make them."""
+def _headers_late(plan: Plan, messages: Sequence[Message]) -> Any:
+    """Return the headers of messages that came together, which some receivers are late to split."""
     world = current_world()
     late = plan.spools[int(world.current.process[1])].late
     if late and world.random.random() < late:
         world.switch(lambda: False, 6.0 * world.random.random(), "a processor")
-    return spools.records_of(*arguments, **options)
+    return header_table(messages)
 
 
 def run(plan: Plan) -> Run:
@@ -613,8 +614,7 @@ def run(plan: Plan) -> Run:
     network.opaque = frozenset(plan.web)
     seam: dict[str, Any] = {"TcpDialer": (TcpDialer, network.dialer), "TcpListener": (TcpListener, network.listen)}
     seam |= {"SocketTransport": (SocketTransport, SimulatedTransport), "MAX_FRAME": (MAX_FRAME, plan.fragment)}
-    if spools.HAS_ARROW:
-        seam |= {"records_of": (spools.records_of, partial(_records_late, plan))}
+    seam |= {"header_table": (header_table, partial(_headers_late, plan))}
     files = plan.outboxes or plan.spools or isinstance(world, System)
     with installed(**seam, limit=(waiting.limit, dropins.LIMIT)):
         try:

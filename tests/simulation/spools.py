@@ -30,7 +30,6 @@ if HAS_ARROW:
     from stompy.spark.source.reading import read_pieces
     from stompy.spark.source_options import spool_options, stream_options
     from stompy.spark.spool.files import Files
-    from stompy.spark.spool.record import records_of as records_of
     from stompy.spark.spool.spool import make_spool
 
     pa.set_cpu_count(1)
