@@ -68,8 +68,8 @@ _TURN = 100
 """The most messages of one of several destinations before those of another."""
 _MAX_PENDING_ACKS = 8
 _ACKED_TOGETHER = 50
-"""Messages for each cumulative ACK. For each of them ActiveMQ sends up to 200 more, so that with one for a whole group
-it never has more than 200 on their way, however high the prefetch."""
+"""Messages for each cumulative ACK. For each of them ActiveMQ sends at most 400 more, however many it acknowledges, so
+that with one for a whole group no more than these are on their way, however high the prefetch."""
 _BACKOFF = Backoff(longest=10.0)
 """Between two sessions."""
 _MAX_UNREADABLE = 3
