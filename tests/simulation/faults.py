@@ -35,10 +35,10 @@ def _fault(module: str, *changes: tuple[str, str]) -> Fault:
 FAULTS: dict[str, Fault] = {
     "a receipt is registered after the write": _fault(
         "link.writer",
-        ("                link.receipts.register(receipt)\n", "                pass\n"),
+        ("                self._link.receipts.register(receipt)\n", "                pass\n"),
         (
             "            if on_written is not None:\n                on_written()",
-            "            if receipt is not None:\n                link.receipts.register(receipt)\n"
+            "            if receipt is not None:\n                self._link.receipts.register(receipt)\n"
             "            if on_written is not None:\n                on_written()",
         ),
     ),
@@ -119,9 +119,9 @@ FAULTS: dict[str, Fault] = {
     "a message that was written goes to the next session too": _fault(
         "connection.sending",
         (
-            "                        self._failed.watch(handle)\n                    return handle\n            except SessionError",
-            "                        self._failed.watch(handle)\n                    if link.end_reason is None:\n"
-            "                        return handle\n            except SessionError",
+            "                    self._failed.watch(handle)\n                return handle\n            except SessionError",
+            "                    self._failed.watch(handle)\n                if encoder.link.end_reason is None:\n"
+            "                    return handle\n            except SessionError",
         ),
     ),
     "handled before the handler has run": _fault(
@@ -308,11 +308,14 @@ FAULTS: dict[str, Fault] = {
     ),
     "a record is lost with the session of the child that took it": _fault(
         "worker.processes",
-        ("        if self._record is not None and (self._message", "        if False and (self._message"),
+        ("            if self._message.settled is None or self._message.session_ended:\n", "            if False:\n"),
     ),
     "nobody waits until a parent has looked at its dead child": _fault(
         "worker.processes",
-        ("            if record is not None or not noted or deadline.expired:\n", "            if True:\n"),
+        (
+            "            if record is not None or not (noted or mark in self.held) or deadline.expired:\n",
+            "            if True:\n",
+        ),
     ),
     "a stop is not handed to the children": _fault("worker.processes", ("            child.order_to_stop()\n", "")),
     "children are not given time to stop": _fault(
@@ -388,15 +391,15 @@ FAULTS: dict[str, Fault] = {
     "the end of a session confirms receipts of the drop-in": _fault(
         "compat.listener",
         (
-            "            self._failure = failure\n",
-            "            self._failure = failure\n            self.received = self.received or failure is not None\n",
+            "            self._failed, self._failure = True, failure\n",
+            "            self._failed, self._failure = True, failure\n            self.received = True\n",
         ),
     ),
     "the end of a session wakes no thread that waits for a receipt": _fault(
         "compat.listener",
         (
-            "            self._failure = failure\n            self.receipt_condition.notify_all()\n",
-            "            self._failure = failure\n",
+            "            self._failed, self._failure = True, failure\n            self.receipt_condition.notify_all()\n",
+            "            self._failed, self._failure = True, failure\n",
         ),
     ),
     "a session of the drop-in that changed wakes nobody": _fault(
@@ -430,7 +433,7 @@ FAULTS: dict[str, Fault] = {
     "the rest of a message of WebSocket that was written in part is dropped": _fault(
         "transport.websocket.transport",
         (
-            'self._unsent, error.outcome = memoryview(b"".join((view[sent:], *parts))), "unknown"',
+            'self._unsent, error.outcome = memoryview(b"".join((part, *rest))), "unknown"',
             'self._unsent, error.outcome = b"", "unknown"',
         ),
     ),
@@ -573,13 +576,18 @@ class _Planting(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Run the changed source."""
         assert self._file is not None
-        with open(self._file, encoding="utf-8") as file:
-            source = file.read()
-        for old, new in self._fault.changes:
-            assert source.count(old) == 1, f"{self._file} has {source.count(old)} times {old!r}"
-            source = source.replace(old, new)
         module.__file__ = self._file
-        exec(compile(source, self._file, "exec"), vars(module))
+        exec(compile(changed(self._fault, self._file), self._file, "exec"), vars(module))
+
+
+def changed(fault: Fault, file: str) -> str:
+    """Return the source of a file with a fault."""
+    with open(file, encoding="utf-8") as opened:
+        source = opened.read()
+    for old, new in fault.changes:
+        assert source.count(old) == 1, f"{file} has {source.count(old)} times {old!r}"
+        source = source.replace(old, new)
+    return source
 
 
 def may_show(**folders: object) -> bool:
