@@ -27,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo flights test simulate test-tools test-brokers test-transports test-gevent test-dropin test-browser test-pythons test-load compare \
+.PHONY: help demo flights test simulate test-tools test-brokers test-transports test-gevent test-dropin test-browser test-pythons test-newest-python test-load compare \
 	test-spark test-spark-oldest test-spark-release test-spark-brokers test-autobahn test-long test-long-client test-long-worker test-long-spark fuzz mutation \
 	check-long images bench bench-page bench-instructions bench-spark dev lint format types conformance docs architecture audit coverage build check clean
 
@@ -133,6 +133,10 @@ test-pythons: $(VENV)/.installed-test ## what depends on the interpreter, on the
 		--ignore tests/test_layout.py --ignore tests/test_conftest.py --ignore tests/simulation --ignore tests/broker/test_work.py \
 		--ignore tests/worker/test_parking.py --ignore tests/hostile/test_injection.py \
 		--ignore tests/scenarios/test_outbox_oversized.py --ignore tests/hostile/test_memory.py $(ARGS)
+
+NEWEST_PYTHON ?= 3.15
+test-newest-python: ## the same on a newer Python than this machine has, from Debian (NEWEST_PYTHON=3.14 for that one)
+	folder=$$(tools/debian_python $(NEWEST_PYTHON)) && PATH=$$folder:$$PATH $(MAKE) --no-print-directory test-pythons
 
 # The data pipeline: Spark takes half a gigabyte and ten seconds to start, so it has an environment and a command of its own.
 # SPARK chooses the release (SPARK='pyspark==4.1.*'), SPARK_VENV another place for it.
