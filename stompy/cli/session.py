@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stompy.cli.exits import Exit, Failure, code_of
 from stompy.cli.options import passcode_from, tls_from
-from stompy.connection.config import addresses_of, is_failover, parse_failover
+from stompy.connection.config import addresses_of
 from stompy.connection.connecting import DEFAULT_URL, connect
 from stompy.connection.connection import Connection
 from stompy.connection.listeners import DisconnectedEvent, Listener
@@ -87,18 +87,19 @@ def open_connection(arguments: argparse.Namespace, observer: SessionObserver) ->
     """
     urls = arguments.url or [os.environ.get("STOMPY_URL") or DEFAULT_URL]
     try:
-        return _connected(arguments, urls, observer)
+        return _connected(arguments, urls[0] if len(urls) == 1 else urls, observer)
     except ConnectError as error:
         if "connection refused" not in str(error):
             raise
         raise Failure(f"{error}; {_NO_BROKER}", code_of(error)) from error
 
 
-def _connected(arguments: argparse.Namespace, urls: list[str], observer: SessionObserver) -> Connection:
+def _connected(arguments: argparse.Namespace, url: str | Sequence[str], observer: SessionObserver) -> Connection:
+    addresses = addresses_of(url)
     return connect(
-        urls[0] if len(urls) == 1 else urls,
+        url,
         login=arguments.login,
-        passcode=_passcode(arguments, urls),
+        passcode=_passcode(arguments, addresses),
         vhost=arguments.vhost,
         client_id=arguments.client_id,
         versions=arguments.versions or NEGOTIABLE,
@@ -108,18 +109,12 @@ def _connected(arguments: argparse.Namespace, urls: list[str], observer: Session
         listeners=[observer],
         name="cli",
         proxy=arguments.proxy or os.environ.get("STOMPY_PROXY") or None,
-        tls=tls_from(arguments, wanted=any(address.secure for address in _addresses(urls))),
+        tls=tls_from(arguments, wanted=any(address.secure for address in addresses)),
     )
 
 
-def _passcode(arguments: argparse.Namespace, urls: list[str]) -> str | None:
+def _passcode(arguments: argparse.Namespace, addresses: Sequence[Address]) -> str | None:
     asked_for = arguments.ask_passcode or arguments.passcode_file is not None or arguments.login is not None
-    if not asked_for and any(address.passcode is not None for address in _addresses(urls)):
+    if not asked_for and any(address.passcode is not None for address in addresses):
         return None  # that of the URL is more specific than that of the environment
     return passcode_from(arguments, "STOMPY_PASSCODE")
-
-
-def _addresses(urls: list[str]) -> tuple[Address, ...]:
-    if len(urls) == 1 and is_failover(urls[0]):
-        return addresses_of(parse_failover(urls[0]).urls)
-    return addresses_of(urls)

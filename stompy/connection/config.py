@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from stompy.backoff import Backoff
 from stompy.connection.reconnect import Order, Reconnect, ResendLimits
@@ -150,12 +150,12 @@ def _unpickle(values: dict[str, Any]) -> Config:
 
 
 def addresses_of(url: str | Sequence[str]) -> tuple[Address, ...]:
-    """Return the addresses in `url`.
+    """Return the addresses in `url`, which may be a failover address.
 
     Raises:
         ConfigurationError: an address is malformed or has an option, as none are known.
     """
-    addresses = parse_addresses(url)
+    addresses = parse_addresses(parse_failover(url).urls if is_failover(url) else url)
     for address in addresses:
         for name, _ in address.options:
             raise ConfigurationError(f"unknown option {name!r} in the broker address {address}")
@@ -259,7 +259,7 @@ class Failover:
     policy: Reconnect | None
 
 
-def is_failover(url: object) -> bool:
+def is_failover(url: object) -> TypeGuard[str]:
     """Whether `url` is a failover address."""
     return isinstance(url, str) and url.startswith("failover:")
 

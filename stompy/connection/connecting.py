@@ -199,7 +199,7 @@ def _config(*, url: str | Sequence[str], login: Any, passcode: Any, proxy: Any, 
     hidden = ("headers", *given_login)
     check_arguments(connect, {**rest, **given_login}, hidden=hidden, skip=("misspelt",))
     check_heartbeat(rest["heartbeat"])
-    failover = parse_failover(url) if isinstance(url, str) and is_failover(url) else None
+    failover = parse_failover(url) if is_failover(url) else None
     policy = reconnect_of(rest["reconnect"], None if failover is None else failover.policy)
     if proxy is not None:
         from stompy.transport.proxy import parse_proxy  # late, as few connections need one
@@ -207,7 +207,7 @@ def _config(*, url: str | Sequence[str], login: Any, passcode: Any, proxy: Any, 
         proxy = parse_proxy(proxy)
     same = ("vhost", "client_id", "dialect", "heartbeat", "content_length", "name", "tls", "websocket")
     return Config(
-        addresses=addresses_of(url if failover is None else failover.urls),
+        addresses=addresses_of(url),
         order=given(DEFAULT if policy is None else policy.order, "given" if failover is None else failover.order),
         login=login,
         passcode=passcode,

@@ -6,12 +6,11 @@ environment or a file by the process that connects: the driver for the source, e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from stompy.connection.config import addresses_of, is_failover, parse_failover
+from stompy.connection.config import addresses_of
 from stompy.connection.connecting import connect
 from stompy.connection.connection import Connection
 from stompy.dialects.brokers import DialectName
@@ -31,7 +30,7 @@ class SparkBrokerOptions:
     """The connection options; picklable, and without secrets. Durations in seconds."""
 
     # fmt: off
-    url: str = option(kinds.text, None, "the broker's address, several separated by commas, or a `failover:(...)` "
+    url: str = option(kinds.addresses, None, "the broker's address, several separated by commas, or a `failover:(...)` "
         "address; with the login, as in `stomp://login@host:61613`, and without a passcode", required=True)
     passcode_env: str | None = option(kinds.text, None, "the environment variable that holds the passcode, in the "
         "process that connects")
@@ -51,7 +50,7 @@ class SparkBrokerOptions:
     # fmt: on
 
     def __post_init__(self) -> None:
-        for address in self._addresses():
+        for address in addresses_of(self.url):
             if address.passcode is not None:
                 raise ConfigurationError(f"option url must not contain a passcode ({address}): {NO_SECRETS}")
         if self.passcode_env is not None and self.passcode_file is not None:
@@ -67,10 +66,9 @@ class SparkBrokerOptions:
         Args:
             name: part of thread names.
         """
-        urls, timeout = self._urls(), self.receipt_timeout
+        timeout = self.receipt_timeout
         return connect(
-            urls[0] if len(urls) == 1 else urls,
-            login=self._login(),
+            self.url,
             passcode=self.passcode(),
             client_id=self.client_id,
             dialect=self.dialect,
@@ -111,15 +109,3 @@ class SparkBrokerOptions:
             return None
         cert, key, *_ = (*map(Path, self.tls_cert or ()), None, None)
         return Tls(ca=None if self.tls_ca is None else Path(self.tls_ca), cert=cert, key=key)
-
-    def _login(self) -> str | None:
-        # `connect` only combines a passcode with a login that is given outside the address.
-        if self.passcode_env is None and self.passcode_file is None:
-            return None
-        return next((address.login for address in self._addresses() if address.login is not None), None)
-
-    def _urls(self) -> Sequence[str]:
-        return [self.url] if is_failover(self.url) else [part.strip() for part in self.url.split(",")]
-
-    def _addresses(self) -> Sequence[Any]:
-        return addresses_of(parse_failover(self.url).urls if is_failover(self.url) else self._urls())

@@ -173,6 +173,11 @@ def text(value: str) -> str:
     return value
 
 
+def addresses(value: str) -> str:
+    """Return an address, or several separated by commas, after which there may be spaces."""
+    return re.sub(r",\s+", ",", text(value))
+
+
 def texts(value: str) -> tuple[str, ...]:
     """Return one or more different texts, separated by commas."""
     found = tuple(part.strip() for part in value.split(","))

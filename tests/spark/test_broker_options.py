@@ -87,3 +87,11 @@ def test_tls_is_asked_for_by_files() -> None:
 def test_several_addresses_are_tried_in_order() -> None:
     with Broker() as broker, options(url=f"stomp://127.0.0.1:1, {broker.url}").connect(name="test") as connection:
         assert connection.connected
+
+
+def test_a_passcode_goes_out_with_the_login_of_each_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOMP_SECRET", "sesame")
+    with Broker(users={"me": "sesame"}) as broker:
+        url = f"failover:(stomp://another@127.0.0.1:1,{broker.url.replace('://', '://me@')})?randomize=false"
+        with options(url=url, passcodeEnv="STOMP_SECRET").connect(name="test") as connection:
+            assert connection.connected
