@@ -1,26 +1,27 @@
 """The driver's side of a batch read: receives messages once, into a spool of its own below `spoolDir`.
 
-When Spark plans the first action, the driver receives until the queue counts as empty, then creates the file `done`;
+When Spark plans the first action, the driver receives until the queue counts as empty, then writes the mark `done`;
 tasks only read. Later actions on the same DataFrame find `done` and read the same rows. Without `done`, a read
-continues where a previous process stopped. Of two concurrent reads, one waits for the other.
+continues where a previous process stopped. Of two concurrent reads, one waits for the other: the spool is claimed until
+it has the mark, so that nothing is received after what is counted.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from contextlib import closing, suppress
 from dataclasses import replace
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message, header_table
-from stompy.deadline import Deadline
-from stompy.errors import ReceiveTimeoutError, SpoolBusyError
+from stompy.errors import ReceiveTimeoutError
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source.admission import split
 from stompy.spark.source_options import BatchOptions
-from stompy.spark.spool.claims import ClaimTimeouts
-from stompy.spark.spool.files import Files, dump, read_document
+from stompy.spark.spool.claims import READER, Claim, ClaimTimeouts
+from stompy.spark.spool.files import Files, read_mark, write_mark
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.record import now_us, records_of
 from stompy.spark.spool.spool import Spool, make_spool
@@ -28,9 +29,7 @@ from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 
 DONE = "done"
-"""The file with the number of messages of a finished read."""
-_PATIENCE = ClaimTimeouts(wait=1.0)
-"""How long to wait for another process between checks whether it has finished."""
+"""The mark of a finished read: the number of its messages."""
 _CHUNK = 1000
 """Messages in a segment of browsed ones."""
 _OTHER_TIMEOUT = 3600.0
@@ -56,7 +55,7 @@ def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
         StompError: the broker cannot be reached, or the spool cannot be used.
     """
     spool = make_spool(Files(read_folder(options, load)), options.origin)
-    end = _end_of(spool.files)
+    end = read_mark(spool.files, DONE)
     if end is None:
         end = _taken(options, spool)
     pieces = list(SpoolView(spool).index.pieces(0, end, spool=spool.identity))
@@ -64,19 +63,16 @@ def drain(options: BatchOptions, load: str) -> tuple[Spool, list[list[Piece]]]:
 
 
 def _taken(options: BatchOptions, spool: Spool) -> int:
-    """Receive messages, here or in another process; return the number of messages in the spool."""
-    deadline = Deadline(_OTHER_TIMEOUT)
-    while True:
-        try:
+    """Receive messages, unless another process has done that meanwhile; return the number of messages in the spool."""
+    claim = Claim(spool.files, patience=ClaimTimeouts(wait=_OTHER_TIMEOUT, frozen=math.inf), role=READER)
+    try:
+        end = read_mark(spool.files, DONE)
+        if end is None:
             end = _browse(options, spool) if options.browse else _receive(options, spool)
-        except SpoolBusyError:
-            if deadline.expired:
-                raise
-        else:
-            return _finish(spool.files, end)
-        found = _end_of(spool.files)
-        if found is not None:
-            return found
+            write_mark(spool.files, DONE, end)
+        return end
+    finally:
+        claim.release()
 
 
 def _receive(options: BatchOptions, spool: Spool) -> int:
@@ -87,7 +83,6 @@ def _receive(options: BatchOptions, spool: Spool) -> int:
         # One, so that those that are taken are the first.
         receivers=options.receivers if options.max_messages is None else 1,
         max_spool_bytes=sys.maxsize,
-        lock_timeout=_PATIENCE.wait,
     )
     pool = ReceiverPool(asked, spool, until=most)
     try:
@@ -99,7 +94,7 @@ def _receive(options: BatchOptions, spool: Spool) -> int:
 
 def _browse(options: BatchOptions, spool: Spool) -> int:
     """Copy messages into the spool without consuming them; raises `ConfigurationError` if the broker cannot browse."""
-    with closing(SpoolWriter(spool, patience=_PATIENCE)) as writer:
+    with closing(SpoolWriter(spool)) as writer:
         if not writer.next:
             with closing(options.connect(name="spark-browse")) as connection:
                 _copy(connection, options, writer)
@@ -123,17 +118,3 @@ def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) ->
         rows = records_of(some, header_table(some), None, broker=connection.address, received_at=now)
         # Confirmed at once: nothing is acknowledged or redelivered.
         writer.confirm(writer.store(0, rows))
-
-
-def _end_of(files: Files) -> int | None:
-    """Return the number of messages of a finished read; `None` if it is not finished."""
-    document = read_document(files, DONE)
-    return None if document is None else int(document["end"])
-
-
-def _finish(files: Files, end: int) -> int:
-    """Mark the read as complete; return its number of messages, which another process may have found first."""
-    files.create(DONE, dump({"end": end}))
-    found = _end_of(files)
-    assert found is not None, "it was just created"
-    return found

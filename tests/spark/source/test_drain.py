@@ -8,9 +8,12 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import ConfigurationError, SpoolMismatchError
-from stompy.spark.source.drain import drain, read_folder
+from stompy.spark.receivers import ReceiverPool
+from stompy.spark.source.drain import DONE, drain, read_folder
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.source_options import BatchOptions, batch_options
+from stompy.spark.spool.claims import READER
+from stompy.spark.spool.files import Files, read_mark
 from tests.spark.receiver.helpers import QUEUE, eventually, fill, url_of
 from tests.spark.spool.builders import records, seal, spool_files, spool_writer
 
@@ -97,6 +100,24 @@ def test_of_two_attempts_at_once_one_takes_and_both_read_it(broker: Broker, tmp_
     for attempt in attempts:
         attempt.join()
     assert found == [list(range(100))] * 2
+
+
+def test_a_read_that_has_received_is_claimed_until_it_counts_as_done(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = options(broker, tmp_path)
+    files = Files(read_folder(asked, "one"))
+    stop, locked = ReceiverPool.stop, []
+
+    def stopped(pool: ReceiverPool) -> None:
+        stop(pool)
+        locked.append((read_mark(files, DONE), files.lock(READER.lock)))
+
+    monkeypatch.setattr(ReceiverPool, "stop", stopped)
+    fill(broker.url, range(3))
+    assert taken(asked) == list(range(3))
+    assert locked == [(None, None)]
+    assert read_mark(files, DONE) == 3
 
 
 def test_a_read_of_another_destination_under_the_same_name_is_refused(broker: Broker, tmp_path: Path) -> None:
