@@ -19,17 +19,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from stompy.deadline import Deadline
-from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolError, SpoolMismatchError, StompError
+from stompy.errors import ConnectTimeoutError, SpoolError, SpoolMismatchError, StompError
 from stompy.forks import Owner
 from stompy.spark.options import EARLIEST
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source.admission import admitted, split
-from stompy.spark.source.offsets import Loss, Offset, Offsets, Vector, dump_vector, load_vector
-from stompy.spark.source_options import SpoolOptions, StreamOptions
+from stompy.spark.source.offsets import Offset, Offsets, Vector, dump_vector, load_vector
+from stompy.spark.source_options import StreamOptions
 from stompy.spark.spool.claims import HEARTBEAT_INTERVAL, READER, Claim, ClaimTimeouts
 from stompy.spark.spool.files import IDENTITY, Files, read_counts
 from stompy.spark.spool.index import Piece
@@ -41,7 +41,7 @@ from stompy.world import threading, time
 _LOG = logging.getLogger("stompy.spark")
 
 _POLL_INTERVAL = 0.1
-"""Seconds between checks of the spool while waiting."""
+"""Seconds between two looks at the receivers of AvailableNow, at most."""
 AVAILABLE_BYTES = 256 << 20
 """About how much a micro-batch of AvailableNow receives if the query has no limit."""
 
@@ -55,8 +55,11 @@ class StreamEngine:
 
     def __init__(self, options: StreamOptions) -> None:
         self.options = options
-        self._claims = _QueryClaims(options)
         self._opened: dict[str, Offsets] = {}
+        """Replaced, never changed, as the thread below reads it."""
+        self._closing = threading.Event()
+        self._heart = DaemonThread("stompy-spool-query", self._beat)
+        self._owner = Owner("spool query")
         self._receivers: ReceiverPool | None = None
         self._first: Vector | None = None
         self._position: Vector | None = None
@@ -98,6 +101,7 @@ class StreamEngine:
             self._refresh(opened)
         readable = {key for key, each in opened.items() if each.view.refresh()}
         begin = self._start(start, opened, readable)
+        opened = self._opened  # without those that were read
         if self._targets is None:
             self._check_receivers()
         if self._available_now and self._targets is None:
@@ -189,7 +193,12 @@ class StreamEngine:
         """End the receivers. Idempotent."""
         if self._receivers is not None:
             self._receivers.stop()
-        self._claims.close()
+        if self._owner.forked:
+            return
+        self._closing.set()
+        self._heart.join_until(Deadline(HEARTBEAT_INTERVAL))
+        for each in self._opened.values():
+            each.claim.release()
 
     @property
     def urls(self) -> dict[str, str]:
@@ -227,11 +236,29 @@ class StreamEngine:
                 )
             if key == spool.identity and there.state(IDENTITY) is not None:
                 raise SpoolMismatchError(f"it is a copy of {there.url}: name one of them in spoolDir", path=url)
-        self._claims.add(spool)
-        view = SpoolView(spool, fail_on_loss=options.fail_on_data_loss)
-        word = "was moved here" if spool.identity in self._opened else "was opened"
-        self._opened[spool.identity] = Offsets(spool, view, Loss(spool, view, fail=options.fail_on_data_loss))
+        word = "was opened"
+        if spool.identity in self._opened:
+            word = "was moved here"
+            self._opened[spool.identity].claim.release()
+        patience = ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after)
+        claim = Claim(spool.files, patience=patience, role=READER)
+        try:
+            claim.begin(0)
+            view = SpoolView(spool, fail_on_loss=options.fail_on_data_loss)
+        except BaseException:
+            claim.release()
+            raise
+        self._opened = {**self._opened, spool.identity: Offsets(claim, view)}
+        if not self._heart.started:
+            self._heart.start()
         _LOG.info("spool %s %s: messages %d to %d", url, word, view.index.low, view.next - 1)
+
+    def _beat(self) -> None:
+        """Show that the query is alive until it is stopped, as Spark does not call during a batch."""
+        while not self._closing.wait(HEARTBEAT_INTERVAL / 2):
+            for each in self._opened.values():
+                with contextlib.suppress(StompError):  # Spark's thread has it too, and raises it
+                    each.claim.heartbeat()
 
     def _claimed(self, *, look: bool = False) -> dict[str, Offsets]:
         """Return the spools, which no other query has taken over."""
@@ -243,16 +270,14 @@ class StreamEngine:
                     "retire one, see `retired` in the documentation",
                     path=each.spool.files.url,
                 )
-        self._claims.check()
+            each.claim.check()
         return opened
 
-    def _checked(self, stored: Mapping[str, Any], opened: Mapping[str, Offsets]) -> Vector:
-        """Return an offset of the checkpoint whose spools are there; raises as `plan`."""
+    def _checked(
+        self, stored: Mapping[str, Any], opened: Mapping[str, Offsets], readable: Container[str] | None = None
+    ) -> Vector:
+        """Return an offset of the checkpoint whose spools are there; those that are readable, or all, are checked."""
         vector = load_vector(stored)
-        self._check_known(vector, opened)
-        return {key: opened[key].check(offset) for key, offset in vector.items() if key in opened}
-
-    def _check_known(self, vector: Vector, opened: Mapping[str, Offsets]) -> None:
         for key in vector.keys() - opened.keys():
             reason = SpoolMismatchError(
                 f"the checkpoint was made with spool {key}, which is not among those of spoolDir "
@@ -266,6 +291,11 @@ class StreamEngine:
             if key not in self._told:
                 self._told.add(key)
                 _LOG.warning("%s", reason)
+        return {
+            key: opened[key].check(one) if readable is None or key in readable else one
+            for key, one in vector.items()
+            if key in opened
+        }
 
     def _beginning(self, opened: Mapping[str, Offsets]) -> Vector:
         """Return where a query without a checkpoint begins."""
@@ -306,20 +336,10 @@ class StreamEngine:
             )
 
     def _refresh(self, opened: Mapping[str, Offsets]) -> None:
-        """Refresh the views; wait for an owner that is about to begin.
-
-        Raises:
-            SpoolBusyError: the owner did not begin in time.
-        """
-        deadline = Deadline(self.options.lock_timeout)
+        """Refresh the views; raises as `SpoolView.await_refresh`."""
         for each in opened.values():
-            while not each.view.refresh():
-                # An owner that has died is replaced by ours, before anything can be compared.
-                self._check_receivers()
-                if deadline.expired:
-                    path = each.spool.files.url
-                    raise SpoolBusyError("a process has claimed it and does not start to fill it", path=path)
-                time.sleep(_POLL_INTERVAL)
+            # An owner that has died is replaced by ours, before anything can be compared.
+            each.view.await_refresh(self.options.lock_timeout, self._check_receivers)
 
     def _receive_available(self, opened: Mapping[str, Offsets], begin: Vector, *, unlimited: bool) -> bool:
         """Receive for the next micro-batch; return whether the queue counts as empty, or the time is over."""
@@ -362,17 +382,13 @@ class StreamEngine:
             # May be somewhat behind, but Spark continues from its own checkpoint in any case.
             vector = {key: each.at(max(each.view.planned, each.view.index.low)) for key, each in opened.items()}
         else:
-            vector = load_vector(stored)
-            self._check_known(vector, opened)
-            vector = {
-                key: opened[key].check(one) if key in readable else one for key, one in vector.items() if key in opened
-            }
+            vector = self._checked(stored, opened, readable)
         for key in [key for key in opened if key not in vector]:
             each, url = opened[key], opened[key].spool.files.url
             if each.is_retired and each.view.index.low >= each.view.next:
-                del self._opened[key]
+                self._opened = {name: one for name, one in self._opened.items() if name != key}
                 self._retired.add(url)
-                self._claims.remove(key)
+                each.claim.release()
                 _LOG.info("spool %s was read and may be removed", url)
                 continue
             vector[key] = each.at(each.view.index.low)
@@ -380,57 +396,3 @@ class StreamEngine:
                 self._told.add(key)
                 _LOG.info("spool %s was added to the source", url)
         return vector
-
-
-class _QueryClaims(DaemonThread):
-    """The claims of a query, and the thread that shows that it is alive, as Spark does not call during a batch."""
-
-    def __init__(self, options: SpoolOptions) -> None:
-        super().__init__("stompy-spool-query")
-        self._patience = ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after)
-        self._closing = threading.Event()
-        self._claims: dict[str, Claim] = {}
-        self._owner = Owner("spool query")
-        self._begun = False
-
-    def add(self, spool: Spool) -> None:
-        """Claim a spool; in place of the claim in its old folder, if it was moved."""
-        self.remove(spool.identity)
-        claim = Claim(spool.files, patience=self._patience, role=READER)
-        try:
-            claim.begin(0)
-        except BaseException:
-            claim.release()
-            raise
-        self._claims = {**self._claims, spool.identity: claim}
-        if not self._begun:
-            self._begun = True
-            self.start()
-
-    def remove(self, identity: str) -> None:
-        """Release the claim of a spool, if it has one."""
-        gone = self._claims.get(identity)
-        if gone is not None:
-            self._claims = {key: one for key, one in self._claims.items() if key != identity}
-            gone.release()
-
-    def check(self) -> None:
-        """Raise if another query has taken a spool over; see `Claim.check`."""
-        for claim in self._claims.values():
-            claim.check()
-
-    def run(self) -> None:
-        """Touch the claims until closed."""
-        while not self._closing.wait(HEARTBEAT_INTERVAL / 2):
-            for claim in self._claims.values():
-                with contextlib.suppress(StompError):  # Spark's thread has it too, and raises it
-                    claim.heartbeat()
-
-    def close(self) -> None:
-        """Release the claims. Idempotent."""
-        if self._owner.forked:
-            return
-        self._closing.set()
-        self.join_until(Deadline(HEARTBEAT_INTERVAL))
-        for claim in self._claims.values():
-            claim.release()

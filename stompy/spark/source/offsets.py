@@ -13,9 +13,10 @@ from typing import Any
 
 from stompy.errors import ConfigurationError, SpoolDamagedError, SpoolMismatchError
 from stompy.spark.options import EARLIEST, LATEST
+from stompy.spark.spool.claims import Claim
 from stompy.spark.spool.files import RETIRED
 from stompy.spark.spool.index import Piece, Segment, SegmentIndex
-from stompy.spark.spool.spool import Spool, get_spool
+from stompy.spark.spool.spool import get_spool
 from stompy.spark.spool.view import SpoolView
 
 _LOG = logging.getLogger("stompy.spark")
@@ -75,15 +76,13 @@ class Loss:
     """Which messages of a spool are lost, and whether that is an error (option `failOnDataLoss`).
 
     Args:
-        spool: of the query.
-        view: of the spool.
-        fail: whether to raise for lost messages; otherwise each segment is read once, and damaged ones are skipped.
+        view: of the spool. Unless its `fail_on_loss` is set, each segment is read once, and damaged ones are skipped.
     """
 
-    def __init__(self, spool: Spool, view: SpoolView, *, fail: bool) -> None:
-        self._spool = spool
+    def __init__(self, view: SpoolView) -> None:
         self._view = view
-        self._fail = fail
+        self._spool = view.spool
+        self._fail = view.fail_on_loss
         self._skipped: dict[Segment, bool] = {}
 
     def pieces(self, start: int, end: int) -> list[Piece]:
@@ -128,15 +127,16 @@ class Offsets:
     """Makes and checks the offsets of one spool.
 
     Attributes:
-        spool: of the query.
+        claim: of the query.
         view: of the spool.
         loss: of its messages.
     """
 
-    def __init__(self, spool: Spool, view: SpoolView, loss: Loss) -> None:
-        self.spool = spool
+    def __init__(self, claim: Claim, view: SpoolView) -> None:
+        self.claim = claim
         self.view = view
-        self.loss = loss
+        self.loss = Loss(view)
+        self.spool = view.spool
 
     @property
     def is_retired(self) -> bool:

@@ -22,8 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 
-from stompy.deadline import Deadline
-from stompy.errors import SpoolBusyError, SpoolDamagedError, SpoolMismatchError
+from stompy.errors import SpoolDamagedError, SpoolMismatchError
 from stompy.spark.spool.files import IDENTITY, SETTLED, TEMPORARY, Files, dump, read_document, read_mark
 from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.record import Identifier, Identity
@@ -34,8 +33,6 @@ from stompy.world import time
 
 NOTES = "redelivered"
 """The folder of the notes."""
-_POLL_INTERVAL = 0.1
-"""Seconds between checks whether the owner of a peer has begun."""
 
 
 class Peers:
@@ -155,8 +152,9 @@ class _Peer:
         if asked:
             settled = read_mark(self._files, SETTLED) or 0
             self._remove_unfinished(asked)
-            view = self._refreshed(self._spool)
-            listed = {one.name for one in view.valid() if one.end > settled}
+            self._view = self._view or SpoolView(self._spool, fail_on_loss=False)
+            self._view.await_refresh(self._patience)
+            listed = {one.name for one in self._view.valid() if one.end > settled}
             found |= asked & self._ids("", listed, self._of_segment)
             suspects = {f"{SUSPECTS}/{name}" for name in self._files.list(SUSPECTS)}
             found |= asked & self._ids(SUSPECTS, suspects, self._of_suspects)
@@ -197,21 +195,6 @@ class _Peer:
                 continue  # it is not complete: its owner looks at the peers when it is
             if ids & asked:
                 self._files.remove(name)
-
-    def _refreshed(self, spool: Spool) -> SpoolView:
-        """Return the view, up to date; wait for an owner that is about to begin."""
-        if self._view is None:
-            self._view = SpoolView(spool, fail_on_loss=False)
-        deadline = Deadline(self._patience)
-        while not self._view.refresh():
-            if deadline.expired:
-                raise SpoolBusyError(
-                    "a process has claimed it and does not start to fill it, so that another spool of the source does "
-                    "not know whether it has a message. Start that process again",
-                    path=self._files.url,
-                )
-            time.sleep(_POLL_INTERVAL)
-        return self._view
 
     def _ids(self, folder: str, names: set[str], read: Callable[[str], set[Identity]]) -> set[Identity]:
         """Return the ids in some files; each is read once."""

@@ -8,7 +8,10 @@ reader only writes the marks `low` and `planned`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
+from stompy.deadline import Deadline
+from stompy.errors import SpoolBusyError
 from stompy.spark.spool.claims import FILLER, ActiveClaim, active_claim, last_heartbeat
 from stompy.spark.spool.files import LOW, PLANNED, read_mark, write_mark
 from stompy.spark.spool.index import Segment, SegmentIndex, lost, sound, stale_claims
@@ -16,6 +19,9 @@ from stompy.spark.spool.spool import Spool
 from stompy.world import time
 
 _LOG = logging.getLogger("stompy.spark")
+
+_POLL_INTERVAL = 0.1
+"""Seconds between checks whether the owner has begun."""
 
 
 class SpoolView:
@@ -31,9 +37,9 @@ class SpoolView:
     """
 
     def __init__(self, spool: Spool, *, fail_on_loss: bool = True) -> None:
-        self._spool = spool
+        self.spool = spool
+        self.fail_on_loss = fail_on_loss
         self._files = spool.files
-        self._fail = fail_on_loss
         self.planned = read_mark(self._files, PLANNED) or 0
         """The mark below which messages were given to Spark."""
         self._heartbeat = last_heartbeat(self._files)
@@ -64,7 +70,7 @@ class SpoolView:
         Raises:
             SpoolDataLossError: a segment that was not processed has disappeared.
         """
-        low = self._spool.low()
+        low = self.spool.low()
         new, gone = self._list()
         newest = active_claim(self._files)
         if newest is None:
@@ -85,11 +91,32 @@ class SpoolView:
             self.index.add(segment)
         return True
 
+    def await_refresh(self, patience: float, check: Callable[[], object] = lambda: None) -> None:
+        """Refresh; wait for an owner that is about to begin.
+
+        Args:
+            patience: seconds to wait.
+            check: called before each pause.
+
+        Raises:
+            SpoolBusyError: the owner did not begin in time.
+        """
+        deadline = Deadline(patience)
+        while not self.refresh():
+            check()
+            if deadline.expired:
+                raise SpoolBusyError(
+                    "a process has claimed it and does not start to fill it, so that its messages are not known: "
+                    "start that process again",
+                    path=self._files.url,
+                )
+            time.sleep(_POLL_INTERVAL)
+
     def _list(self) -> tuple[list[Segment], list[Segment]]:
         """List the folder; return the new segments, in order, and those that have disappeared."""
         known, names = self._segments, set(self._files.list(""))
         gone = [known.pop(name) for name in known.keys() - names]
-        found = map(self._spool.segment, names - known.keys())
+        found = map(self.spool.segment, names - known.keys())
         new = sorted(segment for segment in found if segment is not None)
         known.update((segment.name, segment) for segment in new)
         return new, gone
@@ -113,7 +140,7 @@ class SpoolView:
         index = SegmentIndex(low=low, path=self._files.url, segments=kept)
         if index.next < self.next:
             missing = lost(self._files.url, index.next, self.next)
-            if self._fail:
+            if self.fail_on_loss:
                 self._newest = None
                 raise missing
             _LOG.warning("%s", missing)

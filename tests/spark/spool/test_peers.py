@@ -201,7 +201,7 @@ def test_while_a_process_is_about_to_begin_a_peer_waits_and_says_so(source: Sour
     seal(a, records(range(5)))
     die(a)
     Claim(source.files("a"), patience=IMPATIENT)  # and has not begun
-    with pytest.raises(SpoolBusyError, match="does not know whether it has a message"):
+    with pytest.raises(SpoolBusyError, match="does not start to fill it, so that its messages are not known"):
         seal(b, redelivered(range(5)))
 
 
