@@ -132,7 +132,7 @@ def replay(
     try:
         progress = _Progress.read(files, table, options.job_id)
         rows = _Rows(archive, condition, progress, options)
-        with closing(Publisher(options, name="replay", identify=lambda message: message.dedup_id)) as publisher:
+        with closing(Publisher(options, name="replay")) as publisher:
 
             def confirmed() -> None:
                 progress.write(files)

@@ -32,7 +32,7 @@ from stompy.errors import (
 from stompy.spark import options as kinds
 from stompy.spark.broker_options import SparkBrokerOptions
 from stompy.spark.options import option, parse
-from stompy.spark.sink.rows import DedupMode, Identify, Outgoing
+from stompy.spark.sink.rows import DedupMode, Outgoing
 from stompy.world import time
 
 _FIRST_DELAY = 0.1
@@ -46,9 +46,6 @@ _CHUNK_BYTES = 4 << 20
 """Approximate bytes of bodies, headers and destinations at which a chunk ends; it has at least one message."""
 
 Transactions = Literal["auto", "true", "false"]
-
-Item = tuple[Outgoing, "str | None"]
-"""A message and its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +114,11 @@ class Publisher:
     Args:
         options: of the sink.
         name: part of thread names.
-        identify: returns the id of each message.
     """
 
-    def __init__(self, options: SinkOptions, *, name: str, identify: Identify) -> None:
+    def __init__(self, options: SinkOptions, *, name: str) -> None:
         self._options = options
         self._name = name
-        self._identify = identify
         self._rate_limiter = RateLimiter(options.rate_limit)
         self._connection: Connection | None = None
         self.confirmed = 0
@@ -153,12 +148,12 @@ class Publisher:
             self.confirmed += len(chunk)
             on_confirmed()
 
-    def _chunks(self, messages: Iterable[Outgoing]) -> Iterator[list[Item]]:
-        chunk: list[Item] = []
+    def _chunks(self, messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+        chunk: list[Outgoing] = []
         size = 0
         most = min(self._options.transaction_size, self._rate_limiter.burst)
         for message in messages:
-            chunk.append((message, self._identify(message)))
+            chunk.append(message)
             size += message.size
             if len(chunk) >= most or size >= _CHUNK_BYTES:
                 yield chunk
@@ -166,7 +161,7 @@ class Publisher:
         if chunk:
             yield chunk
 
-    def _deliver(self, chunk: list[Item]) -> None:
+    def _deliver(self, chunk: list[Outgoing]) -> None:
         import tenacity
 
         attempts = tenacity.Retrying(
@@ -190,7 +185,7 @@ class Publisher:
                 f"no broker was reachable for {self._options.broker_timeout:g} s: {error}", confirmed=self.confirmed
             ) from error
 
-    def _attempt(self, chunk: list[Item]) -> None:
+    def _attempt(self, chunk: list[Outgoing]) -> None:
         try:
             if self._connection is None or not self._connection.connected:
                 self.close()
@@ -199,16 +194,16 @@ class Publisher:
             dialect = dialect_named(connection.dialect)
             if self._in_transactions(dialect, chunk):
                 with connection.transaction() as transaction:
-                    for message, identity in chunk:
-                        transaction.send(message.destination, message.body, **_send_options(dialect, message, identity))
+                    for message in chunk:
+                        transaction.send(message.destination, message.body, **_send_options(dialect, message))
                 return
             dedupe = dialect.supports("dedupe_id")
             with connection.batch():
                 receipts = [
                     connection.send_async(
-                        message.destination, message.body, **_send_options(dialect, message, identity, dedupe=dedupe)
+                        message.destination, message.body, **_send_options(dialect, message, dedupe=dedupe)
                     )
-                    for message, identity in chunk
+                    for message in chunk
                 ]
             for receipt in receipts:
                 receipt.result()
@@ -216,19 +211,18 @@ class Publisher:
             self.close(timeout=_DISCONNECT_TIMEOUT)
             raise
 
-    def _in_transactions(self, dialect: Dialect, chunk: list[Item]) -> bool:
+    def _in_transactions(self, dialect: Dialect, chunk: list[Outgoing]) -> bool:
         if self._options.transactions != "auto":
             return self._options.transactions == "true"
-        return not (dialect.supports("dedupe_id") and any(identity is not None for _, identity in chunk))
+        return not (dialect.supports("dedupe_id") and any(message.dedup_id is not None for message in chunk))
 
 
-def _send_options(dialect: Dialect, message: Outgoing, identity: str | None, *, dedupe: bool = False) -> SendOptions:
+def _send_options(dialect: Dialect, message: Outgoing, *, dedupe: bool = False) -> SendOptions:
     """Return the arguments with which to send a message.
 
     Args:
         dialect: of the broker.
         message: to send.
-        identity: its id.
         dedupe: whether the broker drops the message if it knows the id.
     """
     persistent = message.persistent
@@ -239,13 +233,13 @@ def _send_options(dialect: Dialect, message: Outgoing, identity: str | None, *, 
         "persistent": persistent,
         "priority": message.priority,
         "expires": _remaining(message.expires),
-        "dedupe_id": identity if dedupe else None,
+        "dedupe_id": message.dedup_id if dedupe else None,
     }
     # A row of the source has the headers of its message, which columns and options of the sink replace.
     replaced = frozenset(dialect.headers_of(options).values())
     headers: dict[str, object] = {name: value for name, value in message.headers.items() if name not in replaced}
-    if identity is not None:
-        headers[DEDUPE_HEADER] = identity
+    if message.dedup_id is not None:
+        headers[DEDUPE_HEADER] = message.dedup_id
     options["headers"] = headers
     return options
 

@@ -37,8 +37,8 @@ between a crash and the restart, the rows get other ids.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
@@ -214,38 +214,26 @@ def _milliseconds(moment: object) -> int | None:
     return round((utc - _EPOCH).total_seconds() * 1000)
 
 
-Identify = Callable[[Outgoing], "str | None"]
-"""Returns the id of the next message of a partition, or `None` for none."""
-
-
-def identifier(part: str, mode: DedupMode) -> Identify:
-    """Return the function that returns the id of each message of a partition; call it once per message, in order.
+def identified(messages: Iterable[Outgoing], part: str, mode: DedupMode) -> Iterator[Outgoing]:
+    """Yield the messages of a partition with an id, unless their row has one.
 
     The mode `content` stores 16 bytes and a count for each different message of the partition.
 
     Args:
+        messages: in order.
         part: the beginning of all ids: job, batch and partition.
         mode: how the id is made.
     """
     seen: Counter[bytes] = Counter()
-    place = 0
-
-    def by_content(message: Outgoing) -> str:
-        digest = digest_of(message)
-        seen[digest] += 1
-        return f"{part}/{digest.hex()}/{seen[digest] - 1}"
-
-    def by_position(_: Outgoing) -> str:
-        nonlocal place
-        place += 1
-        return f"{part}/{place - 1}"
-
-    made: Identify = {"content": by_content, "position": by_position, "none": lambda _: None}[mode]
-
-    def identify(message: Outgoing) -> str | None:
-        return message.dedup_id if message.dedup_id is not None else made(message)
-
-    return identify
+    for place, message in enumerate(messages):
+        if message.dedup_id is not None or mode == "none":
+            yield message
+        elif mode == "position":
+            yield replace(message, dedup_id=f"{part}/{place}")
+        else:
+            digest = digest_of(message)
+            yield replace(message, dedup_id=f"{part}/{digest.hex()}/{seen[digest]}")
+            seen[digest] += 1
 
 
 def digest_of(message: Outgoing) -> bytes:

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from stompy.spark.sink.publisher import Publisher, SinkOptions
-from stompy.spark.sink.rows import Columns, identifier
+from stompy.spark.sink.rows import Columns, identified
 from stompy.world import uuid
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ class _Writer:
         if context is not None:
             query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
             partition = context.partitionId()
-        identify = identifier(f"{query or self._job}/{batch or '-'}/{partition}", self._options.dedup)
-        with closing(Publisher(self._options, name=f"spark-sink-{partition}", identify=identify)) as publisher:
-            publisher.publish(self._columns.messages(iterator))
+        part = f"{query or self._job}/{batch or '-'}/{partition}"
+        with closing(Publisher(self._options, name=f"spark-sink-{partition}")) as publisher:
+            publisher.publish(identified(self._columns.messages(iterator), part, self._options.dedup))
             return Published(publisher.confirmed)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803  # Spark's name

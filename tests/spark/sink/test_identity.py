@@ -4,15 +4,14 @@ import random
 
 import pytest
 
-from stompy.spark.sink.rows import DedupMode, Outgoing, digest_of, identifier
+from stompy.spark.sink.rows import DedupMode, Outgoing, digest_of, identified
 
 PART = "query/7/3"
 MESSAGES = [Outgoing("/queue/a", f"body {number % 40}") for number in range(100)]
 
 
 def ids(messages: list[Outgoing], way: DedupMode = "content", part: str = PART) -> list[str | None]:
-    identify = identifier(part, way)
-    return [identify(message) for message in messages]
+    return [message.dedup_id for message in identified(messages, part, way)]
 
 
 def test_a_second_run_gives_the_same_ids() -> None:

@@ -14,7 +14,7 @@ from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import LocalProtocolError, PublishError
 from stompy.spark.sink import publisher as module
 from stompy.spark.sink.publisher import Publisher, SinkOptions
-from stompy.spark.sink.rows import DedupMode, Outgoing, identifier
+from stompy.spark.sink.rows import DedupMode, Outgoing, identified
 from stompy.testing.faults import Cut, CutAfter, Delay, Drop, FaultPlan, Insert
 from stompy.testing.proxy import FaultProxy
 
@@ -43,16 +43,15 @@ def proxy(broker: Broker, faults: FaultPlan) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def make(proxy: FaultProxy) -> Make:
-    def made(*, mode: DedupMode = "content", **given: object) -> closing[Publisher]:
+    def made(**given: object) -> closing[Publisher]:
         options = {"url": proxy.url, "receipt_timeout": 20.0, **given}
-        identify = identifier(PART, mode)
-        return closing(Publisher(SinkOptions(**options), name="test", identify=identify))  # type: ignore[arg-type]
+        return closing(Publisher(SinkOptions(**options), name="test"))  # type: ignore[arg-type]
 
     return made
 
 
-def rows(count: int, *, start: int = 0) -> list[Outgoing]:
-    return [Outgoing(QUEUE, f"row {number}") for number in range(start, start + count)]
+def rows(count: int, *, mode: DedupMode = "content") -> list[Outgoing]:
+    return list(identified([Outgoing(QUEUE, f"row {number}") for number in range(count)], PART, mode))
 
 
 def test_the_caller_is_called_after_each_chunk_when_no_later_row_was_taken(make: Make) -> None:
@@ -93,7 +92,7 @@ def test_every_row_arrives_once_in_order_with_an_id_of_its_own(broker: Broker, m
 
 def test_nothing_is_connected_for_no_rows() -> None:
     nowhere = SinkOptions(url="stomp://127.0.0.1:1", broker_timeout=0.0)
-    with closing(Publisher(nowhere, name="test", identify=identifier(PART, "content"))) as publisher:
+    with closing(Publisher(nowhere, name="test")) as publisher:
         publisher.publish([])
 
 
@@ -144,9 +143,9 @@ def test_a_broker_that_drops_duplicates_gets_each_row_with_its_id_outside_of_tra
     broker: Broker, make: Make, faults: FaultPlan, transactions: str, way: DedupMode, begins: int, reported: bool
 ) -> None:
     faults.add(Delay("BEGIN", seconds=0.0, link=1))
-    with make(dialect="artemis", transactions=transactions, mode=way, transaction_size=5) as publisher:
+    with make(dialect="artemis", transactions=transactions, transaction_size=5) as publisher:
         # Without a prefix, for which a client of Artemis sends a header that this broker does not know.
-        publisher.publish(replace(row, destination="plain") for row in rows(10))
+        publisher.publish(replace(row, destination="plain") for row in rows(10, mode=way))
     assert len(faults.strikes) == begins
     messages = stored(broker, "plain")
     assert len(messages) == 10
