@@ -236,14 +236,16 @@ class Progress:
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
         self._shows = self._terminal and not hidden
         self._began = self._last = time.monotonic()
+        self._counted = 0
         self._shown = False
 
     def show(self, count: int) -> None:
-        """Show a count, unless the last one was shown a moment ago."""
-        if self._shows and time.monotonic() - self._last >= INTERVAL:
-            self._last = time.monotonic()
-            self._shown = True
-            self._write(f"\r\x1b[Kstompy: {count:,} {self._done}{self._rate(count)}")
+        """Show a count and the rate since the last one, unless that was shown a moment ago."""
+        now = time.monotonic()
+        if self._shows and now - self._last >= INTERVAL:
+            rate = _rate(count - self._counted, now - self._last)
+            self._last, self._counted, self._shown = now, count, True
+            self._write(f"\r\x1b[Kstompy: {count:,} {self._done}, {rate}")
 
     def summary(self, count: int) -> str:
         """Remove the line, and return the time and the rate for the end of a report; empty without a terminal."""
@@ -252,10 +254,8 @@ class Progress:
             self._shown = False
         if not self._terminal or count < 2:
             return ""
-        return f" in {time.monotonic() - self._began:.1f} s{self._rate(count)}"
-
-    def _rate(self, count: int) -> str:
-        return f", {count / max(time.monotonic() - self._began, 0.001):,.0f}/s"
+        seconds = time.monotonic() - self._began
+        return f" in {seconds:.1f} s, {_rate(count, seconds)}"
 
     def _write(self, text: str) -> None:
         try:
@@ -263,3 +263,7 @@ class Progress:
             sys.stderr.flush()
         except (OSError, ValueError):
             self._shows = False
+
+
+def _rate(count: int, seconds: float) -> str:
+    return f"{count / max(seconds, 0.001):,.0f}/s"

@@ -11,14 +11,13 @@ import contextlib
 import importlib.util
 import math
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from stompy.cli.console import report, say
+from stompy.cli.console import INTERVAL, Progress, report, say
 from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import CommandParser, Options, add_headers, add_verbose, count, headers_of, seconds
 from stompy.connection.connecting import DEFAULT_URL
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from stompy.spark.receivers import ReceiverPool
 
 _PASSCODE = "STOMPY_PASSCODE"
-_REPORT_INTERVAL = 1.0
-"""Seconds between two lines on a terminal."""
+_POLL_INTERVAL = 0.5
+"""Seconds between two looks at an archive."""
 _POSITIONAL = frozenset({"destination", "spoolDir"})
 
 
@@ -125,7 +124,7 @@ def print_status(arguments: argparse.Namespace) -> Exit:
     spool = get_spool(Files(arguments.spool_dir))
     view = SpoolView(spool, fail_on_loss=False)
     before, since = view.next, time.monotonic()
-    time.sleep(_REPORT_INTERVAL)
+    time.sleep(INTERVAL)
     view.refresh()
     index = view.index
     rate = (view.next - before) / (time.monotonic() - since)
@@ -155,21 +154,17 @@ def _age(moment: float | None) -> str:
 
 
 def _receive(pool: ReceiverPool, idle_timeout: float | None) -> None:
-    """Look after the receivers, and report progress on a terminal; raises as `ReceiverPool.check`."""
-    shown = sys.stderr is not None and sys.stderr.isatty()
-    before, since = pool.writer.total, time.monotonic()
+    """Look after the receivers, and show what they have received; raises as `ReceiverPool.check`."""
+    progress, before = Progress("received"), pool.writer.total
 
     def left() -> float:
-        nonlocal before, since
-        elapsed = time.monotonic() - since
-        if shown and elapsed >= _REPORT_INTERVAL:
-            now = pool.writer.total
-            report(f"{now} messages, {(now - before) / elapsed:,.0f}/s")
-            before, since, elapsed = now, time.monotonic(), 0.0
-        quiet = math.inf if idle_timeout is None else idle_timeout - pool.quiet_for()
-        return min(quiet, _REPORT_INTERVAL - elapsed) if shown else quiet
+        progress.show(pool.writer.total - before)
+        return math.inf if idle_timeout is None else idle_timeout - pool.quiet_for()
 
-    pool.watch(left)
+    try:
+        pool.watch(left)
+    finally:
+        progress.summary(pool.writer.total - before)
 
 
 def _add_options(group: Options, kind: type[SparkBrokerOptions]) -> None:
@@ -291,27 +286,26 @@ def run_archive(arguments: argparse.Namespace) -> Exit:
             interval=arguments.interval,
             available_now=arguments.once,
         )
-        _show_progress(running)
+        _await_end(running, arguments.path)
     return Exit.OK
 
 
 def run_replay(arguments: argparse.Namespace) -> Exit:
     """Send an archive."""
     check_pyarrow("a replay")
-    from stompy.spark.monitoring import ProgressLine
     from stompy.spark.replaying import Selection, replay
 
     given = {"destination": arguments.destination, "rateLimit": arguments.rate, "jobId": arguments.replay_id}
-    line = ProgressLine(sys.stderr, "sent")
+    progress = Progress("sent")
     sent = replay(
         path=arguments.path,
         sink={**_options(arguments), **{name: str(value) for name, value in given.items() if value is not None}},
         checkpoint=arguments.checkpoint,
         selection=Selection(arguments.since, arguments.until, headers_of(arguments.header)),
         bad=arguments.bad,
-        on_sent=lambda count: line.show({"sent": count}),
+        on_sent=progress.show,
     )
-    line.end({"sent": sent})
+    report(f"{sent:,} sent from {arguments.path}{progress.summary(sent)}")
     return Exit.OK
 
 
@@ -333,13 +327,17 @@ def _session(arguments: argparse.Namespace) -> Iterator[Any]:
         spark.stop()
 
 
-def _show_progress(running: Any) -> None:
-    from stompy.spark.monitoring import ProgressLine, show_progress
-
+def _await_end(running: Any, path: str) -> None:
+    """Show the progress of an archive until it ends, then what it has written."""
+    progress = Progress("archived")
     try:
-        show_progress(running.query, running.rows, ProgressLine(sys.stderr, "archived"))
+        while not running.query.awaitTermination(_POLL_INTERVAL):
+            progress.show(sum(running.rows().values()))
     finally:
         running.query.stop()
+    rows = running.rows()
+    kinds = " and ".join(f"{count:,} {kind}" for kind, count in rows.items()) or "0 messages"
+    report(f"{kinds} archived in {path}{progress.summary(sum(rows.values()))}")
 
 
 def _options(arguments: argparse.Namespace) -> Mapping[str, str]:

@@ -4,7 +4,7 @@
 
     session.py          register(spark), session(): register the format "stomp", with clear errors
     datasource.py       the data source behind format("stomp"): pyspark's interface to source and sink
-    monitoring.py       metrics of a query, its progress, and the cause of a failure
+    monitoring.py       metrics of a query, and the cause of a failure
     archiving.py        destination → Parquet by date, with invalid messages in a separate folder
     replaying.py        Parquet → destination, in order, resumable, with rate limit and filter; without Spark
     source/             a spool as a stream, a queue as a table

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from stompy.broker import Broker
-from stompy.cli import console
+from stompy.cli import console, spark
 from stompy.cli.main import main
 
 
@@ -50,6 +50,45 @@ def test_a_subscription_whose_output_goes_elsewhere_is_counted(
     assert "\r\x1b[Kstompy: 3 received, " in shown
     assert re.search(r"\r\x1b\[Kstompy: 3 received from /queue/a in \d+\.\d s, [\d,]+/s\n$", shown)
     assert capfdbinary.readouterr().out == b"x\n" * 3
+
+
+class Archive:
+    """Writes ten messages before each of three looks, and a bad one before the first."""
+
+    def __init__(self) -> None:
+        self.query = self
+        self.looks = 0
+        self.stopped = False
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802  # Spark's name
+        self.looks += 1
+        return self.looks > 3
+
+    def rows(self) -> dict[str, int]:
+        return {"messages": 10 * self.looks, "bad": 1}
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_an_archive_is_counted_and_summed_up_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr, running = terminal(monkeypatch), Archive()
+    spark._await_end(running, "out")
+    shown = stderr.getvalue()
+    assert re.findall(r"\r\x1b\[Kstompy: (\d+) archived, [\d,]+/s", shown) == ["11", "21", "31"]
+    assert re.search(r"\r\x1b\[Kstompy: 40 messages and 1 bad archived in out in \d+\.\d s, [\d,]+/s\n$", shown)
+    assert running.stopped
+
+
+@pytest.mark.needs("pyarrow")
+def test_a_spool_that_is_filled_is_counted(broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    for _ in range(3):
+        assert main(["send", "/queue/a", "x", "--url", broker.url]) == 0
+    stderr = terminal(monkeypatch)
+    arguments = ["spool", "fill", "/queue/a", f"{tmp_path}/s", "--url", broker.url, "--idle-timeout", "0.5"]
+    assert main(arguments) == 0
+    assert "\r\x1b[Kstompy: 3 received, " in stderr.getvalue()
+    assert stderr.getvalue().endswith(f"\r\x1b[Kstompy: 3 messages in {tmp_path}/s so far\n")
 
 
 def test_without_a_terminal_there_is_no_progress(

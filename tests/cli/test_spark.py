@@ -79,5 +79,5 @@ def test_a_replay_reports_one_line_and_needs_no_spark(run: Run, tmp_path: Path) 
         arguments = ("spark", "replay", str(tmp_path), "/queue/b", "--checkpoint", str(tmp_path / "c"), "--bad")
         result = run(*arguments, "--url", broker.url, "--header", "k:b", "--rate", "100", "--replay-id", "nightly")
         assert result.code == Exit.OK, result.err
-        assert "sent 1 (" in result.err
+        assert result.err == f"stompy: 1 sent from {tmp_path}\n"
         assert broker.depth("/queue/b") == 1
