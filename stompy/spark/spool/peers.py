@@ -26,7 +26,7 @@ from stompy.errors import SpoolDamagedError, SpoolMismatchError
 from stompy.spark.spool.files import IDENTITY, SETTLED, TEMPORARY, Files, dump, read_document, read_mark
 from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.record import Identifier, Identity
-from stompy.spark.spool.redelivery import KEPT_FOR, SUSPECTS, ids_of, write_ids
+from stompy.spark.spool.redelivery import KEPT_FOR, SUSPECTS, ids_of, kept_ids, write_ids
 from stompy.spark.spool.spool import Spool, decode, get_spool
 from stompy.spark.spool.view import SpoolView
 from stompy.world import time
@@ -66,14 +66,12 @@ class Peers:
 
     def begin(self, segments: Iterable[Segment]) -> None:
         """Remove the notes of segments that a predecessor has not finished; `segments` are the others."""
-        self._files.make_folder(NOTES)
-        names = {segment.name for segment in segments}
-        for file in [f"{NOTES}/{name}" for name in self._files.list(NOTES)]:
-            document = read_document(self._files, file) or {}
-            segment = document.get("segment")
-            self._notes[file] = document["saved"], segment
-            if segment is not None and segment not in names:
-                self._remove(file)
+        names = {None, *(segment.name for segment in segments)}
+        for file, document in kept_ids(self._files, NOTES):
+            if document["segment"] in names:
+                self._notes[file] = document["saved"], document["segment"]
+            else:
+                self._files.remove(file)
 
     def note(self, ids: Set[Identity], segment: str | None, file: str | None = None) -> str:
         """Note doubtful ids, durably; return the name of the note.

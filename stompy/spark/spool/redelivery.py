@@ -15,11 +15,12 @@ Time is a count of confirmed deliveries (`turn`). The tests search the state spa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stompy.spark.spool.files import Files, damaged, dump, read_document
+from stompy.spark.spool.files import Files, dump, read_document
 from stompy.spark.spool.record import Identity
 from stompy.world import secrets, time
 
@@ -140,6 +141,21 @@ def ids_of(document: Mapping[str, Any]) -> set[Identity]:
     return {(identity, digest) for identity, digest in document["ids"]}
 
 
+def kept_ids(files: Files, folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the document of each file of ids, and remove the old ones; make the folder if it is missing.
+
+    Raises:
+        SpoolDamagedError: a file is corrupt.
+    """
+    files.make_folder(folder)
+    for name in [f"{folder}/{file}" for file in files.list(folder)]:
+        document = read_document(files, name) or {"saved": -math.inf}
+        if document["saved"] + KEPT_FOR < time.time():
+            files.remove(name)
+        else:
+            yield name, document
+
+
 class Suspects:
     """Ids of durable messages whose ACK was not confirmed, kept on disk for a later process. One thread at a time.
 
@@ -152,19 +168,7 @@ class Suspects:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._sets: dict[str, set[Identity]] = {}
-        files.make_folder(SUSPECTS)
-        for file in files.list(SUSPECTS):
-            name = f"{SUSPECTS}/{file}"
-            document = read_document(files, name)
-            if document is None:
-                continue
-            if not isinstance(document.get("ids"), list) or not isinstance(document.get("saved"), (int, float)):
-                raise damaged(files.path(name), "the file belongs to another spool")
-            if document["saved"] + KEPT_FOR < time.time():
-                files.remove(name)
-                continue
-            self._sets[name] = ids_of(document)
+        self._sets = {name: ids_of(document) for name, document in kept_ids(files, SUSPECTS)}
 
     def __len__(self) -> int:
         """Return the number of files."""
