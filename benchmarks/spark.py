@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import stompy
 from benchmarks.spark_latency import floor, latency
 from stompy.spark import session
+from stompy.spark.option_tables import spool_options
 from stompy.spark.receivers import ReceiverPool
-from stompy.spark.source_options import spool_options
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.spool import get_spool, make_spool
 from stompy.spark.spool.view import SpoolView

@@ -26,9 +26,9 @@ from typing import Any
 
 from benchmarks.spark import BODY, broker, fill, plain
 from stompy.frames.frame import Frame
+from stompy.spark.option_tables import spool_options, stream_options
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source.engine import StreamEngine
-from stompy.spark.source_options import spool_options, stream_options
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.record import Identifier, records_of
 from stompy.spark.spool.spool import make_spool

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stompy.spark.option_tables import stream_options
 from stompy.spark.source.engine import StreamEngine
-from stompy.spark.source_options import stream_options
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.index import Segment
 from stompy.spark.spool.peers import Peers

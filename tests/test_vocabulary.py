@@ -10,7 +10,7 @@ import pytest
 import stompy
 from stompy.broker import Broker
 from stompy.cli.main import build_parser
-from stompy.spark.broker_options import SparkBrokerOptions
+from stompy.spark.option_tables import SparkBrokerOptions
 from stompy.spark.options import table_of
 from stompy.worker import TaskArguments
 from tests.support.vocabulary import OPTIONS, PAGE, Word, page

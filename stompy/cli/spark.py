@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import importlib.util
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,9 +21,8 @@ from stompy.cli.exits import Exit, Failure, interruption
 from stompy.cli.options import CommandParser, Options, add_headers, add_verbose, count, headers_of, seconds
 from stompy.connection.connecting import DEFAULT_URL
 from stompy.errors import SpoolDamagedError
-from stompy.spark.broker_options import SparkBrokerOptions
+from stompy.spark.option_tables import SparkBrokerOptions, SpoolOptions, spool_options
 from stompy.spark.options import Option, own_options, table_of
-from stompy.spark.source_options import SpoolOptions, spool_options
 from stompy.world import os, time
 
 if TYPE_CHECKING:
@@ -182,7 +180,7 @@ def _given(arguments: argparse.Namespace, kind: type[SparkBrokerOptions]) -> dic
 
 
 def _flag(option: Option) -> str:
-    return "--" + re.sub(r"(?<!^)(?=[A-Z])", "-", option.name).lower()
+    return "--" + option.field.replace("_", "-")
 
 
 def _help(option: Option) -> str:

@@ -8,13 +8,12 @@
     archiving.py        destination → Parquet by date, with invalid messages in a separate folder
     replaying.py        Parquet → destination, in order, resumable, with rate limit and filter; without Spark
     source/             a spool as a stream, a queue as a table
-    sink/               rows as messages, and the options of the sink
+    sink/               rows as messages
     receivers.py        receivers, which fill a spool from a broker
     spool/              messages as files, durable before they are acknowledged; needs pyarrow, but not pyspark
     schema.py           the columns of a message, for Spark and for Arrow
     options.py          parsing and documenting options
-    broker_options.py   the options that source and sink share, and connecting with them
-    source_options.py   the options of the source
+    option_tables.py    the options of source and sink, and connecting with them
 """
 
 from __future__ import annotations

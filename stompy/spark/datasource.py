@@ -18,21 +18,21 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from stompy.errors import ConfigurationError
-from stompy.spark.options import without_others
-from stompy.spark.schema import columns, ddl
-from stompy.spark.sink.publisher import SinkOptions
-from stompy.spark.sink.writer import BatchWriter, StreamWriter
-from stompy.spark.source.drain import drain
-from stompy.spark.source.engine import StreamEngine
-from stompy.spark.source.reading import read_pieces
-from stompy.spark.source_options import (
+from stompy.spark.option_tables import (
     BatchOptions,
     ReadOptions,
+    SinkOptions,
     StreamOptions,
     batch_options,
     read_options,
     stream_options,
 )
+from stompy.spark.options import without_others
+from stompy.spark.schema import columns, ddl
+from stompy.spark.sink.writer import BatchWriter, StreamWriter
+from stompy.spark.source.drain import drain
+from stompy.spark.source.engine import StreamEngine
+from stompy.spark.source.reading import read_pieces
 from stompy.spark.spool.index import Piece
 from stompy.world import signal, threading, uuid
 

@@ -4,8 +4,8 @@ Spark passes options as text, and their names without case. Docs write names in 
 and `maxmessages` are the same. An unknown name raises an error that suggests the nearest one. An option that Spark's
 Kafka source has too has its name.
 
-To add an option, add a field to its dataclass (`broker_options.py`, `source_options.py`, `sink/publisher.py`). The page
-of options in the documentation is generated from the fields (`python -m tests.documentation.spark_options`).
+To add an option, add a field to its dataclass in `option_tables.py`. The page of options in the documentation is
+generated from the fields (`python -m tests.documentation.spark_options`).
 """
 
 from __future__ import annotations
@@ -56,23 +56,24 @@ class Option:
     """One option.
 
     Attributes:
-        name: in camelCase.
+        field: the name in Python, in snake_case.
         parse: converts text to the value; raises `ValueError` with a description of valid values.
         default: as text; `None` means that the value is `None`.
         description: what it does, for the page of options.
         required: whether it must be given.
     """
 
-    name: str
+    field: str
     parse: Parse
     default: str | None
     description: str
     required: bool = False
 
     @property
-    def field(self) -> str:
-        """The name in Python, in snake_case."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "_", self.name).lower()
+    def name(self) -> str:
+        """The name in Spark, in camelCase."""
+        first, *others = self.field.split("_")
+        return first + "".join(map(str.capitalize, others))
 
 
 def option(parse: Parse, default: str | None, description: str, *, required: bool = False) -> Any:
@@ -85,7 +86,7 @@ def option(parse: Parse, default: str | None, description: str, *, required: boo
 
 def table_of(kind: Any) -> tuple[Option, ...]:
     """Return the options of a dataclass, those that it inherits first."""
-    return tuple(Option(_camel(each.name), **each.metadata) for each in fields(kind))
+    return tuple(Option(each.name, **each.metadata) for each in fields(kind))
 
 
 def own_options(kind: Any) -> tuple[Option, ...]:
@@ -137,11 +138,6 @@ def without_others(kind: Any, given: Mapping[str, str], kinds: Iterable[Any]) ->
         _key(each.name) for each in table_of(kind)
     }
     return {name: text for name, text in given.items() if _key(name) not in others}
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
 
 
 def _key(name: str) -> str:

@@ -46,7 +46,7 @@ from stompy.errors import (
 from stompy.forks import Owner
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, make_lock
-from stompy.spark.source_options import SpoolOptions
+from stompy.spark.option_tables import SpoolOptions
 from stompy.spark.spool.claims import ClaimTimeouts
 from stompy.spark.spool.peers import Peers
 from stompy.spark.spool.record import Identifier, Record, are_stable, now_us, records_of

@@ -26,7 +26,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from stompy.errors import ConfigurationError, PipelineError
-from stompy.spark.sink.publisher import Publisher, SinkOptions
+from stompy.spark.option_tables import SinkOptions
+from stompy.spark.sink.publisher import Publisher
 from stompy.spark.sink.rows import Columns, Outgoing
 from stompy.spark.spool.files import Files
 from stompy.world import uuid

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stompy.cli.exits import Exit
-from stompy.spark.broker_options import SparkBrokerOptions
+from stompy.spark.option_tables import SparkBrokerOptions
 from stompy.spark.options import table_of
 from tests.cli.conftest import Run
 

@@ -12,8 +12,8 @@ import stompy
 from stompy.broker import Broker
 from stompy.cli import spark
 from stompy.deadline import Deadline
+from stompy.spark.option_tables import SpoolOptions
 from stompy.spark.options import table_of
-from stompy.spark.source_options import SpoolOptions
 from tests.cli.conftest import Run, Start
 
 QUEUE = "/queue/a"

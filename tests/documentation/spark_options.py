@@ -6,10 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stompy.spark.broker_options import SparkBrokerOptions
+from stompy.spark.option_tables import (
+    NOT_OF_A_TABLE,
+    BatchOptions,
+    ReadOptions,
+    SinkOptions,
+    SparkBrokerOptions,
+    SpoolOptions,
+    StreamOptions,
+)
 from stompy.spark.options import own_options
-from stompy.spark.sink.publisher import SinkOptions
-from stompy.spark.source_options import NOT_OF_A_TABLE, BatchOptions, ReadOptions, SpoolOptions, StreamOptions
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "spark" / "options.md"
 

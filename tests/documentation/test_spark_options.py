@@ -1,8 +1,7 @@
 from __future__ import annotations
 
+from stompy.spark.option_tables import BatchOptions, SinkOptions, StreamOptions
 from stompy.spark.options import table_of
-from stompy.spark.sink.publisher import SinkOptions
-from stompy.spark.source_options import BatchOptions, StreamOptions
 from tests.documentation.spark_options import PAGE, page
 
 MOST = 40

@@ -25,10 +25,10 @@ HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 if HAS_ARROW:
     import pyarrow as pa
 
+    from stompy.spark.option_tables import spool_options, stream_options
     from stompy.spark.receivers import ReceiverPool
     from stompy.spark.source.engine import StreamEngine
     from stompy.spark.source.reading import read_pieces
-    from stompy.spark.source_options import spool_options, stream_options
     from stompy.spark.spool.files import Files
     from stompy.spark.spool.spool import make_spool
 

@@ -7,7 +7,7 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import ConfigurationError, ConnectRefusedError
-from stompy.spark.broker_options import SparkBrokerOptions
+from stompy.spark.option_tables import SparkBrokerOptions
 from stompy.spark.options import parse
 
 

@@ -13,8 +13,8 @@ import pytest
 from stompy.broker import Broker
 from stompy.errors import SpoolMismatchError
 from stompy.spark.datasource import StompBatchReader
+from stompy.spark.option_tables import batch_options
 from stompy.spark.schema import COLUMNS
-from stompy.spark.source_options import batch_options
 from tests.spark.dataframes import WITH_LIMITS, needs_available_now, run_once, stream, table, until, written
 from tests.spark.receiver.helpers import QUEUE, eventually, fill
 from tests.spark.source.test_starting import YEAR_2023, stored_at

@@ -129,5 +129,5 @@ def test_wrong_values(kind: kinds.Parse, value: str) -> None:
         kind(value)
 
 
-def test_the_field_of_an_option_is_its_name_in_python() -> None:
-    assert Option("maxOffsetsPerTrigger", kinds.count, None, "").field == "max_offsets_per_trigger"
+def test_the_name_of_an_option_is_that_of_its_field_in_camel_case() -> None:
+    assert Option("max_offsets_per_trigger", kinds.count, None, "").name == "maxOffsetsPerTrigger"

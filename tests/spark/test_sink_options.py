@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.spark.sink.publisher import SinkOptions
+from stompy.spark.option_tables import SinkOptions
 
 GIVEN = {"url": "stomp://localhost"}
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from stompy.errors import ConfigurationError
-from stompy.spark.options import table_of
-from stompy.spark.source_options import (
+from stompy.spark.option_tables import (
     BatchOptions,
     StreamOptions,
     batch_options,
@@ -15,6 +14,7 @@ from stompy.spark.source_options import (
     spool_options,
     stream_options,
 )
+from stompy.spark.options import table_of
 
 GIVEN = {"url": "stomp://localhost", "destination": "/queue/a", "spooldir": "/spool"}
 

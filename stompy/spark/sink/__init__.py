@@ -3,7 +3,7 @@
 ::
 
     rows.py        rows as messages: their columns, and their dedupe ids
-    publisher.py   the options, and sending messages in confirmed transactions, with an optional rate limit
+    publisher.py   sending messages in confirmed transactions, with an optional rate limit
     writer.py      the methods that Spark calls in the executors and on the driver
 
 A partition is sent by one connection, opened at its first row, in chunks of one transaction each. The receipt of a

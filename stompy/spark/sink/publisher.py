@@ -1,4 +1,4 @@
-"""The options of the sink, and sending messages in chunks, each of which is confirmed before the next one begins.
+"""Sends messages in chunks, each of which is confirmed before the next one begins.
 
 A chunk is a transaction, except with a broker that drops duplicates (Artemis), where each message is sent individually.
 Artemis checks an id when the SEND arrives, but stores it at the COMMIT, so two open transactions with the same id (of a
@@ -10,9 +10,7 @@ duplicate like the original.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator
 
 from stompy.connection.connection import Connection
 from stompy.default import DEFAULT, Default
@@ -29,10 +27,8 @@ from stompy.errors import (
     StompError,
     is_passing,
 )
-from stompy.spark import options as kinds
-from stompy.spark.broker_options import SparkBrokerOptions
-from stompy.spark.options import option, parse
-from stompy.spark.sink.rows import DedupMode, Outgoing
+from stompy.spark.option_tables import SinkOptions
+from stompy.spark.sink.rows import Outgoing
 from stompy.world import time
 
 _FIRST_DELAY = 0.1
@@ -44,38 +40,6 @@ _DISCONNECT_TIMEOUT = 1.0
 
 _CHUNK_BYTES = 4 << 20
 """Approximate bytes of bodies, headers and destinations at which a chunk ends; it has at least one message."""
-
-Transactions = Literal["auto", "true", "false"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkOptions(SparkBrokerOptions):
-    """Options of the sink; picklable, and without a secret. Durations in seconds."""
-
-    # fmt: off
-    destination: str | None = option(kinds.text, None, "the destination of rows without a column `destination`")
-    dedup: DedupMode = option(kinds.choice("content", "position", "none"), "content", "how the id in the header "
-        "`stompy-dedupe-id` is made, by which a consumer recognises duplicates")
-    job_id: str | None = option(kinds.text, None, "part of those ids in a batch job, so that a second run of the "
-        "job has the same ids; by default new for each write")
-    transactions: Transactions = option(kinds.choice("auto", "true", "false"), "auto",
-        "send in transactions, or confirm each message separately; `auto` uses transactions unless the broker drops "
-        "duplicates by their ids (Artemis), which it does reliably only outside of them")
-    transaction_size: int = option(kinds.count, "1000", "messages in one transaction, at most, or sent before their "
-        "confirmations are awaited; about 4 MiB at most")
-    rate_limit: int | None = option(kinds.count, None, "messages per second and task, at most; by default no limit")
-    broker_timeout: float = option(kinds.seconds, "60", "seconds without a broker before the task fails")
-    # fmt: on
-
-    @classmethod
-    def of(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Return the options that Spark passed.
-
-        Raises:
-            ConfigurationError: an option is unknown, invalid or missing; its value is never shown.
-        """
-        # Spark adds its own option to those of a streaming query.
-        return parse(cls, {name: text for name, text in given.items() if name.lower() != "checkpointlocation"})
 
 
 class RateLimiter:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, cast
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from stompy.spark.sink.publisher import Publisher, SinkOptions
+from stompy.spark.option_tables import SinkOptions
+from stompy.spark.sink.publisher import Publisher
 from stompy.spark.sink.rows import Columns, identified
 from stompy.world import uuid
 

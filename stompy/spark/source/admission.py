@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stompy.spark.source_options import StreamOptions
+from stompy.spark.option_tables import StreamOptions
 from stompy.spark.spool.index import Piece, SegmentIndex
 
 ROWS_PER_TASK = 10_000

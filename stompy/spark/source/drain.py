@@ -17,9 +17,9 @@ from dataclasses import replace
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message, header_table
 from stompy.errors import ReceiveTimeoutError
+from stompy.spark.option_tables import BatchOptions
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source.admission import split
-from stompy.spark.source_options import BatchOptions
 from stompy.spark.spool.claims import READER, Claim, ClaimTimeouts
 from stompy.spark.spool.files import Files, read_mark, write_mark
 from stompy.spark.spool.index import Piece

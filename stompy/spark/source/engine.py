@@ -25,11 +25,11 @@ from typing import Any
 from stompy.deadline import Deadline
 from stompy.errors import ConnectTimeoutError, SpoolError, SpoolMismatchError, StompError
 from stompy.forks import Owner
+from stompy.spark.option_tables import StreamOptions
 from stompy.spark.options import EARLIEST
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source.admission import admitted, split
 from stompy.spark.source.offsets import Offset, Offsets, Vector, dump_vector, load_vector
-from stompy.spark.source_options import StreamOptions
 from stompy.spark.spool.claims import HEARTBEAT_INTERVAL, READER, Claim, ClaimTimeouts
 from stompy.spark.spool.files import IDENTITY, Files, read_counts
 from stompy.spark.spool.index import Piece

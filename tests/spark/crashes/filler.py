@@ -9,8 +9,8 @@ import json
 import sys
 import time
 
+from stompy.spark.option_tables import stream_options
 from stompy.spark.source.engine import StreamEngine
-from stompy.spark.source_options import stream_options
 
 
 def main() -> None:

@@ -23,8 +23,8 @@ from pathlib import Path
 import pytest
 
 from stompy.connection.connecting import connect
+from stompy.spark.option_tables import spool_options
 from stompy.spark.receivers import ReceiverPool
-from stompy.spark.source_options import spool_options
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.spool import find_spool, get_spool, make_spool
 from stompy.spark.spool.view import SpoolView

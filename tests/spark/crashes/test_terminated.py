@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stompy.broker import Broker
+from stompy.spark.option_tables import stream_options
 from stompy.spark.source.engine import StreamEngine
-from stompy.spark.source_options import stream_options
 from tests.spark.receiver.helpers import QUEUE, bodies, eventually, fill
 
 TOP = Path(__file__).parents[3]
@@ -26,7 +26,7 @@ VICTIM = textwrap.dedent(
     from stompy.connection.message import Message
     from stompy.spark.source.engine import StreamEngine
     from stompy.spark.datasource import end_on_sigterm
-    from stompy.spark.source_options import stream_options
+    from stompy.spark.option_tables import stream_options
     from stompy.spark.spool.claims import Claim
     from stompy.spark.spool.writer import SpoolWriter
 

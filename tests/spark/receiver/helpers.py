@@ -10,8 +10,8 @@ from typing import Any
 
 from stompy.broker import Broker
 from stompy.connection.connecting import connect
+from stompy.spark.option_tables import spool_options
 from stompy.spark.receivers import ReceiverPool
-from stompy.spark.source_options import spool_options
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.spool import Spool, get_spool, make_spool
 from tests.support.stacks import gave_up

@@ -11,8 +11,8 @@ import pytest
 from stompy.broker import Broker, BrokerLimits
 from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolFencedError, SpoolFullError
 from stompy.spark import receivers
+from stompy.spark.option_tables import spool_options
 from stompy.spark.receivers import ReceiverPool
-from stompy.spark.source_options import spool_options
 from stompy.spark.spool.claims import ClaimTimeouts, last_heartbeat
 from stompy.spark.spool.files import COUNTS, SETTLED, Files
 from stompy.spark.spool.view import SpoolView

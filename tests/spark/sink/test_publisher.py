@@ -12,8 +12,9 @@ import stompy
 from stompy.broker import Broker
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import LocalProtocolError, PublishError
+from stompy.spark.option_tables import SinkOptions
 from stompy.spark.sink import publisher as module
-from stompy.spark.sink.publisher import Publisher, SinkOptions
+from stompy.spark.sink.publisher import Publisher
 from stompy.spark.sink.rows import DedupMode, Outgoing, identified
 from stompy.testing.faults import Cut, CutAfter, Delay, Drop, FaultPlan, Insert
 from stompy.testing.proxy import FaultProxy

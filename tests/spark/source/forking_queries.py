@@ -9,8 +9,8 @@ from typing import Any
 
 import stompy
 from stompy.broker import Broker
+from stompy.spark.option_tables import stream_options
 from stompy.spark.source.engine import StreamEngine
-from stompy.spark.source_options import stream_options
 from tests.scenarios import forking_programs
 from tests.scenarios.forking_programs import Held_, a_folder
 from tests.spark.receiver.helpers import QUEUE, eventually

@@ -8,10 +8,10 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import ConfigurationError, SpoolMismatchError
+from stompy.spark.option_tables import BatchOptions, batch_options
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source.drain import DONE, drain, read_folder
 from stompy.spark.source.reading import read_pieces
-from stompy.spark.source_options import BatchOptions, batch_options
 from stompy.spark.spool.claims import READER
 from stompy.spark.spool.files import Files, read_mark
 from tests.spark.receiver.helpers import QUEUE, eventually, fill, url_of

@@ -18,10 +18,10 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.errors import ConnectTimeoutError, SpoolBusyError, SpoolDataLossError, SpoolFencedError, SpoolMismatchError
+from stompy.spark.option_tables import stream_options
 from stompy.spark.source.engine import StreamEngine
 from stompy.spark.source.offsets import Offset, dump_vector, load_vector
 from stompy.spark.source.reading import read_pieces
-from stompy.spark.source_options import stream_options
 from stompy.spark.spool.files import Files, dump
 from stompy.spark.spool.index import Piece
 from stompy.spark.spool.spool import get_spool

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from stompy.errors import ConfigurationError, SpoolBusyError, SpoolError, SpoolMismatchError
+from stompy.spark.option_tables import batch_options, spool_options, stream_options
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source.admission import shares
 from stompy.spark.source.engine import StreamEngine
-from stompy.spark.source_options import batch_options, spool_options, stream_options
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.index import Segment
 from stompy.spark.spool.spool import Spool, make_spool

@@ -11,7 +11,7 @@ import pytest
 
 from stompy.broker import Broker
 from stompy.spark.datasource import SpoolPart, StompStreamReader, end_on_sigterm
-from stompy.spark.source_options import stream_options
+from stompy.spark.option_tables import stream_options
 from tests.spark.receiver.helpers import QUEUE, eventually, fill
 
 try:

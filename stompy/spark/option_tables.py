@@ -1,19 +1,121 @@
-"""The options of the source: `spark.readStream`, `spark.read` and `stompy spool fill`."""
+"""The options of source and sink: `spark.readStream`, `spark.read`, `stompy spool fill`, `df.writeStream`, `df.write`.
+
+The passcode is not an option, as options are pickled, sent to every executor and often printed. It is read from the
+environment or a file by the process that connects: the driver for the source, each executor for the sink.
+"""
 
 from __future__ import annotations
 
 import glob
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
 
+from stompy.connection.config import addresses_of
+from stompy.connection.connecting import connect
+from stompy.connection.connection import Connection
+from stompy.dialects.brokers import DialectName
 from stompy.errors import ConfigurationError
+from stompy.link.settings import Limits, Timeouts
 from stompy.spark import options as kinds
-from stompy.spark.broker_options import SparkBrokerOptions
-from stompy.spark.options import option, parse, table_of
+from stompy.spark.options import NO_SECRETS, option, parse, table_of
+from stompy.spark.sink.rows import DedupMode
 from stompy.spark.spool.files import IDENTITY, Files
+from stompy.transport.tls.options import Tls
+from stompy.world import os
 
+_CONNECT_TIMEOUT = 10.0
+"""Seconds for each address, until CONNECTED, at most."""
 _TOPICS = ("/topic/", "/temp-topic/", "/exchange/", "topic://", "jms.topic.", "multicast://")
 """Prefixes of destinations of which every subscription gets every message, for the known brokers."""
+Transactions = Literal["auto", "true", "false"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkBrokerOptions:
+    """The connection options; picklable, and without secrets. Durations in seconds."""
+
+    # fmt: off
+    url: str = option(kinds.addresses, None, "the broker's address, several separated by commas, or a `failover:(...)` "
+        "address; with the login, as in `stomp://login@host:61613`, and without a passcode", required=True)
+    passcode_env: str | None = option(kinds.text, None, "the environment variable that holds the passcode, in the "
+        "process that connects")
+    passcode_file: str | None = option(kinds.text, None, "the file whose first line is the passcode, on the machine "
+        "that connects")
+    client_id: str | None = option(kinds.text, None, "the `client-id` of CONNECT, to which a durable subscription "
+        "belongs")
+    dialect: DialectName | None = option(kinds.choice(*get_args(DialectName)), None,
+        "the kind of broker, if it does not report it")
+    receipt_timeout: float = option(kinds.seconds, "30", "how long the broker may take to accept a frame, or to "
+        "confirm it; to connect, 10 seconds at most")
+    max_body_bytes: int = option(kinds.size, "128m", "the largest body that is accepted from the broker")
+    tls_ca: str | None = option(kinds.text, None, "for `stomp+ssl://`: the file of authorities to trust instead of "
+        "the system's")
+    tls_cert: tuple[str, ...] | None = option(kinds.texts, None, "the file of the client's certificate, if the broker "
+        "needs one; after a comma that of its key, if it is another one")
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        for address in addresses_of(self.url):
+            if address.passcode is not None:
+                raise ConfigurationError(f"option url must not contain a passcode ({address}): {NO_SECRETS}")
+        if self.passcode_env is not None and self.passcode_file is not None:
+            raise ConfigurationError("give passcodeEnv or passcodeFile, not both")
+        if self.tls_cert is not None and len(self.tls_cert) > 2:
+            raise ConfigurationError("option tlsCert must be one file, or two with a comma between")
+
+    def connect(self, *, name: str) -> Connection:
+        """Connect, in the process that has the passcode; raises as `stompy.connect`.
+
+        It does not reconnect, as receivers and the sink must handle a lost connection themselves.
+
+        Args:
+            name: part of thread names.
+        """
+        timeout = self.receipt_timeout
+        return connect(
+            self.url,
+            passcode=self.passcode(),
+            client_id=self.client_id,
+            dialect=self.dialect,
+            timeouts=Timeouts(connect=min(_CONNECT_TIMEOUT, timeout), send=timeout, receipt=timeout),
+            limits=Limits(max_body=self.max_body_bytes),
+            reconnect=False,
+            name=name,
+            tls=self._tls(),
+        )
+
+    def passcode(self) -> str | None:
+        """Return the passcode, or `None` if no option names its place.
+
+        Raises:
+            ConfigurationError: the environment variable or the file does not exist or cannot be read.
+        """
+        if self.passcode_env is not None:
+            found = os.environ.get(self.passcode_env)
+            if found is None:
+                raise ConfigurationError(
+                    f"option passcodeEnv: there is no environment variable {self.passcode_env!r} in the process that "
+                    "connects. For the source that is the driver's Python, for the sink an executor's "
+                    "(spark.executorEnv.NAME)"
+                )
+            return found
+        if self.passcode_file is None:
+            return None
+        try:
+            with open(self.passcode_file, encoding="utf-8") as file:
+                return file.readline().removesuffix("\n")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise ConfigurationError(f"option passcodeFile: {self.passcode_file!r} cannot be read: {why}") from None
+
+    def _tls(self) -> Tls | None:
+        """Return the TLS settings, or `None` if no option sets them."""
+        if self.tls_ca is None and self.tls_cert is None:
+            return None
+        cert, key, *_ = (*map(Path, self.tls_cert or ()), None, None)
+        return Tls(ca=None if self.tls_ca is None else Path(self.tls_ca), cert=cert, key=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +162,7 @@ class SpoolOptions(SparkBrokerOptions):
                 f"option receivers must be 1 for {topic}, and spoolDir one folder: each subscription of "
                 "a topic gets every message"
             )
-        if self.receivers and _is_pattern(self.spool_dir[0]):
+        if self.receivers and glob.has_magic(self.spool_dir[0]):
             raise ConfigurationError(
                 f"option spoolDir begins with the spool that the receivers fill, and {self.spool_dir[0]} is a pattern: "
                 "name that spool first, then the pattern; or read the spools with receivers=0"
@@ -78,15 +180,15 @@ class SpoolOptions(SparkBrokerOptions):
     @property
     def has_peers(self) -> bool:
         """Whether the source has several spools, or may get them."""
-        return len(self.spool_dir) > 1 or _is_pattern(self.spool_dir[0])
+        return len(self.spool_dir) > 1 or glob.has_magic(self.spool_dir[0])
 
     def folders(self) -> list[str]:
         """Return the folders of the spools that are there now, and of those that are named, without repetitions."""
         found: dict[str, None] = {}
         for part in self.spool_dir:
             path = part.removeprefix("file://")
-            matches = map(Files, sorted(glob.glob(path)) if _is_pattern(part) else [part])
-            found.update((one.url, None) for one in matches if not _is_pattern(part) or one.state(IDENTITY))
+            matches = map(Files, sorted(glob.glob(path)) if glob.has_magic(part) else [part])
+            found.update((one.url, None) for one in matches if not glob.has_magic(part) or one.state(IDENTITY))
         return list(found)
 
     @property
@@ -151,8 +253,34 @@ class BatchOptions(ReadOptions):
             raise ConfigurationError("option spoolDir must be one folder for a table, which makes its spools in it")
 
 
-def _is_pattern(path: str) -> bool:
-    return glob.has_magic(path)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions(SparkBrokerOptions):
+    """Options of the sink; picklable, and without a secret. Durations in seconds."""
+
+    # fmt: off
+    destination: str | None = option(kinds.text, None, "the destination of rows without a column `destination`")
+    dedup: DedupMode = option(kinds.choice("content", "position", "none"), "content", "how the id in the header "
+        "`stompy-dedupe-id` is made, by which a consumer recognises duplicates")
+    job_id: str | None = option(kinds.text, None, "part of those ids in a batch job, so that a second run of the "
+        "job has the same ids; by default new for each write")
+    transactions: Transactions = option(kinds.choice("auto", "true", "false"), "auto",
+        "send in transactions, or confirm each message separately; `auto` uses transactions unless the broker drops "
+        "duplicates by their ids (Artemis), which it does reliably only outside of them")
+    transaction_size: int = option(kinds.count, "1000", "messages in one transaction, at most, or sent before their "
+        "confirmations are awaited; about 4 MiB at most")
+    rate_limit: int | None = option(kinds.count, None, "messages per second and task, at most; by default no limit")
+    broker_timeout: float = option(kinds.seconds, "60", "seconds without a broker before the task fails")
+    # fmt: on
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> SinkOptions:
+        """Return the options that Spark passed.
+
+        Raises:
+            ConfigurationError: an option is unknown, invalid or missing; its value is never shown.
+        """
+        # Spark adds its own option to those of a streaming query.
+        return parse(cls, {name: text for name, text in given.items() if name.lower() != "checkpointlocation"})
 
 
 NOT_OF_A_TABLE = ("durable", "maxSpoolBytes", "failOnDataLoss", "lockTimeout", "takeOverAfter")
