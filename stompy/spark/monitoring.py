@@ -123,9 +123,6 @@ def watch(spark: SparkSession) -> Any:
                 self.metrics[key] = now
                 _LOG.log(level, "%s", now)
 
-        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-            """Do nothing."""
-
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
             for key in [key for key in self.metrics if key[0] == str(event.id)]:
                 del self.metrics[key]

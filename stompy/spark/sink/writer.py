@@ -68,10 +68,9 @@ class _Writer:
             PublishError: the broker refuses them, has stopped reading, or cannot be reached.
         """
         context = TaskContext.get()
-        query, batch, partition = None, None, 0
-        if context is not None:
-            query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-            partition = context.partitionId()
+        assert context is not None, "it runs in a task"
+        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        partition = context.partitionId()
         part = f"{query or self._job}/{batch or '-'}/{partition}"
         with closing(Publisher(self._options, name=f"spark-sink-{partition}")) as publisher:
             publisher.publish(identified(self._columns.messages(iterator), part, self._options.dedup))

@@ -30,8 +30,6 @@ from stompy.spark.spool.writer import SpoolWriter
 
 DONE = "done"
 """The mark of a finished read: the number of its messages."""
-_CHUNK = 1000
-"""Messages in a segment of browsed ones."""
 _OTHER_TIMEOUT = 3600.0
 """Seconds to wait for another process that executes the same read."""
 
@@ -102,6 +100,7 @@ def _browse(options: BatchOptions, spool: Spool) -> int:
 
 
 def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) -> None:
+    """Store messages in one segment, so that a read that is killed begins again."""
     waiting: list[Message] = []
     for destination in options.destination:
         browsed = connection.browse(
@@ -111,10 +110,9 @@ def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) ->
         # The broker marks the end of the queue; the timeout is for one that does not.
         with suppress(ReceiveTimeoutError):
             waiting.extend(itertools.islice(browsed, left))
-    now = now_us()
-    writer.begin(0)
-    for start in range(0, len(waiting), _CHUNK):
-        some = waiting[start : start + _CHUNK]
-        rows = records_of(some, header_table(some), None, broker=connection.address, received_at=now)
+    if waiting:
+        table = header_table(waiting)
+        rows = records_of(waiting, table, None, broker=connection.address, received_at=now_us())
+        writer.begin(0)
         # Confirmed at once: nothing is acknowledged or redelivered.
         writer.confirm(writer.store(0, rows))

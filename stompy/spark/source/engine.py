@@ -384,15 +384,12 @@ class StreamEngine:
         else:
             vector = self._checked(stored, opened, readable)
         for key in [key for key in opened if key not in vector]:
-            each, url = opened[key], opened[key].spool.files.url
+            each = opened[key]
             if each.is_retired and each.view.index.low >= each.view.next:
                 self._opened = {name: one for name, one in self._opened.items() if name != key}
-                self._retired.add(url)
+                self._retired.add(each.spool.files.url)
                 each.claim.release()
-                _LOG.info("spool %s was read and may be removed", url)
-                continue
-            vector[key] = each.at(each.view.index.low)
-            if key not in self._told:
-                self._told.add(key)
-                _LOG.info("spool %s was added to the source", url)
+                _LOG.info("spool %s was read and may be removed", each.spool.files.url)
+            else:
+                vector[key] = each.at(each.view.index.low)
         return vector

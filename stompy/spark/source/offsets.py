@@ -82,7 +82,6 @@ class Loss:
     def __init__(self, view: SpoolView) -> None:
         self._view = view
         self._spool = view.spool
-        self._fail = view.fail_on_loss
         self._skipped: dict[Segment, bool] = {}
 
     def pieces(self, start: int, end: int) -> list[Piece]:
@@ -93,10 +92,11 @@ class Loss:
             SpoolError: the spool is gone, perhaps moved.
         """
         index = self._view.index
-        if not self._fail:
+        fail = self._view.fail_on_loss
+        if not fail:
             kept = (segment for segment in index.segments if segment.first < end and not self.is_skipped(segment))
             index = SegmentIndex(low=start, path="", segments=kept)
-        return list(index.pieces(start, end, fail=self._fail, spool=self._spool.identity))
+        return list(index.pieces(start, end, fail=fail, spool=self._spool.identity))
 
     def count(self, start: int, end: int) -> int:
         """Return how many messages are lost; raises as `pieces`."""
@@ -104,7 +104,7 @@ class Loss:
 
     def is_skipped(self, segment: Segment) -> bool:
         """Return whether a segment is damaged, and no error; raises as `get_spool`."""
-        if not self._fail and segment not in self._skipped:
+        if not self._view.fail_on_loss and segment not in self._skipped:
             try:
                 self._spool.read(segment)
                 self._skipped[segment] = False
@@ -113,10 +113,6 @@ class Loss:
                 _LOG.warning("the messages %d to %d are skipped: %s", segment.first, segment.end - 1, error)
                 self._skipped[segment] = True
         return self._skipped.get(segment, False)
-
-    def was_planned(self, position: int) -> bool:
-        """Return whether the spool's own mark tells that the messages before a position were there, and may be lost."""
-        return not self._fail and position <= self._view.planned
 
     def forget_below(self, position: int) -> None:
         """Forget what was found out about processed segments."""
@@ -191,7 +187,8 @@ class Offsets:
         segment = self.view.index.holding(offset.next - 1)
         if segment is None:
             # Processed and removed; or lost, and then the spool's own mark tells that it was there.
-            known = offset.next <= self.view.index.low or self.loss.was_planned(offset.next)
+            may_be_lost = not self.view.fail_on_loss and offset.next <= self.view.planned
+            known = may_be_lost or offset.next <= self.view.index.low
         else:
             known = segment.digest == offset.digest or self.loss.is_skipped(segment)
         if not known or self.view.epoch < offset.epoch:

@@ -132,3 +132,10 @@ def test_browsing_needs_a_broker_that_can(broker: Broker, tmp_path: Path) -> Non
         taken(options(broker, tmp_path, browse="true", dialect="rabbitmq"))
     assert taken(options(broker, tmp_path / "other", browse="true")) == [0, 1, 2]
     assert broker.depth(QUEUE) == 3
+
+
+def test_what_is_browsed_is_in_the_spool_at_once_or_not_at_all(broker: Broker, tmp_path: Path) -> None:
+    fill(broker.url, range(1500))
+    asked = options(broker, tmp_path, browse="true")
+    assert taken(asked) == list(range(1500))
+    assert len(list(Path(read_folder(asked, "one")).glob("seg-*"))) == 1
