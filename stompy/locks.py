@@ -34,7 +34,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from stompy.deadline import Deadline
-from stompy.forks import free_when_forked
+from stompy.forks import free_when_forked, when_forked
 from stompy.world import os, threading
 
 T = TypeVar("T")
@@ -288,3 +288,45 @@ def make_lock(rank: Rank, name: str) -> Lock:
 def make_condition(name: str, rank: Rank | None = Rank.LEAF) -> Condition:
     """Return a condition with a lock of `rank`; with `None`, a lock outside of the order."""
     return CheckedLock(rank, name) if checked else Condition()
+
+
+class FileLock:
+    """The lock of an open file; the kernel releases it when the process ends, for whatever reason.
+
+    Args:
+        handle: of the file. It is closed with the lock, and if the file cannot be locked.
+
+    Attributes:
+        handle: of the file; -1 when it is closed.
+
+    Raises:
+        BlockingIOError: it is locked already, by this process or another.
+        OSError: this platform or this file system has no such locks.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        try:
+            _flock(handle)
+        except BaseException:
+            self.release()
+            raise
+        when_forked(self)
+
+    def after_fork(self) -> None:
+        """Close the copy in a forked child, which would keep the lock longer than its owner lives."""
+        self.release()
+
+    def release(self) -> None:
+        """Release the lock. The file stays: removing it would let two processes each lock a file of this name."""
+        if self.handle >= 0:
+            handle, self.handle = self.handle, -1
+            os.close(handle)
+
+
+def _flock(handle: int) -> None:
+    try:
+        from stompy.world import fcntl
+    except ImportError:
+        raise OSError("this platform has no file locks that stompy knows how to use") from None
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import logging
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
 from stompy.errors import OutboxBusyError, OutboxDamagedError, OutboxError, OutboxFullError
-from stompy.forks import when_forked
+from stompy.locks import FileLock
 from stompy.outbox.record import DEAD_LETTERS, WAITING, OutboxLedger, Row, ledger_of, row_of
 from stompy.world import os, secrets, sqlite3
 
@@ -131,32 +130,16 @@ class LockFile:
         self._path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            self._file = os.open(path + LOCK, flags, 0o600)
+            handle = os.open(path + LOCK, flags, 0o600)
         except OSError as error:
             raise OutboxError(f"the file {path + LOCK} cannot be opened: {error.strerror}", path=path) from error
         try:
-            self._lock()
-        except BaseException:
-            self.close()
-            raise
-        when_forked(self)
-
-    def after_fork(self) -> None:
-        """Close the copy in a forked child, which would keep the lock longer than its owner lives."""
-        self.close()
-
-    def _lock(self) -> None:
-        try:
-            from stompy.world import fcntl
-        except ImportError:
-            message = "this platform has no file locks that stompy knows how to use"
-            raise OutboxError(message, path=self._path) from None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = FileLock(handle)
+        except (BlockingIOError, PermissionError):
+            raise OutboxBusyError("it is open already, in this process or another", path=path) from None
         except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise OutboxBusyError("it is open already, in this process or another", path=self._path) from None
-            raise OutboxError(f"{self._path + LOCK} cannot be locked: {error.strerror}", path=self._path) from error
+            reason = error.strerror or str(error)
+            raise OutboxError(f"{path + LOCK} cannot be locked: {reason}", path=path) from error
 
     def read(self) -> tuple[bytes, int] | None:
         """Return the outbox's identity and the number of commits; `None` if no outbox was created yet.
@@ -164,7 +147,7 @@ class LockFile:
         Raises:
             OutboxDamagedError: the lock file is corrupt.
         """
-        data = os.pread(self._file, _LOCK_SIZE + 1, 0)
+        data = os.pread(self._lock.handle, _LOCK_SIZE + 1, 0)
         if not data:
             return None
         content, check = data[:-8], data[-8:]
@@ -176,9 +159,9 @@ class LockFile:
         """Write the number of committed transactions."""
         content = _LOCK_MAGIC + identity + commits.to_bytes(8, "big")
         try:
-            os.pwrite(self._file, content + _check(content), 0)
+            os.pwrite(self._lock.handle, content + _check(content), 0)
             if sync:
-                os.fsync(self._file)
+                os.fsync(self._lock.handle)
         except OSError as error:
             if sync:
                 raise OutboxError(
@@ -187,10 +170,8 @@ class LockFile:
             _LOG.warning("%s cannot be written: %s", self._path + LOCK, error)
 
     def close(self) -> None:
-        """Release the lock. The file stays: removing it would let two processes each lock a file of this name."""
-        if self._file >= 0:
-            file, self._file = self._file, -1
-            os.close(file)
+        """Release the lock. The file stays, see `FileLock`."""
+        self._lock.release()
 
 
 def _check(content: bytes) -> bytes:

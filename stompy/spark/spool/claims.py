@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from stompy.deadline import Deadline
 from stompy.errors import SpoolBusyError, SpoolFencedError
 from stompy.forks import Owner
-from stompy.spark.spool.files import FileLock, Files, dump, read_document
+from stompy.locks import FileLock
+from stompy.spark.spool.files import Files, dump, read_document
 from stompy.world import os, secrets, socket, time
 
 _LOG = logging.getLogger("stompy.spark")

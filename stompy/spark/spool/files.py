@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolFullError
-from stompy.forks import when_forked
+from stompy.locks import FileLock
 from stompy.world import os, secrets
 
 TEMPORARY = ".tmp-"
@@ -168,18 +168,9 @@ class Files:
         """Take a kernel lock without waiting; return `None` if another process holds it."""
         with self._at(name) as path:
             try:
-                from stompy.world import fcntl
-            except ImportError:
-                raise SpoolError("this platform has no file locks that stompy knows how to use", path=path) from None
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BaseException as error:
-                os.close(handle)
-                if isinstance(error, BlockingIOError):
-                    return None
-                raise
-        return FileLock(handle)
+                return FileLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            except BlockingIOError:
+                return None
 
     def touch(self, name: str) -> None:
         """Set the modification time of a file to now, if it exists."""
@@ -200,24 +191,6 @@ class Files:
                     path=path,
                 ) from error
             raise SpoolError(f"it cannot be used: {reason}", path=path) from error
-
-
-class FileLock:
-    """A locked file; the kernel releases the lock when the process ends, for whatever reason."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-        when_forked(self)
-
-    def after_fork(self) -> None:
-        """Close the copy in a forked child, which would keep the lock longer than its owner lives."""
-        self.release()
-
-    def release(self) -> None:
-        """Release the lock. The file stays: removing it would let two processes each lock a file of this name."""
-        if self._handle >= 0:
-            handle, self._handle = self._handle, -1
-            os.close(handle)
 
 
 def _write_unfinished(path: str, data: bytes) -> str:
