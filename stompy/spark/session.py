@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stompy.errors import ConfigurationError
-from stompy.world import os, shutil, subprocess
+from stompy.world import os, subprocess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _JAVA_NEEDED = 17
 _SPARK_NEEDED = (4, 1)
 _PROBE_TIMEOUT = 60.0
-"""Seconds for Python or Java to print its version."""
+"""Seconds for Python to print its version."""
 _INSTALL = "pip install 'stompy-client[spark]'"
 
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
@@ -75,10 +75,10 @@ def session(
     check_packages()
     server = remote or os.environ.get("SPARK_REMOTE", "")
     if not server or server.startswith("local"):  # a local server runs in a Java of this process, too
-        check_java()
         _set_defaults(local=(server or master or "").startswith("local"))
     # By default Spark starts the first `python3` on the path, which often lacks pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder.appName(name)
@@ -88,7 +88,16 @@ def session(
         builder = builder.remote(remote)
     for key, value in settings.items():
         builder = builder.config(key.replace("__", "."), value)
-    spark: SparkSession = builder.getOrCreate()
+    try:
+        spark: SparkSession = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        home = os.environ.get("JAVA_HOME", "not set")
+        raise ConfigurationError(
+            f"no Java, or an old one; stderr has what it said. Spark needs Java {_JAVA_NEEDED} or newer: install one "
+            f"(Debian: apt install openjdk-{_JAVA_NEEDED}-jre-headless) and set JAVA_HOME to it (now: {home})"
+        ) from error
     register(spark)
     return spark
 
@@ -124,34 +133,6 @@ def check_packages() -> None:
             f"Spark {pyspark.__version__} is too old: 4.1 or newer is needed (4.2 for maxOffsetsPerTrigger by "
             f"Spark's own admission control and for Trigger.AvailableNow): {_INSTALL}"
         )
-
-
-def check_java() -> None:
-    """Raise `ConfigurationError` if there is no Java that Spark can use."""
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    where = f"JAVA_HOME is {home}" if home else "there is no `java` on the path, and JAVA_HOME is not set"
-    advice = (
-        f"Spark needs Java {_JAVA_NEEDED} or newer. Install one (Debian: apt install "
-        f"openjdk-{_JAVA_NEEDED}-jre-headless) and set JAVA_HOME to it"
-    )
-    if java is None or not os.access(java, os.X_OK):
-        raise ConfigurationError(f"no Java: {where}. {advice}")
-    major = _java_major(java)
-    if major is not None and major < _JAVA_NEEDED:
-        raise ConfigurationError(f"Java {major} ({java}) is too old. {advice}")
-
-
-def _java_major(java: str) -> int | None:
-    """Return the major version of a Java, or `None` if it cannot be determined."""
-    try:
-        done = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT, check=False, errors="replace"
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    return int(found[1]) if found else None
 
 
 def check_worker_python(spark: SparkSession) -> None:

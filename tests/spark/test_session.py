@@ -13,11 +13,13 @@ import pytest
 from stompy.errors import ConfigurationError
 from stompy.spark import register
 from stompy.spark import session as open_session
-from stompy.spark.session import check_java, check_packages, check_worker_python
+from stompy.spark.session import check_packages, check_worker_python
 from tests.support.printed import JAVAS_OWN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+OF_CONNECT = pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="Spark Connect needs grpc")
 
 
 def program(path: Path, text: str) -> str:
@@ -45,32 +47,18 @@ def test_an_old_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         check_packages()
 
 
-def test_a_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigurationError, match=r"no Java: JAVA_HOME is .*Java 17 or newer. Install one"):
-        check_java()
-    monkeypatch.delenv("JAVA_HOME")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigurationError, match="no Java: there is no `java` on the path"):
-        check_java()
-
-
-@pytest.mark.parametrize(
-    ("printed_by_java", "major"), [('openjdk version "11.0.2" 2019', 11), ('java version "1.8.0_292"', 8)]
-)
-def test_an_old_java_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, printed_by_java: str, major: int
-) -> None:
-    program(tmp_path / "bin" / "java", f"echo '{printed_by_java}' >&2")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigurationError, match=rf"Java {major} \(.*\) is too old"):
-        check_java()
-
-
-def test_a_java_that_fits_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program(tmp_path / "bin" / "java", "echo 'openjdk version \"21\" 2023-09-19' >&2")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    check_java()
+@pytest.mark.parametrize("printed", [None, "UnsupportedClassVersionError"])
+@pytest.mark.parametrize("place", ["master", pytest.param("remote", marks=OF_CONNECT)])
+def test_a_java_that_is_missing_or_too_old_is_reported(tmp_path: Path, place: str, printed: str | None) -> None:
+    if printed is not None:
+        program(tmp_path / "bin" / "java", f"echo '{printed}' >&2; exit 1")
+    opened = f"from stompy.spark import session; session({place}='local[1]')"
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-c", opened], env=environment, capture_output=True, text=True, timeout=120)
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith("stompy.errors.ConfigurationError: no Java, or an old one; stderr has what it said.")
+    assert last.endswith(f"and set JAVA_HOME to it (now: {tmp_path})")
+    assert (printed or "No such file or directory") in run.stderr
 
 
 @pytest.mark.hard_case("T26")
@@ -147,7 +135,7 @@ def test_a_local_spark_shows_errors_only_and_starts_no_shell_for_each_file_of_a_
 
 @pytest.mark.xdist_group("java")
 @pytest.mark.timeout(180)
-@pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="Spark Connect needs grpc")
+@OF_CONNECT
 def test_a_local_server_of_spark_connect_is_as_quiet() -> None:
     # SPARK_TESTING has Spark choose a free port.
     manager, log = loud(place="remote", SPARK_TESTING="1")

@@ -46,22 +46,20 @@ class RateLimiter:
     """Limits the rate at which one thread sends, without bursts after a pause.
 
     Args:
-        rate: messages per second; `None` for no limit.
+        rate: messages per second; infinite for no limit.
     """
 
-    def __init__(self, rate: float | None) -> None:
+    def __init__(self, rate: float) -> None:
         self._rate = rate
         self._free_at = -math.inf
 
     @property
     def burst(self) -> float:
         """The maximum number of messages to send at once: those of one second, at least one."""
-        return math.inf if self._rate is None else max(1.0, self._rate)
+        return max(1.0, self._rate)
 
     def wait(self, messages: int) -> None:
         """Wait until `messages` may be sent."""
-        if self._rate is None:
-            return
         now = time.monotonic()
         if now < self._free_at:
             time.sleep(self._free_at - now)
@@ -83,7 +81,7 @@ class Publisher:
     def __init__(self, options: SinkOptions, *, name: str) -> None:
         self._options = options
         self._name = name
-        self._rate_limiter = RateLimiter(options.rate_limit)
+        self._rate_limiter = RateLimiter(options.rate_limit or math.inf)
         self._connection: Connection | None = None
         self.confirmed = 0
         """Number of messages that the broker has confirmed."""

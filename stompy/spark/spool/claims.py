@@ -143,7 +143,7 @@ class Claim:
         # early, and costs no message. A claim that is gone was removed by a successor that has begun.
         found = claims(self._files, self._role)
         if not found or found[-1] != self._name:
-            owner = _describe(self._files, self._role, found[-1]) if found else "it is gone"
+            owner = owner_of(self._files, self._role) or "it is gone"
             raise SpoolFencedError(
                 f"another {self._role.owner} has taken it over ({owner}). Here nothing more is acknowledged or "
                 "removed. If this is unexpected, two queries or receivers use one spool: give each its own",
@@ -278,7 +278,10 @@ def last_heartbeat(files: Files, role: Role = FILLER) -> tuple[str, float] | Non
 def owner_of(files: Files, role: Role = FILLER) -> str | None:
     """Return a description of the owner of the newest claim; `None` if there is no claim."""
     found = claims(files, role)
-    return _describe(files, role, found[-1]) if found else None
+    if not found:
+        return None
+    document = read_document(files, f"{role.folder}/{found[-1]}") or {}
+    return f"process {document.get('pid', '?')} on {document.get('host', '?')}"
 
 
 def _epoch(claim: str) -> int:
@@ -287,8 +290,3 @@ def _epoch(claim: str) -> int:
 
 def _owner_info() -> dict[str, object]:
     return {"host": socket.gethostname(), "pid": os.getpid()}
-
-
-def _describe(files: Files, role: Role, claim: str) -> str:
-    document = read_document(files, f"{role.folder}/{claim}") or {}
-    return f"process {document.get('pid', '?')} on {document.get('host', '?')}"

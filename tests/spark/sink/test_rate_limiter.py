@@ -55,7 +55,7 @@ def test_a_pause_is_not_saved_up_for_a_burst(time: Time) -> None:
 
 
 def test_no_rate_never_waits(time: Time) -> None:
-    pace = RateLimiter(None)
+    pace = RateLimiter(math.inf)
     pace.wait(1_000_000)
     pace.wait(1)
     assert time.slept == []
