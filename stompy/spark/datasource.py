@@ -24,10 +24,10 @@ from stompy.spark.option_tables import (
     SinkOptions,
     StreamOptions,
     batch_options,
+    of_use,
     read_options,
     stream_options,
 )
-from stompy.spark.options import without_others
 from stompy.spark.schema import columns, ddl
 from stompy.spark.sink.writer import BatchWriter, StreamWriter
 from stompy.spark.source.drain import drain
@@ -185,8 +185,8 @@ class StompDataSource(DataSource):
         given = {name.removeprefix(_OPTION): text for name, text in self.options.items() if name.startswith(_OPTION)}
         array = False
         if any(name.replace("_", "") == "spooldir" for name in given):  # else it is only for INSERT INTO
-            array = batch_options(_of_use(BatchOptions, given)).headers_as == "array"
-        SinkOptions.of(_of_use(SinkOptions, given))
+            array = batch_options(of_use(BatchOptions, given)).headers_as == "array"
+        SinkOptions.of(of_use(SinkOptions, given))
         return ddl(array=array, comment=json.dumps(given))
 
     def reader(self, schema: Any) -> StompBatchReader:
@@ -223,19 +223,11 @@ class StompDataSource(DataSource):
             return given
         for column in schema.fields:
             if (comment := column.metadata.get("comment", "")).startswith("{"):
-                return {**_of_use(kind, json.loads(comment)), **given}
+                return {**of_use(kind, json.loads(comment)), **given}
         raise ConfigurationError(
             "option url is missing. A table of the catalog is made without columns: CREATE TABLE name USING stomp "
             "OPTIONS (url '...', destination '...', spoolDir '...')"
         )
-
-
-def _of_use(kind: Any, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a table, without options that only the other uses have."""
-    found = without_others(kind, given, (BatchOptions, StreamOptions, SinkOptions))
-    if kind is SinkOptions and "," in found.get("destination", ""):
-        del found["destination"]  # each row has to say to which of them
-    return found
 
 
 def _check_schema(schema: Any, options: ReadOptions) -> None:

@@ -10,7 +10,7 @@ import glob
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from stompy.connection.config import addresses_of
 from stompy.connection.connecting import connect
@@ -19,7 +19,7 @@ from stompy.dialects.brokers import DialectName
 from stompy.errors import ConfigurationError
 from stompy.link.settings import Limits, Timeouts
 from stompy.spark import options as kinds
-from stompy.spark.options import NO_SECRETS, option, parse, table_of
+from stompy.spark.options import NO_SECRETS, key_of, option, parse, table_of
 from stompy.spark.sink.rows import DedupMode
 from stompy.spark.spool.files import IDENTITY, Files
 from stompy.transport.tls.options import Tls
@@ -316,3 +316,13 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             return batch_options(given)
         except ConfigurationError:
             raise wrong from None
+
+
+def of_use(kind: Any, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a table of the catalog for one of its uses, without those that only the others have."""
+    names = {use: {key_of(each.name) for each in table_of(use)} for use in (BatchOptions, StreamOptions, SinkOptions)}
+    others = set().union(*names.values()) - names[kind]
+    found = {name: text for name, text in given.items() if key_of(name) not in others}
+    if kind is SinkOptions and "," in found.get("destination", ""):
+        del found["destination"]  # each row has to say to which of them
+    return found

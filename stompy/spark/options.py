@@ -114,10 +114,10 @@ def parse(
         ConfigurationError: an unknown name, an invalid value, or a missing required option. Values are never shown, as
             one may be a secret under a wrong name.
     """
-    options = {_key(option.name): option for option in table_of(kind) if option.name not in without}
+    options = {key_of(option.name): option for option in table_of(kind) if option.name not in without}
     values: dict[str, Any] = {}
     for name, text in given.items():
-        option = options.get(_key(name))
+        option = options.get(key_of(name))
         if option is None:
             raise ConfigurationError(_unknown(name, options, *elsewhere))
         if option.field in values:
@@ -132,24 +132,17 @@ def parse(
     return kind(**values)
 
 
-def without_others(kind: Any, given: Mapping[str, str], kinds: Iterable[Any]) -> dict[str, str]:
-    """Return the given options, without options that only dataclasses other than `kind` have."""
-    others = {_key(each.name) for other in kinds for each in table_of(other)} - {
-        _key(each.name) for each in table_of(kind)
-    }
-    return {name: text for name, text in given.items() if _key(name) not in others}
-
-
-def _key(name: str) -> str:
+def key_of(name: str) -> str:
+    """Return what the spellings of an option's name have in common."""
     return name.replace("_", "").lower()
 
 
 def _unknown(name: str, options: Mapping[str, Option], others: Iterable[Option], theirs: str) -> str:
     """Return why an option is refused, with what to write."""
-    key = _key(name)
+    key = key_of(name)
     if key in _SECRETS:
         return f"option {name!r} is not accepted: {NO_SECRETS}"
-    if any(_key(other.name) == key for other in others):
+    if any(key_of(other.name) == key for other in others):
         return f"option {name!r} is one {theirs}"
     if key in _INSTEAD:
         return f"unknown option {name!r}: write {_INSTEAD[key]} instead"
