@@ -319,7 +319,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def of_use(kind: Any, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a table of the catalog for one of its uses, without those that only the others have."""
+    """Return the options of a table of the catalog for a use, without options that only other uses have."""
     names = {use: {key_of(each.name) for each in table_of(use)} for use in (BatchOptions, StreamOptions, SinkOptions)}
     others = set().union(*names.values()) - names[kind]
     found = {name: text for name, text in given.items() if key_of(name) not in others}

@@ -133,7 +133,7 @@ def parse(
 
 
 def key_of(name: str) -> str:
-    """Return what the spellings of an option's name have in common."""
+    """Return the name of an option in lower case, without underscores."""
     return name.replace("_", "").lower()
 
 

@@ -3,7 +3,7 @@
 When Spark plans the first action, the driver receives until the queue counts as empty, then writes the mark `done`;
 tasks only read. Later actions on the same DataFrame find `done` and read the same rows. Without `done`, a read
 continues where a previous process stopped. Of two concurrent reads, one waits for the other: the spool is claimed until
-it has the mark, so that nothing is received after what is counted.
+it has the mark, so that no message is received after the count.
 """
 
 from __future__ import annotations

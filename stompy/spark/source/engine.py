@@ -276,7 +276,7 @@ class StreamEngine:
     def _checked(
         self, stored: Mapping[str, Any], opened: Mapping[str, Offsets], readable: Container[str] | None = None
     ) -> Vector:
-        """Return an offset of the checkpoint whose spools are there; those that are readable, or all, are checked."""
+        """Return an offset of the checkpoint without missing spools; the readable spools, or all, are checked."""
         vector = load_vector(stored)
         for key in vector.keys() - opened.keys():
             reason = SpoolMismatchError(
