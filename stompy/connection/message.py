@@ -449,7 +449,7 @@ In C, as it is called for each message.
 """
 
 
-def header_table(messages: Sequence[Message]) -> tuple[list[str], list[str]] | None:
+def header_table(messages: Sequence[Message]) -> tuple[list[str], list[tuple[str, ...]]] | None:
     """Return the headers of messages of one link, at least one, as `table_of` does."""
     return table_of([message._headers for message in messages], messages[0]._delivery.link.protocol.grammar)
 

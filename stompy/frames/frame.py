@@ -234,11 +234,12 @@ def headers_from_head(head: bytes, grammar: Grammar, command: str) -> Headers:
     return headers
 
 
-def table_of(rows: Sequence[bytes | Headers], grammar: Grammar) -> tuple[list[str], list[str]] | None:
-    """Return the names of the headers of several MESSAGE frames, and the values, frame by frame.
+def table_of(rows: Sequence[bytes | Headers], grammar: Grammar) -> tuple[list[str], list[tuple[str, ...]]] | None:
+    """Return the names of the headers of several MESSAGE frames, and the values of each frame.
 
-    All are split at once, at a fraction of the cost of a mapping for each. `None` if the frames differ in their names,
-    or as `_simple_mapping` does, or if any text is not ASCII.
+    One pattern splits them, at a fraction of the cost of a mapping for each. `None` if the frames differ in their
+    names, if a name is repeated or escaped, if any text is not ASCII or has an escape sequence for another character
+    than a colon, or if lines end with CR LF.
 
     Args:
         rows: the headers, or learned heads as for `headers_from_head`; at least one.
@@ -246,19 +247,16 @@ def table_of(rows: Sequence[bytes | Headers], grammar: Grammar) -> tuple[list[st
     """
     # A byte beyond ASCII stays a character beyond it.
     texts = [row.decode("latin-1") if isinstance(row, bytes) else row._text or "" for row in rows]
-    if grammar.trim or not all(texts):
+    whole = "".join(texts)
+    names = [name for name, _ in _ENTRY.findall(texts[0])]
+    unusual = not whole.isascii() or "\r" in whole or whole.count("\\") > whole.count("\\c")
+    if unusual or grammar.trim or not all(texts) or len(set(names)) < len(names) or "\\" in "".join(names):
         return None
-    text = "\n" + "".join([each[1:] for each in texts])
-    # Of equally many lines, as else names could repeat alike across frames of different lengths.
-    if not text.isascii() or len({each.count("\n") for each in texts}) > 1:
-        return None
-    if grammar.crlf:
-        text = text.replace("\r\n", "\n")
-    fields = _simple_fields(text, "\\" in text and bool(grammar.unescapes))
-    if not fields:
-        return None
-    names = fields[: len(fields) // len(rows) : 2]
-    return (names, fields[1::2]) if fields[::2] == names * len(rows) and len(set(names)) == len(names) else None
+    pattern = "".join([f"\n{re.escape(name)}:([^\n]*)" for name in names]) + "\n"
+    found = [match.groups() for match in map(re.compile(pattern).fullmatch, texts) if match]
+    if "\\" in whole and grammar.unescapes:
+        found = [tuple([value.replace("\\c", ":") for value in values]) for values in found]
+    return (names, found) if len(found) == len(texts) else None
 
 
 def trimmed(headers: Headers) -> Headers:

@@ -55,7 +55,7 @@ _RECORD: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record)
 
 def records_of(
     messages: Sequence[Message | Frame],
-    table: tuple[Sequence[str], Sequence[str]] | None,
+    table: tuple[Sequence[str], Sequence[tuple[str, ...]]] | None,
     identifier: Identifier | None,
     *,
     broker: str,
@@ -72,15 +72,16 @@ def records_of(
     """
     if table is None:
         return [_record_of(message, identifier, broker, received_at) for message in messages]
-    names, values = table
-    count, width = len(messages), len(names)
+    names, rows = table
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
 
     def column(name: str) -> Sequence[str | None]:
-        return values[names.index(name) :: width] if name in names else [None] * count
+        return columns.get(name, nothing)
 
-    rows = zip(*[iter(values)] * width, strict=True) if names else repeat((), count)
+    nothing = [None] * len(messages)
     ids, destinations, bodies = column("message-id"), column("destination"), [message.body for message in messages]
-    flags, moments = map(_is_true, column("redelivered")), [_timestamp(text) for text in column("timestamp")]
+    flags = [text is not None and text.lower() == "true" for text in column("redelivered")]
+    moments = [_timestamp(text) for text in column("timestamp")]
     identities: Iterable[Identity | None] = repeat(None)
     if identifier is not None:
         identities = map(identifier.identify, column(identifier.header), ids, destinations, bodies, moments)
@@ -98,13 +99,9 @@ def _record_of(message: Message | Frame, identifier: Identifier | None, broker: 
             repeated.append((stored, storable(value)))
         else:
             first[stored] = storable(value)
-    table = list(first), list(first.values())
+    table = list(first), [tuple(first.values())]
     (made,) = records_of([message], table, identifier, broker=broker, received_at=received_at)
     return made._replace(repeated_headers=repeated or None)
-
-
-def _is_true(text: str | None) -> bool:
-    return text is not None and text.lower() == "true"
 
 
 def storable(text: str) -> str:

@@ -10,7 +10,7 @@ from stompy.frames.grammar import Version, grammar_of
 from stompy.spark.spool.record import Identifier, Record, fingerprint, records_of, storable
 
 
-def recorded(*given: Headers, table: tuple[list[str], list[str]] | None = None) -> list[Record]:
+def recorded(*given: Headers, table: tuple[list[str], list[tuple[str, ...]]] | None = None) -> list[Record]:
     frames = [Frame("MESSAGE", headers, b"") for headers in given]
     return records_of(frames, table, Identifier(), broker="b", received_at=5)
 
