@@ -232,7 +232,7 @@ def _sync_folder(path: str) -> None:
 def dump(document: dict[str, Any]) -> bytes:
     """Return a document as bytes: a line of JSON, and a line with its checksum."""
     content = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
-    return content + b"\n" + _check(content) + b"\n"
+    return content + b"\n" + digest_of(content).encode() + b"\n"
 
 
 def load(data: bytes, path: str) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def load(data: bytes, path: str) -> dict[str, Any]:
         SpoolDamagedError: it is corrupt.
     """
     content, _, check = data.removesuffix(b"\n").rpartition(b"\n")
-    if _check(content) != check:
+    if digest_of(content).encode() != check:
         raise damaged(path, "the file is damaged or truncated" if data else "the file is empty")
     document = json.loads(content)
     assert isinstance(document, dict)
@@ -322,5 +322,6 @@ def read_counts(files: Files) -> list[Counts]:
     return [] if document is None else [Counts(**receiver) for receiver in document[COUNTS]]
 
 
-def _check(content: bytes) -> bytes:
-    return blake2b(content, digest_size=8).hexdigest().encode()
+def digest_of(data: bytes) -> str:
+    """Return the checksum of a file."""
+    return blake2b(data, digest_size=8).hexdigest()

@@ -5,16 +5,16 @@ Segments are Arrow IPC files; the schema's metadata has the spool's identity and
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from itertools import accumulate, chain, groupby
 
 import pyarrow as pa
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
 from stompy.spark.schema import stored_schema
-from stompy.spark.spool.files import IDENTITY, LOW, Files, damaged, dump, read_document, read_mark
+from stompy.spark.spool.files import IDENTITY, LOW, Files, damaged, digest_of, dump, read_document, read_mark
 from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.record import Record
 from stompy.world import secrets, socket, uuid
@@ -41,17 +41,15 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
         epoch: of the writer's claim.
     """
     values = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
-    del values["identity"]
-    names, texts = values.pop("names"), values.pop("values")
-    columns = {name: pa.array(column, _SCHEMA.field(name).type) for name, column in values.items()}
+    names, texts, _ = map(values.pop, ("names", "values", "identity"))
+    columns = {name: _column(column, _SCHEMA.field(name).type) for name, column in values.items()}
     # Duplicates that this spool knows are dropped. Of the others, another spool may have stored any.
     columns["possible_duplicate"] = columns["redelivered"]
     columns["sequence"] = pa.array(range(first, first + len(records)), pa.int64())
-    # Flat, as a list of pairs for each row costs more than all other columns. Equal names in turn are converted once.
-    runs = [(pa.array(some, pa.string()), len(list(same))) for some, same in groupby(names)]
+    # Flat, as a list of pairs for each row costs more than all other columns.
     columns["headers"] = pa.MapArray.from_arrays(
         pa.array(list(accumulate(map(len, names), initial=0)), pa.int32()),
-        pa.concat_arrays([converted for converted, count in runs for _ in range(count)]),
+        pa.concat_arrays([_repeated(some, pa.string(), len(list(same))) for some, same in groupby(names)]),
         pa.array(list(chain.from_iterable(texts)), pa.string()),
     )
     schema = _SCHEMA.with_metadata({
@@ -63,6 +61,19 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
         writer.write_batch(pa.RecordBatch.from_arrays([columns[field.name] for field in _SCHEMA], schema=schema))
     data = sink.getvalue().to_pybytes()
     return Segment(first, len(records), epoch, digest_of(data), len(data)), data
+
+
+def _column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """Return the values of a column; where all are equal, as in most columns, only the first is converted."""
+    alike = values.count(values[0]) == len(values)
+    return _repeated(values[:1], kind, len(values)) if alike else pa.array(values, kind)
+
+
+def _repeated(values: Sequence[object], kind: pa.DataType, times: int) -> pa.Array:
+    """Return some values, several times in turn."""
+    # From a buffer, as numbers of Python cost more to convert.
+    indices = array("i", range(len(values))) * times
+    return pa.array(values, kind).take(pa.Array.from_buffers(pa.int32(), len(indices), [None, pa.py_buffer(indices)]))
 
 
 def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa.RecordBatch:
@@ -92,11 +103,6 @@ def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa
         raise SpoolDamagedError(f"the rows of the segment do not match its name. {_ADVICE}", path=path)
     (batch,) = table.combine_chunks().to_batches()
     return batch.replace_schema_metadata(None)
-
-
-def digest_of(data: bytes) -> str:
-    """Return the checksum for the file name."""
-    return blake2b(data, digest_size=8).hexdigest()
 
 
 def _check_origin(metadata: dict[bytes, bytes], segment: Segment, spool: str, path: str) -> None:
@@ -129,8 +135,7 @@ class Spool:
 
     def segments(self) -> list[Segment]:
         """Return every listed segment."""
-        found = map(self.segment, self.files.list(""))
-        return [segment for segment in found if segment is not None]
+        return [segment for segment in map(self.segment, self.files.list("")) if segment is not None]
 
     def segment(self, name: str) -> Segment | None:
         """Return the segment in a file; `None` if the file is another one, or was removed since it was listed."""

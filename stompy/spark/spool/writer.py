@@ -301,15 +301,13 @@ class SpoolWriter:
     def _unknown(self, groups: Sequence[_Group]) -> list[list[Record]]:
         """Return the messages of each group that are no duplicates."""
         new: list[list[Record]] = []
-        seen: set[Identity] = set()
+        known, seen = self._redelivery.known, set[Identity | None]()
         for group in groups:
             new.append([])
             for row in group.messages:
-                if row.identity in self._redelivery.known or row.identity in seen:
-                    continue
-                if row.identity is not None:
+                if row.identity is None or not (row.identity in known or row.identity in seen):
                     seen.add(row.identity)
-                new[-1].append(row)
+                    new[-1].append(row)
         return new
 
     def confirm(self, delivery: StoredRange) -> None:

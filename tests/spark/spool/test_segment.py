@@ -5,8 +5,9 @@ import pytest
 
 from stompy.errors import SpoolDamagedError, SpoolMismatchError
 from stompy.spark.schema import stored_schema
+from stompy.spark.spool.files import digest_of
 from stompy.spark.spool.index import Segment
-from stompy.spark.spool.spool import decode, digest_of, encode
+from stompy.spark.spool.spool import decode, encode
 from tests.spark.spool.builders import RECEIVED_AT, record, records
 
 SPOOL = "spool-1"
