@@ -154,11 +154,7 @@ def decode_text(body: bytes, content_type: str | None) -> str:
     charset = "utf-8" if content_type is None else charset_of(content_type)
     if charset is None:
         raise BodyDecodeError(f"a body of type {content_type!r} is binary; use .body", body=body)
-    try:
-        known = codecs.lookup(charset).name not in _NO_CHARSETS
-    except (LookupError, ValueError):  # such as a name with a null byte
-        known = False
-    if not known:
+    if not _is_known(charset):
         raise _unknown_charset(charset, content_type, body)
     try:
         return body.decode(charset)
@@ -166,6 +162,14 @@ def decode_text(body: bytes, content_type: str | None) -> str:
         raise _unknown_charset(charset, content_type, body) from None
     except UnicodeError as error:
         raise BodyDecodeError(f"the body is not valid {charset}: {error}", body=body) from None
+
+
+def _is_known(charset: str) -> bool:
+    try:
+        # Python 3.15 warns of names that are not ASCII, of which no codec has one.
+        return charset.isascii() and codecs.lookup(charset).name not in _NO_CHARSETS
+    except (LookupError, ValueError):  # such as a name with a null byte
+        return False
 
 
 def _unknown_charset(charset: str, content_type: str | None, body: bytes) -> BodyDecodeError:
@@ -181,7 +185,7 @@ def decode_json(body: bytes, content_type: str | None) -> Any:
     """
     charset = (charset_of(content_type) if content_type else None) or "utf-8"
     try:
-        if codecs.lookup(charset).name in _NO_CHARSETS:
+        if not _is_known(charset):
             raise LookupError(f"unknown charset {charset[:40]!r}")
         return json.loads(body.decode(charset))
     except (LookupError, ValueError, RecursionError) as error:
