@@ -126,8 +126,8 @@ class SpoolView:
         newest = self._newest = active_claim(self._files)
         if newest is None:
             return False
-        # The checkpoint will name this claim, which its owner may not have synced yet: after a power cut, the spool with
-        # the claim before it would look like an older copy.
+        # The checkpoint will name this claim, which its owner may not have synced yet. After a power cut, the spool,
+        # with the claim before, would look like an older copy.
         if newest.epoch:
             self._files.sync(FILLER.folder)
         self.epoch = newest.epoch
