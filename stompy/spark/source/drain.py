@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from stompy.connection.connection import Connection
 from stompy.connection.message import Message, header_table
-from stompy.errors import ReceiveTimeoutError
+from stompy.errors import ConfigurationError, ReceiveTimeoutError
 from stompy.spark.option_tables import BatchOptions
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source.admission import split
@@ -30,6 +30,8 @@ from stompy.spark.spool.writer import SpoolWriter
 
 DONE = "done"
 """The mark of a finished read: the number of its messages."""
+MOST_BROWSED = (1 << 31) - 1
+"""Bytes of browsed messages, which are one segment: Arrow's limit for a column."""
 _OTHER_TIMEOUT = 3600.0
 """Seconds to wait for another process that executes the same read."""
 
@@ -110,6 +112,8 @@ def _copy(connection: Connection, options: BatchOptions, writer: SpoolWriter) ->
         # The broker marks the end of the queue; the timeout is for one that does not.
         with suppress(ReceiveTimeoutError):
             waiting.extend(itertools.islice(browsed, left))
+    if sum(message.size for message in waiting) > MOST_BROWSED:
+        raise ConfigurationError("option browse: there are more than 2 GiB of messages; set maxMessages or a selector")
     if waiting:
         table = header_table(waiting)
         rows = records_of(waiting, table, None, broker=connection.address, received_at=now_us())

@@ -10,6 +10,7 @@ from stompy.broker import Broker
 from stompy.errors import ConfigurationError, SpoolMismatchError
 from stompy.spark.option_tables import BatchOptions, batch_options
 from stompy.spark.receivers import ReceiverPool
+from stompy.spark.source import drain as drain_module
 from stompy.spark.source.drain import DONE, drain, read_folder
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.spool.claims import READER
@@ -139,3 +140,13 @@ def test_what_is_browsed_is_in_the_spool_at_once_or_not_at_all(broker: Broker, t
     asked = options(broker, tmp_path, browse="true")
     assert taken(asked) == list(range(1500))
     assert len(list(Path(read_folder(asked, "one")).glob("seg-*"))) == 1
+
+
+def test_more_than_one_segment_can_have_is_not_browsed(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_module, "MOST_BROWSED", 1000)
+    fill(broker.url, range(1500))
+    with pytest.raises(ConfigurationError, match="set maxMessages"):
+        taken(options(broker, tmp_path, browse="true"))
+    assert taken(options(broker, tmp_path, browse="true", maxmessages="2")) == [0, 1]
