@@ -134,7 +134,9 @@ def test_the_last_messages_of_a_worker_have_all_their_attempts(
 
     send(broker, *"123")
     assert worker.run() == 0
-    assert sorted(seen.items) == [("1", 1), ("1", 2), ("2", 1), ("2", 2)]
+    taken = {text for text, _ in seen.items}
+    assert len(taken) == 2
+    assert sorted(seen.items) == sorted((text, attempt) for text in taken for attempt in (1, 2))
     assert (broker.depth("/queue/a"), broker.depth("/queue/a.dead")) == (1, 2)
 
 
