@@ -259,8 +259,8 @@ class ResendBuffer:
         """Bytes of the bodies and headers."""
         self._last: Link | None = None
         """The link of the last replay, whether or not it was published."""
-        self._first: PendingSend | None = None
-        """The first send of the last replay."""
+        self._first = ""
+        """The receipt id of the first send of the last replay."""
         self._end_error: StompError | None = None
 
     def receipts(self) -> list[Receipt]:
@@ -412,11 +412,11 @@ class ResendBuffer:
             pending = list(self._pending.values())
         if not pending:
             return
-        first, self._first = self._first, pending[0]
+        first, self._first = self._first, pending[0].receipt.id
         _LOG.info("resending %d unconfirmed messages to %s", len(pending), link.address)
         try:
             link.flow.hold(self)
-            if suspected or first is pending[0]:
+            if suspected or first == self._first:
                 self._send_in_turn(link, pending, growth=1 if suspected else 2)
             else:
                 self._send_together(link, pending)
