@@ -110,7 +110,7 @@ def storable(text: str) -> str:
 
 
 def fingerprint(destination: str | None, body: bytes | None, moment: int | None = None) -> str:
-    """Return what tells messages with the same id apart.
+    """Return a text that differs for different messages with the same id.
 
     Args:
         destination: of the message.
