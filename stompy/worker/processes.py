@@ -68,6 +68,9 @@ _STACKS = 5.0
 _TERMINATED = tuple(code for number in (signal.SIGTERM, signal.SIGINT) for code in (-number, 128 + number))
 """Exit codes of a child that a signal ended, before it ran tasks or after."""
 
+_AFTER_START = (WorkerExit.OK, WorkerExit.UNFINISHED, WorkerExit.STUCK)
+"""Exit codes of a child that has taken messages, or could have."""
+
 _HOPELESS = (WorkerExit.USAGE, WorkerExit.BROKER)
 """Exit codes of a child that would only come again."""
 
@@ -196,8 +199,11 @@ class Crashes:
         self._map[start + 1 : start + _SIZE] = attempt.to_bytes(2, "big") + mark.ljust(_SIZE - _MARK, b"\0")
         self._map[start] = state
 
-    def find(self, message: Message, mark: bytes) -> CrashRecord | None:
-        """Take the record of a message, if there is one; wait for the parent to make it if a child is dying."""
+    def find(self, message: Message, mark: bytes, note: Callable[[CrashRecord], None]) -> CrashRecord | None:
+        """Take the record of a message, if there is one; wait for the parent to make it if a child is dying.
+
+        `note` notes it before it is taken, as this process may be killed in between.
+        """
         dialect = delivery_of(message).link.dialect
         # A retry may have been copied twice, and the second copy is not redelivered.
         again = message.redelivered or ATTEMPT in message.headers
@@ -212,7 +218,7 @@ class Crashes:
             # note, and clears that before it starts another child, which reports.
             alive = {path for path, report in reports.items() if _version(path) != report}
             noted = [path for path, notes in others.items() if path not in alive and mark in notes[:]]
-            record = _take(self.folder, mark)
+            record = _take(self.folder, mark, note)
             # Another child has a message like this. It is dead or dying; or it has reported since this one came, so it
             # runs this one still, as only its session was lost, or another message. Or this child has the record, and
             # gives it back if that message's session was lost; until then no other message begins here anyway.
@@ -232,16 +238,17 @@ class Note:
         self._crashes = crashes
         self._message = message
         self._mark = identity(message)[: _SIZE - _MARK]
-        self._record = record = crashes.find(message, self._mark)
-        self._alone = record is not None or CRASHED in message.headers
         self._begun = False
         self._place: int | None = None
         with contextlib.suppress(IndexError):
             self._place = crashes.free.pop()  # a step that no other thread divides, as is `append`
+        self._record = record = crashes.find(message, self._mark, self._write_record)
+        self._alone = record is not None or CRASHED in message.headers
         self.crashed: int | None = None
-        if record is not None:
+        if record is None:
+            self._write(NoteState.FREE)  # another child may have taken what was noted
+        else:
             crashes.held[self._mark] = record
-            self._write(record.state, record.attempt)
             self.crashed = record.attempt if record.state is NoteState.CRASHED else None
 
     def begin(self, attempt: int, hurried: SafeEvent) -> bool:
@@ -263,7 +270,7 @@ class Note:
         if self._record is None:
             self._write(NoteState.FREE)
         else:
-            self._write(self._record.state, self._record.attempt)
+            self._write_record(self._record)
         self._finish()
 
     def end(self) -> None:
@@ -282,6 +289,9 @@ class Note:
         if self._begun:
             self._begun = False
             self._crashes.finish(alone=self._alone)
+
+    def _write_record(self, record: CrashRecord) -> None:
+        self._write(record.state, record.attempt)
 
     def _write(self, state: NoteState, attempt: int = 0) -> None:
         if self._place is not None:
@@ -336,13 +346,15 @@ def _forget(folder: Path) -> None:
                 path.unlink()
 
 
-def _take(folder: Path, mark: bytes) -> CrashRecord | None:
+def _take(folder: Path, mark: bytes, note: Callable[[CrashRecord], None]) -> CrashRecord | None:
     for name in os.listdir(folder):
         found, *rest = name.split(".")
         if found == mark.hex():
+            record = CrashRecord(NoteState(int(rest[0])), int(rest[1]))
+            note(record)
             with contextlib.suppress(FileNotFoundError):  # another child has taken it
                 (folder / name).unlink()
-                return CrashRecord(NoteState(int(rest[0])), int(rest[1]))
+                return record
     return None
 
 
@@ -529,7 +541,7 @@ class _Child:
         if self.report is None or not self.report.tasks:
             return False
         counted = any(any(task.counts.values()) for task in self.report.tasks.values())
-        return counted or code == WorkerExit.OK or time.monotonic() - self._started >= _QUICK
+        return counted or code in _AFTER_START or time.monotonic() - self._started >= _QUICK
 
     def _close_orders(self) -> None:
         if self._orders >= 0:

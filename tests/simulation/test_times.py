@@ -88,3 +88,25 @@ def test_a_child_that_ends_in_order_while_a_message_runs_leaves_what_it_knew_of_
     second.close()
     assert collect(tmp_path, 2) == 0
     assert Note(Crashes(tmp_path, 3), received_of_embedded(**again)).crashed == 1
+
+
+def test_a_child_that_dies_when_it_has_taken_a_record_leaves_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2, 3):
+        (tmp_path / f"running-{number}").write_bytes(bytes(32 * 1_024))
+    again = {"message-id": "1", "redelivered": "true"}
+    Note(Crashes(tmp_path, 1), received_of_embedded(**{"message-id": "1"})).begin(1, SafeEvent())
+    assert collect(tmp_path, 1) == 1
+    unlink = Path.unlink
+
+    def dies(path: Path) -> None:
+        unlink(path)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", dies)
+        with pytest.raises(KeyboardInterrupt):
+            Note(Crashes(tmp_path, 2), received_of_embedded(**again))
+    assert collect(tmp_path, 2) == 0
+    assert Note(Crashes(tmp_path, 3), received_of_embedded(**again)).crashed == 1

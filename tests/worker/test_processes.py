@@ -201,6 +201,18 @@ def test_limits_end_a_process_and_not_the_worker(broker: Broker, start: Start, n
     assert process.wait(LONG) == 0
 
 
+def test_children_whose_only_message_takes_too_long_are_replaced_however_often(
+    broker: Broker, start: Start, noted: Noted, tmp_path: Path
+) -> None:
+    process = start("single", "--processes", "1", url=broker.url)
+    send(broker.url, "1")
+    wait_until(lambda: noted().count("begin 1") == 7 or process.poll() is not None)
+    (tmp_path / "release").touch()
+    wait_until(lambda: left(broker) == 0 or process.poll() is not None)
+    process.terminate()
+    assert process.wait(LONG) == 0
+
+
 # What is seen from outside.
 
 
