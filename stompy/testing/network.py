@@ -21,8 +21,9 @@ from stompy.testing.world import World, current_world
 from stompy.world import random
 
 Break = Literal["end", "reset", "silence"]
+READ = "read"
 Tap = Callable[[str, bytes], None]
-"""Called with a side, and bytes that pass in its direction."""
+"""Called with a side, and bytes that pass in its direction; with `READ`, and bytes that the client has read."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,10 @@ class Weather:
 class Direction:
     """One direction of a stream: the bytes in flight, each piece with the time of its arrival."""
 
-    def __init__(self, network: Network, breaks_at: float, how: Break, injector: FaultInjector | None) -> None:
-        self._network = network
+    def __init__(self, stream: Stream, side: str, breaks_at: float, how: Break, injector: FaultInjector | None) -> None:
+        self._network, self.stream, self.side = stream.network, stream, side
         self._injector = injector
         self._breaks_at, self._how = breaks_at, how
-        self.stream: Stream
-        self.side: str
         self.in_flight: deque[tuple[float, bytes]] = deque()
         self.size = 0
         self._new = True
@@ -125,11 +124,10 @@ class Stream:
         self.reset = False
         plain = self.process not in network.opaque
         self.directions = [
-            Direction(network, *network.fate(), network.injector(side) if plain else None) for side in (RECEIVED, SENT)
+            Direction(self, side, *network.fate(), network.injector(side) if plain else None)
+            for side in (RECEIVED, SENT)
         ]
         self.tap = network.tap and network.tap()
-        for direction, side in zip(self.directions, (RECEIVED, SENT), strict=True):
-            direction.stream, direction.side = self, side
         to_broker, to_client = self.directions
         self.client = SimulatedTransport(self, incoming=to_client, outgoing=to_broker)
         self.broker = SimulatedTransport(self, incoming=to_broker, outgoing=to_client)
@@ -170,6 +168,8 @@ class SimulatedTransport:
             if self._stream.reset:
                 raise ConnectionLostError(f"connection to {self.peer} lost: reset")
             if data := incoming.take(262_144):
+                if incoming.side == SENT and self._stream.tap is not None:
+                    self._stream.tap(READ, data)
                 return data
             if incoming.ended and not incoming.in_flight:
                 return b""

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from stompy.testing.faults import HEARTBEAT, RECEIVED, SENT, FrameSplitter
-from stompy.testing.network import Tap
+from stompy.testing.network import READ, Tap
 from stompy.transport.websocket.frames import BINARY, Decoder
 from stompy.transport.websocket.handshake import END
 from tests.simulation import outboxes, workers
@@ -18,19 +18,34 @@ from tests.simulation.seen import Handled, Seen, Sent
 
 
 class Wire:
-    """What passes a stream, to see that COMMIT leaves after the broker has taken every frame before it."""
+    """What passes a stream, to see that COMMIT leaves after the broker has taken every frame before it.
 
-    def __init__(self, early_commits: list[str]) -> None:
-        self._early_commits = early_commits
-        self._splitters = {RECEIVED: FrameSplitter(), SENT: FrameSplitter()}
+    It also notes the answers and the messages that the client has read.
+
+    Args:
+        seen: the record.
+        process: the one that has the client.
+    """
+
+    def __init__(self, seen: Seen, process: str) -> None:
+        self._seen, self._process = seen, process
+        self._splitters = {RECEIVED: FrameSplitter(), SENT: FrameSplitter(), READ: FrameSplitter()}
         self._count = self._taken = 0
         self._asked: dict[bytes, int] = {}
         self._last: dict[bytes, int] = {}
         """By transaction, the number of its last frame."""
+        self._bodies: dict[bytes, str] = {}
+        """By receipt, the bodies of the messages that a producer has sent outside of transactions."""
+        self._over = False
+        """Whether the client has read an ERROR, which is the last frame of a session."""
 
     def passes(self, side: str, data: bytes) -> None:
         """Look at the frames that bytes complete."""
         for command, frame in self._splitters[side].feed(data):
+            if side == READ:
+                if not self._over:
+                    self._read(command, frame)
+                continue
             if side == SENT:
                 if command == "RECEIPT":
                     self._taken = max(self._taken, self._asked.get(_header(b"receipt-id", frame), 0))
@@ -39,10 +54,20 @@ class Wire:
             transaction = _header(b"transaction", frame)
             if command == "COMMIT" and self._last.get(transaction, 0) > self._taken:
                 name = transaction.decode()
-                self._early_commits.append(f"COMMIT of {name} left before its frames were taken (promise 8)")
+                self._seen.early_commits.append(f"COMMIT of {name} left before its frames were taken (promise 8)")
             elif transaction:
                 self._last[transaction] = self._count
-            self._asked[_header(b"receipt", frame)] = self._count
+            receipt = _header(b"receipt", frame)
+            self._asked[receipt] = self._count
+            if command == "SEND" and receipt and not transaction and self._process[0] == "p":
+                self._bodies[receipt] = _body(frame)
+
+    def _read(self, command: str, frame: bytes) -> None:
+        self._over = command == "ERROR"
+        if command == "MESSAGE":
+            self._seen.read[self._process].add(_body(frame))
+        elif body := self._bodies.get(_header(b"receipt-id", frame)):
+            self._seen.answered[body] = "confirmed" if command == "RECEIPT" else "rejected"
 
 
 class Web:
@@ -55,13 +80,15 @@ class Web:
 
     def __init__(self, breaches: list[str], wire: Tap | None) -> None:
         self._breaches, self._wire = breaches, wire
-        self._heads: dict[str, bytes | None] = {RECEIVED: b"", SENT: b""}
+        self._heads: dict[str, bytes | None] = {RECEIVED: b"", SENT: b"", READ: b""}
         """The beginnings of the handshake; `None` after it."""
-        self._decoders = {RECEIVED: Decoder(masks=True), SENT: Decoder(masks=False)}
+        self._decoders = {RECEIVED: Decoder(masks=True), SENT: Decoder(masks=False), READ: Decoder(masks=False)}
         self._messages = {RECEIVED: b"", SENT: b""}
 
     def passes(self, side: str, data: bytes) -> None:
         """Look at the messages that bytes complete."""
+        if side == READ and self._decoders[RECEIVED].closed:
+            return  # a client that has sent its Close frame only waits for the end
         head = self._heads[side]
         if head is not None:
             head, end, data = (head + data).partition(END)
@@ -70,6 +97,8 @@ class Web:
             if opcode <= BINARY:
                 if self._wire is not None:
                     self._wire(side, payload)  # at once: a receiver needs no end of the message, as STOMP has its own
+                if side == READ:
+                    continue
                 self._messages[side] += payload
                 if last:
                     self._look(side, self._messages[side])
@@ -85,6 +114,10 @@ class Web:
 def _header(name: bytes, frame: bytes) -> bytes:
     _, found, rest = frame.partition(b"\n" + name + b":")
     return rest.partition(b"\n")[0].rstrip(b"\r") if found else b""
+
+
+def _body(frame: bytes) -> str:
+    return frame.partition(b"\n\n")[2].rstrip(b"\0").decode()
 
 
 def judge(seen: Seen) -> list[str]:
@@ -104,6 +137,10 @@ def judge(seen: Seen) -> list[str]:
             breaches.append(f"{body} was written, nothing broke, and it is lost")
         if sent.outcome in ("not-sent", "rejected") and arrived:
             breaches.append(f"{body} was {sent.outcome}, and has arrived (promise 2)")
+        answer = seen.answered.get(body, sent.outcome)
+        doubted = sent.resends and answer == "rejected"  # its first copy may have arrived
+        if sent.outcome not in (answer, "sending", "written", "timed-out") and not doubted:
+            breaches.append(f"{body} was {sent.outcome}, although it had read that it was {answer} (promise 1)")
         forwarded = ">" in body
         unflagged = sum(not copy.redelivered for copy in copies)
         # Artemis flags the first only of the messages that a lost session gives back.
@@ -124,6 +161,7 @@ def judge(seen: Seen) -> list[str]:
             # The drop-in drops nothing that a session has received, also when another consumer has it since.
             if any(copy.at > confirmed_at and copy.consumer[0] != "d" for copy in copies):
                 breaches.append(f"{body} was handled after its ACK was confirmed")
+    breaches += _dropped(seen)
     for body in all_arrived - seen.sent.keys():
         breaches.append(f"{body} was never sent")
     breaches += _partial(seen, all_arrived)
@@ -170,6 +208,17 @@ def _partial(seen: Seen, all_arrived: set[str]) -> Iterator[str]:
         arrived = [sent.body in all_arrived for sent in block]
         if len(set(arrived)) > 1 and seen.plan.like != "rabbitmq":
             yield f"the transaction {name} took effect in part: {arrived} (promise 9)"
+
+
+def _dropped(seen: Seen) -> Iterator[str]:
+    """Yield the messages that a consumer in mode `auto` had read, and that its program never got."""
+    for number, consumer in enumerate(seen.plan.consumers):
+        takes_all = consumer.style in ("handler", "iterate")  # the others stop when all is over
+        if consumer.mode == "auto" and takes_all and not consumer.fails and consumer.killed_at is None:
+            name = f"c{number}"
+            handled = {each.body for each in seen.handled if each.consumer == name}
+            for body in sorted(seen.read[name] - handled):
+                yield f"{body} was received by {name} in mode auto, and is lost"
 
 
 def _out_of_order(seen: Seen) -> Iterator[str]:

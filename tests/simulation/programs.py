@@ -606,7 +606,7 @@ def run(plan: Plan) -> Run:
         process = world.current.process
         web = process in network.opaque
         # A program for stomp.py commits when it likes, and a receiver of a spool nothing, to see that it has a session.
-        wire = Wire(seen.early_commits).passes if commits and process[0] not in "ds" else None
+        wire = Wire(seen, process).passes if (commits or web) and process[0] not in "ds" else None
         return Web(seen.breaches, wire).passes if web else wire
 
     network.tap = tap

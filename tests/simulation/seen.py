@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +26,10 @@ class HandlerError(Exception):
 
 @dataclass
 class Sent:
-    """A message, and its outcome for its program: `sending`, until a call returned or raised."""
+    """A message, and its outcome for its program.
+
+    It is `sending`, until a call returned or raised, and `timed-out` if the call did not wait for the answer.
+    """
 
     body: str
     queue: str
@@ -55,6 +58,10 @@ class Seen:
     plan: Plan
     sent: dict[str, Sent] = field(default_factory=dict)
     handled: list[Handled] = field(default_factory=list)
+    answered: dict[str, str] = field(default_factory=dict)
+    """By body, the answer of the broker that its program has read: "confirmed" or "rejected"."""
+    read: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By process, the bodies of the messages that its sessions have read."""
     acknowledged: dict[str, float] = field(default_factory=dict)
     """By body, when the broker had confirmed an ACK."""
     left: Counter[str] = field(default_factory=Counter)
@@ -124,4 +131,5 @@ def outcome_of(error: StompError | StompException) -> str:
         return "not-sent"
     if isinstance(error, StompException):
         return "rejected" if "refused receipt" in str(error) else "unknown"
-    return str(getattr(error, "outcome", None) or "unknown")
+    outcome = str(getattr(error, "outcome", None) or "unknown")
+    return "timed-out" if isinstance(error, stompy.ReceiptTimeoutError) and outcome == "unknown" else outcome

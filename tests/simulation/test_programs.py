@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stompy.testing.faults import SENT
-from stompy.testing.network import Weather
-from stompy.transport.websocket.frames import MAX_FRAME, TEXT, encode
+from stompy.testing.faults import RECEIVED, SENT
+from stompy.testing.network import READ, Weather
+from stompy.transport.websocket.frames import CLOSE, MAX_FRAME, TEXT, close_payload, encode
 from tests.simulation.dropins import DropInOp, DropInProgram
-from tests.simulation.judge import Web, judge
+from tests.simulation.judge import Web, Wire, judge
 from tests.simulation.plans import Consumer, Plan, Producer
 from tests.simulation.programs import run, shrunk
 from tests.simulation.seen import Seen, Sent
@@ -92,6 +92,34 @@ def test_the_judge_compares_what_was_told_with_what_happened(sent: Sent, left: i
     seen.left["m"] = left
     breaches = judge(seen)
     assert (found in breaches[0]) if found else breaches == []
+
+
+@pytest.mark.parametrize("close", [READ, RECEIVED])
+def test_the_judge_knows_the_answers_that_were_read_before_a_close_frame(close: str) -> None:
+    seen = Seen(plan_of(web=("p0",)), sent={name: Sent(name, "/queue/a", "p0.0", "unknown") for name in "ab"})
+    web = Web(seen.breaches, Wire(seen, "p0").passes)
+    web.passes(RECEIVED, b"GET / HTTP/1.1\r\n\r\n")
+    web.passes(READ, b"HTTP/1.1 101 OK\r\n\r\n")
+    for name in b"a", b"b":
+        web.passes(RECEIVED, encode(TEXT, b"SEND\nreceipt:r-%b\n\n%b\0" % (name, name), bytes(4)))
+    web.passes(READ, encode(TEXT, b"RECEIPT\nreceipt-id:r-a\n\n\0"))
+    web.passes(close, encode(CLOSE, close_payload(1000), bytes(4) if close == RECEIVED else None))
+    web.passes(READ, encode(TEXT, b"ERROR\nreceipt-id:r-b\n\n\0"))
+    assert judge(seen) == ["a was unknown, although it had read that it was confirmed (promise 1)"]
+
+
+@pytest.mark.parametrize(("resends", "found"), [(False, 1), (True, 0)])
+def test_the_judge_finds_an_answer_that_was_dropped(resends: bool, found: int) -> None:
+    seen = Seen(plan_of(), sent={"m": Sent("m", "/queue/a", "p", "unknown", resends=resends)})
+    seen.answered["m"] = "rejected"
+    assert len(judge(seen)) == found
+
+
+def test_the_judge_finds_a_message_that_was_dropped() -> None:
+    consumer = Consumer("/queue/a", "auto", "handler", fails=0.0, slow=0.0, killed_at=None)
+    seen = Seen(plan_of(consumers=(consumer,)))
+    seen.read["c0"].add("m")
+    assert judge(seen) == ["m was received by c0 in mode auto, and is lost"]
 
 
 def test_the_judge_finds_a_transaction_in_part() -> None:

@@ -304,6 +304,15 @@ def test_a_close_frame_is_the_end_and_is_answered(opened: tuple[Any, socket.sock
         accepted.sendall(b"later", ample())
 
 
+@pytest.mark.parametrize("code", [1000, 3000])
+def test_what_arrived_with_a_close_frame_is_read_before_it(opened: tuple[Any, socket.socket], code: int) -> None:
+    accepted, client = opened
+    client.sendall(encode(TEXT, b"last", MASK) + encode(CLOSE, close_payload(code), MASK))
+    assert accepted.recv(ample()) == b"last"
+    with pytest.raises(ConnectionLostError) if code == 3000 else contextlib.nullcontext():
+        assert accepted.recv(ample()) == b""
+
+
 def test_a_close_frame_without_a_code_is_a_normal_end(opened: tuple[Any, socket.socket]) -> None:
     accepted, client = opened
     client.sendall(encode(CLOSE, b"", MASK))
