@@ -44,7 +44,7 @@ def failing(seeds: Sequence[int]) -> list[tuple[int, str]]:
             outbox=plan.outboxes,
             compat=plan.drop_ins,
             spark=plan.spools,
-            transport=plan.web,
+            websocket=plan.web,
         )
     ]
     for plan in shown:

@@ -7,7 +7,11 @@ import importlib.util
 
 import pytest
 
-from tests.simulation.faults import FAULTS, changed
+from tests.simulation import programs
+from tests.simulation.faults import FAULTS, PLANTED, changed
+from tests.simulation.plans import Plan
+from tests.simulation.run import failing
+from tests.simulation.seen import Seen
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -16,3 +20,25 @@ def test_a_fault_can_be_planted_in_the_code_as_it_is(name: str) -> None:
     assert spec is not None
     assert spec.origin is not None
     ast.parse(changed(FAULTS[name], spec.origin))
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("a session of the drop-in begins beside the callbacks of the last", "drop_ins"),
+        ("a fragment of WebSocket is left out", "web"),
+    ],
+)
+def test_a_fault_is_looked_for_in_every_world_that_can_show_it(
+    name: str, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+
+    def run(plan: Plan) -> Seen:
+        seeds.append(plan.seed)
+        return Seen(plan)
+
+    monkeypatch.setenv(PLANTED, name)
+    monkeypatch.setattr(programs, "run", run)
+    failing(range(100))
+    assert seeds == [seed for seed in range(100) if getattr(Plan.drawn(seed), part)]
