@@ -23,7 +23,7 @@ from stompy.world import random
 Break = Literal["end", "reset", "silence"]
 READ = "read"
 Tap = Callable[[str, bytes], None]
-"""Called with a side, and bytes that pass in its direction; with `READ`, and bytes that the client has read."""
+"""Called with a side, and bytes that are written in its direction; with `READ`, and bytes that the client has read."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Direction:
         kept = part[: int(self._breaks_at)] if broken else part
         self._breaks_at -= len(part)
         if self.stream.tap is not None:
-            self.stream.tap(self.side, kept)
+            self.stream.tap(self.side, part)
         pieces = [FramePiece(kept)] if self._injector is None else self._injector.feed(kept) if kept else []
         for piece in pieces:
             delay = piece.delay + network.random.uniform(0, network.weather.latency)

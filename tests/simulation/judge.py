@@ -59,8 +59,12 @@ class Wire:
                 self._last[transaction] = self._count
             receipt = _header(b"receipt", frame)
             self._asked[receipt] = self._count
-            if command == "SEND" and receipt and not transaction and self._process[0] == "p":
-                self._bodies[receipt] = _body(frame)
+            if command == "SEND" and self._process[0] == "p":
+                body = _body(frame)
+                if not _header(b"stompy-dedupe-id", frame):
+                    self._seen.written[body] += 1
+                if receipt and not transaction:
+                    self._bodies[receipt] = body
 
     def _read(self, command: str, frame: bytes) -> None:
         self._over = command == "ERROR"
@@ -137,6 +141,8 @@ def judge(seen: Seen) -> list[str]:
             breaches.append(f"{body} was written, nothing broke, and it is lost")
         if sent.outcome in ("not-sent", "rejected") and arrived:
             breaches.append(f"{body} was {sent.outcome}, and has arrived (promise 2)")
+        if seen.written[body] > 1:
+            breaches.append(f"{body} was written {seen.written[body]} times, without an id")
         answer = seen.answered.get(body, sent.outcome)
         doubted = sent.resends and answer == "rejected"  # its first copy may have arrived
         if sent.outcome not in (answer, "sending", "written", "timed-out") and not doubted:
@@ -213,7 +219,8 @@ def _partial(seen: Seen, all_arrived: set[str]) -> Iterator[str]:
 def _dropped(seen: Seen) -> Iterator[str]:
     """Yield the messages that a consumer in mode `auto` had read, and that its program never got."""
     for number, consumer in enumerate(seen.plan.consumers):
-        takes_all = consumer.style in ("handler", "iterate")  # the others stop when all is over
+        # Other styles stop when all is over, and slower programs are not done before the limit of `close`.
+        takes_all = consumer.style in ("handler", "iterate") and consumer.slow < 1.0
         if consumer.mode == "auto" and takes_all and not consumer.fails and consumer.killed_at is None:
             name = f"c{number}"
             handled = {each.body for each in seen.handled if each.consumer == name}

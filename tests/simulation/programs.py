@@ -39,7 +39,6 @@ from tests.simulation.processes import System, with_processes
 from tests.simulation.schedules import Drawn, Few
 from tests.simulation.seen import Handled, HandlerError, Seen, Sent, outcome_of
 
-_BLOCKS = ("transaction", "abort", "refused")
 REFUSED = "/queue/refused"
 """Where the broker lets nobody send."""
 PORT = 61613
@@ -600,14 +599,12 @@ def run(plan: Plan) -> Run:
     world = made(schedule, traced=traced, seed=plan.seed + 2, steps=STEPS * (10 if traced else 1))
     network = Network(world, random, plan.weather, FaultPlan(*plan.frames, seed=plan.seed))
     seen = Seen(plan)
-    commits = any(op in ops for producer in plan.producers for ops in producer.threads for op in _BLOCKS)
 
     def tap() -> Tap | None:
         process = world.current.process
-        web = process in network.opaque
         # A program for stomp.py commits when it likes, and a receiver of a spool nothing, to see that it has a session.
-        wire = Wire(seen, process).passes if (commits or web) and process[0] not in "ds" else None
-        return Web(seen.breaches, wire).passes if web else wire
+        wire = Wire(seen, process).passes if process[0] not in "ds" else None
+        return Web(seen.breaches, wire).passes if process in network.opaque else wire
 
     network.tap = tap
     network.note = seen.note  # type: ignore[method-assign]

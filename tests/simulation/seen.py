@@ -58,6 +58,8 @@ class Seen:
     plan: Plan
     sent: dict[str, Sent] = field(default_factory=dict)
     handled: list[Handled] = field(default_factory=list)
+    written: Counter[str] = field(default_factory=Counter)
+    """How many times a producer has written a message without `stompy-dedupe-id`."""
     answered: dict[str, str] = field(default_factory=dict)
     """By body, the answer of the broker that its program has read: "confirmed" or "rejected"."""
     read: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))

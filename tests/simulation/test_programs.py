@@ -108,6 +108,14 @@ def test_the_judge_knows_the_answers_that_were_read_before_a_close_frame(close: 
     assert judge(seen) == ["a was unknown, although it had read that it was confirmed (promise 1)"]
 
 
+@pytest.mark.parametrize(("header", "found"), [(b"", 1), (b"stompy-dedupe-id:m\n", 0)])
+def test_the_judge_finds_a_message_that_was_written_to_two_sessions(header: bytes, found: int) -> None:
+    seen = Seen(plan_of(), sent={"m": Sent("m", "/queue/a", "p0.0", "unknown")})
+    for _ in range(2):
+        Wire(seen, "p0").passes(RECEIVED, b"SEND\n" + header + b"\nm\0")
+    assert len(judge(seen)) == found
+
+
 @pytest.mark.parametrize(("resends", "found"), [(False, 1), (True, 0)])
 def test_the_judge_finds_an_answer_that_was_dropped(resends: bool, found: int) -> None:
     seen = Seen(plan_of(), sent={"m": Sent("m", "/queue/a", "p", "unknown", resends=resends)})
