@@ -205,7 +205,7 @@ class ReadOptions(SpoolOptions):
     idle_timeout: float = option(kinds.seconds, "5", "how long no message may arrive until the queue counts as empty; "
         "of a stream, with Trigger.AvailableNow")
     num_partitions: int | None = option(kinds.count, None, "the most tasks of a micro-batch or a table; by default "
-        "one for about 10,000 messages or 32 MiB")
+        "one for about 30,000 messages or 32 MiB")
     headers_as: str = option(kinds.choice("map", "array"), "map", "`array` gives the column `headers` the type of "
         "Kafka's source, `array<struct<key: string, value: binary>>`, which keeps repeated headers")
     # fmt: on

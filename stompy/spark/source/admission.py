@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stompy.spark.option_tables import StreamOptions
 from stompy.spark.spool.index import Piece, SegmentIndex
 
-ROWS_PER_TASK = 10_000
+ROWS_PER_TASK = 30_000
 BYTES_PER_TASK = 32 << 20
 
 
@@ -52,7 +52,7 @@ def split(pieces: Sequence[Piece], *, max_parts: int | None) -> list[list[Piece]
 
     Args:
         pieces: in order.
-        max_parts: maximum number of parts; `None` makes one for every 10,000 rows or 32 MiB.
+        max_parts: maximum number of parts; `None` makes one for every 30,000 rows or 32 MiB.
     """
     rows = sum(piece.rows for piece in pieces)
     if max_parts is None:

@@ -22,8 +22,8 @@ def test_nothing_is_no_part() -> None:
 
 
 def test_few_rows_are_one_part_and_many_are_several() -> None:
-    assert len(split([piece(0, 9_999)], max_parts=None)) == 1
-    assert len(split([piece(0, 25_000)], max_parts=None)) == 3
+    assert len(split([piece(0, 30_000)], max_parts=None)) == 1
+    assert len(split([piece(0, 75_000)], max_parts=None)) == 3
     assert len(split([piece(0, 10, size=100 << 20)], max_parts=None)) == 4
     assert len(split([piece(0, 25_000)], max_parts=2)) == 2
     assert len(split([piece(0, 3)], max_parts=8)) == 3
