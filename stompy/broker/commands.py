@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from stompy.broker.router import BrokerRouter
     from stompy.broker.settings import Settings
-    from stompy.frames.heads import Row, Run
+    from stompy.frames.heads import Run, RunRow
 
 _REMEMBERED = 4096
 """Plans that are remembered, those of all sessions."""
@@ -144,6 +144,8 @@ class Commands:
         """The header lines that the plan of a SEND depends on; the others are only passed on."""
         self._plans: dict[bytes, SendPlan] = {}
         """By the header lines that are meant for the broker."""
+        self._latest: tuple[bytes, SendPlan | None] = b"", None
+        """All header lines of the last SEND without a receipt whose plan was remembered, and that plan."""
         self._alike: dict[bytes, SendPlan] = {}
         """One that goes to a queue, by those lines without the destination."""
         self._handlers: dict[str, Callable[[SessionState, Frame], None]] = {
@@ -188,14 +190,16 @@ class Commands:
         Returns:
             The place after the last SEND that was done; `at` if the plan is not remembered.
         """
-        grammar, (head, _, body) = session.protocol.grammar, run.rows[at]
-        raw, confirmation = self._without_receipt(head, grammar)
-        if self._marks(session):
+        grammar, (head, _, body), confirmation = session.protocol.grammar, run.rows[at], None
+        raw, plan = self._latest
+        if raw != head:
+            raw, confirmation = self._without_receipt(head, grammar)
+            plan = self._plans.get(key := self._key(raw)) or self._plan_alike(key)
+        if not plan or plan.routes[0].grammar is not grammar or plan.moment != self._moment() or self._marks(session):
             return at
-        plan = self._plans.get(key := self._key(raw)) or self._plan_alike(key)
-        if plan is None or plan.routes[0].grammar is not grammar or plan.moment != self._moment():
-            return at
-        if done := self._publish_together(session, plan, key, raw, run.rows[at : at + _TOGETHER]):
+        if confirmation is None:
+            self._latest = raw, plan
+        if done := self._publish_together(session, plan, raw, run.rows[at : at + _TOGETHER]):
             return at + done
         self._publish(session, plan, raw, body)
         if confirmation is not None:
@@ -218,17 +222,16 @@ class Commands:
         return plan
 
     def _remember(self, key: bytes, plan: SendPlan) -> None:
+        self._latest = b"", None
         if len(key) <= _LONGEST:
             if len(self._plans) >= _REMEMBERED:
                 self._plans.clear()
             self._plans[key] = plan
 
-    def _publish_together(
-        self, session: SessionState, plan: SendPlan, key: bytes, last: bytes, rows: Sequence[Row]
-    ) -> int:
+    def _publish_together(self, session: SessionState, plan: SendPlan, last: bytes, rows: Sequence[RunRow]) -> int:
         """Put messages with one plan into their queue at once; return how many, 0 if they must be looked at each.
 
-        `last` are header lines with this key: those of the first message, without its receipt.
+        `last` are the header lines of the first message, without its receipt.
         """
         router, route, rules = self._router, plan.routes[0], self._profile
         queue = router.topology.queues.get(route.target)
@@ -239,16 +242,20 @@ class Commands:
         if session.user is not None and not is_allowed(session.user, "write", route.target):
             return 0
         contents: list[tuple[MessageHead, bytes]] = []
-        confirmations, size, state = [], 0, 0
+        confirmations, size, state, before, length = [], 0, 0, None, 0
+        known, (messages, room) = self._latest[0], queue.room()
         for lines, _, body in rows:
-            raw, confirmation = self._without_receipt(lines, route.grammar)
-            if raw != last and self._key(raw) != key:
+            if lines != before or len(body) != length:  # else all but the body is the same once more
+                raw, confirmation = (known, None) if lines == known else self._without_receipt(lines, route.grammar)
+                if raw != last and self._plans.get(self._key(raw)) is not plan:
+                    break
+                last, length, body = raw, len(body), plan.body(body)
+                (head,) = plan.heads(raw, body, rules)
+                before = None if plan.text or confirmation is not None else lines
+            added = head.size + len(body)
+            if size + added > room or len(contents) >= messages:
                 break
-            last, body = raw, plan.body(body)
-            (head,) = plan.heads(raw, body, rules)
-            if not queue.fits(len(contents) + 1, size + head.size + len(body)):
-                break
-            size, state = size + head.size + len(body), state + head.excess
+            size, state = size + added, state + head.excess
             contents.append((head, body))
             if confirmation is not None:
                 confirmations.append(confirmation)
@@ -256,15 +263,14 @@ class Commands:
             router.budget.take(size, state)
         except LimitExceededError:
             return 0
-        messages = [StoredMessage(head, body, router.budget) for head, body in contents]
-        router.publisher.append_all(queue, messages, self._sender(session))
+        stored = [StoredMessage(head, body, router.budget) for head, body in contents]
+        router.publisher.append_all(queue, stored, size, self._sender(session))
         if confirmations:
             session.write_queue.answer(*confirmations)
         return len(contents)
 
-    def _without_receipt(self, raw: bytes | Headers, grammar: Grammar) -> tuple[bytes, bytes | None]:
+    def _without_receipt(self, raw: bytes, grammar: Grammar) -> tuple[bytes, bytes | None]:
         """Return the header lines of a SEND without its receipt, unless that is passed on, and its RECEIPT."""
-        assert isinstance(raw, bytes)
         start = raw.find(b"\nreceipt:")
         if start < 0:
             return raw, None

@@ -252,14 +252,15 @@ class BrokerPublisher:
         if fan_out.error is not None:
             raise fan_out.error
 
-    def append_all(self, queue: Queue, messages: Iterable[StoredMessage], sender: str | None) -> None:
-        """Put messages that do not expire into a queue in which there is room for them."""
+    def append_all(self, queue: Queue, messages: Iterable[StoredMessage], size: int, sender: str | None) -> None:
+        """Put messages, of so many bytes, that do not expire into a queue that `takes_together` and has room."""
         orders = self._orders
         items = [Item(message, next(orders), sender) for message in messages]
-        for tap, item in itertools.product(self.taps, items):
-            tap(queue.name, item.message)
-        queue.extend(items)
-        self._work.left -= 1 + len(items) * queue.cost // TOGETHER
+        for tap in self.taps:
+            for item in items:
+                tap(queue.name, item.message)
+        queue.extend(items, size)
+        self._work.left -= 1 + len(items) // TOGETHER
         self._counters.messages_in += len(items)
         self._dirty[queue] = None
 

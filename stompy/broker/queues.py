@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from stompy.broker.message import StoredMessage
     from stompy.broker.selector import Selector
-    from stompy.broker.session_state import Consumer
+    from stompy.broker.session_state import Consumer, OutgoingMessage
 
 IN_ORDER = Profile(prioritized=False)
 """Those of a queue for one subscriber of a topic."""
@@ -69,7 +69,7 @@ class Item:
     queue: Queue
 
     def __init__(self, message: StoredMessage, order: int, sender: str | None = None) -> None:
-        options = message.options
+        options = message.shared.route.options
         self.sender = sender
         self.message = message
         self.order = order
@@ -110,12 +110,10 @@ class Ready:
                 level = self._level(item.priority)
             level[item.order] = item
 
-    def drop_first(self, count: int) -> None:
-        """Take so many messages out, the first ones."""
-        for level in self._levels.values():
-            while level and count:
-                level.popitem(last=False)
-                count -= 1
+    def take_out(self, deliveries: Iterable[OutgoingMessage]) -> None:
+        """Take out the messages of deliveries, which are all there."""
+        for delivery in deliveries:
+            del self._levels[delivery.item.priority][delivery.item.order]
 
     def first(self) -> Item:
         """Return the next message, which stays."""
@@ -374,6 +372,10 @@ class Queue:
         waiting = [*self._all.ready, *(item for ready in self._assigned.values() for item in ready)]
         return sorted(waiting, key=lambda item: (-item.priority, item.order)) if self._assigned else waiting
 
+    def room(self) -> tuple[int, int]:
+        """Return how many more messages may be added, and of how many bytes in all."""
+        return self._max_messages - self.ready, self._max_bytes - self._bytes
+
     def fits(self, messages: int, size: int) -> bool:
         """Whether so many more messages of so many bytes in all may be added."""
         return self.ready + messages <= self._max_messages and self._bytes + size <= self._max_bytes
@@ -410,16 +412,16 @@ class Queue:
         """Whether messages can be added together: no declaration bounds them, and nothing looks at each."""
         return not self._selecting and self.declared is UNDECLARED
 
-    def extend(self, items: list[Item]) -> None:
-        """Add messages at the end of a queue that `takes_together`."""
-        self._waiting = None
+    def extend(self, items: list[Item], size: int) -> None:
+        """Add messages, of so many bytes in all, at the end of a queue that `takes_together`."""
+        self._waiting, count, prioritized = None, len(items), self._prioritized
         for item in items:
             item.queue = self
-            if not self._prioritized:
+            if not prioritized:
                 item.priority = self._rank(item)
-        self.ready += len(items)
-        self.counts.enqueued += len(items)
-        self._bytes += sum([item.message.size for item in items])
+        self.ready += count
+        self.counts.enqueued += count
+        self._bytes += size
         self._all.ready.append(*items)
 
     def _rank(self, item: Item) -> int:
@@ -551,7 +553,7 @@ class Queue:
 
     def _dispatch(self, view: View, refuse: Callable[[Item, str], None], now: float, most: int) -> int:
         ready, turns, cost, left = view.ready, view.turns, self.cost, most
-        while turns and ready and left > 0:
+        while turns and self.ready and ready and left > 0:
             consumer = turns[0]
             if len(turns) == 1 and (count := self._hand_many(consumer, view, 1 + TOGETHER * left // cost)):
                 left -= 1 + count * cost // TOGETHER
@@ -578,15 +580,15 @@ class Queue:
 
     def _hand_many(self, consumer: Consumer, view: View, most: int) -> int:
         """Hand messages, as they stand, to the one consumer that there is; return how many it took."""
-        items = consumer.deliver_all(view.ready, most)
-        if self._selecting:
-            for item in items:
-                self._hide(item)
-        else:
-            view.ready.drop_first(len(items))
-        count = len(items)
+        deliveries = consumer.deliver_all(view.ready, most)
+        count = len(deliveries)
+        if not self._selecting:
+            view.ready.take_out(deliveries)
+        for delivery in deliveries:
+            self._bytes -= delivery.item.message.size
+            if self._selecting:
+                self._hide(delivery.item)
         self.ready -= count
-        self._bytes -= items[0].message.size if count == 1 else sum([item.message.size for item in items])
         self.counts.delivered += count
         return count
 

@@ -37,7 +37,7 @@ from stompy.broker.refusals import RefusedError, refusal_frames
 from stompy.broker.session_state import Consumer, Feed, OutgoingMessage, SessionState, SessionTransaction
 from stompy.broker.settings import BrokerStats, Counters, MemoryBudget, Settings
 from stompy.broker.topology import Topology
-from stompy.broker.work import PIECE, TOGETHER, Clock, Steps, Timer, Turn, Unfinished, Work
+from stompy.broker.work import PIECE, TOGETHER, Clock, Steps, Timer, Turn, Work
 from stompy.broker.write_queue import WriteQueue
 from stompy.errors import RemoteProtocolError
 from stompy.forks import Owner
@@ -68,14 +68,15 @@ class BrokerRouter:
         self.owner: Owner | None = None
         """The process in which the broker runs, if it does; no other may take a turn."""
         self.work = Work()
-        self._handing_out: Unfinished | Timer | None = None  # whose thread does so until nothing is left
+        self._handing_out: Turn | Timer | None = None  # whose thread does so until nothing is left
         self._visits = 0  # queues from which it still does
         self._sessions: dict[SessionState, None] = {}
-        self._touched: list[WriteQueue[OutgoingMessage]] = []
+        self._touched: dict[WriteQueue[OutgoingMessage], None] = {}
         self._keys = itertools.count(1)
         self.counters = Counters()
         self.budget = MemoryBudget(settings.max_store_bytes, settings.state_bytes)
         """Counts all messages and what else clients make the broker keep; has a lock of its own."""
+        self.work.unfinished = Turn(self._take_lock, self._end_turn)
         self.clock = Clock()
         self.clock.turned = self.tick
         self.timer = Timer(self._look)
@@ -97,19 +98,19 @@ class BrokerRouter:
         self._check_owner()
         return Turn(self._take_lock, self._end_turn)
 
-    def _take_lock(self, unfinished: Unfinished) -> None:
+    def _take_lock(self, unfinished: Turn) -> None:
         # Whoever has released the lock must not have it again while others wait: the first of them stands at the
         # entrance, until it has the lock.
         with self._entrance:
             self._lock.acquire()
         self.work.begin(unfinished)
 
-    def _end_turn(self, unfinished: Unfinished) -> bool:
+    def _end_turn(self, unfinished: Turn) -> bool:
         """Do a piece of the work left, and release the lock; return whether this thread has none left."""
         work, done = self.work, True
         touched: list[WriteQueue[OutgoingMessage]] = []
         notices: list[tuple[int, str]] = []
-        trash: list[object] = []  # what is in it ends with this call, without the lock
+        _trash: list[object] = []  # what is in it ends with this call, without the lock
         try:
             try:
                 work.go_on()
@@ -133,13 +134,9 @@ class BrokerRouter:
                 if moment is not None and (self._next is None or moment < self._next):
                     self._next = moment
                     self.timer.notify()
-                notices, work.notices = work.notices, []
-                trash += work.trash
-                work.trash.clear()
-                touched += self._touched
+                notices, _trash, work.notices, work.trash = work.notices, work.trash, [], []
+                touched = [*self._touched]
                 self._touched.clear()
-                for write_queue in touched:
-                    write_queue.clear_announcement()
         finally:
             work.end()
             self._lock.release()

@@ -10,6 +10,7 @@ Locks: the router's, once for all frames of a read; never over I/O.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from stompy.transport.base import Transport
 
 _LOG = logging.getLogger("stompy.broker")
+
+_NEVER = Deadline(None)
 
 _UNACKED_COST = 512
 """About how many bytes a delivery takes while it waits for its ACK."""
@@ -97,6 +100,7 @@ class ClientSession:
             offered=profile.offered_versions,
             any_heartbeat=bool(profile.wrong_beats),
         )
+        self._turn = router.turn()  # of the reader
         self._write_queue = router.write_queue()
         self._budget = SessionBudget(router.budget, settings.session_state_bytes)
         self._name = name
@@ -216,8 +220,9 @@ class ClientSession:
         del data  # the first one holds a passcode, which no traceback of what follows must show
         self._process(items)
         try:
-            count = sum(len(item) if isinstance(item, Run) else 1 for item in items)
-            self._meter.check(parser.line_ends, frames=count, now=time.monotonic())
+            if parser.line_ends != self._meter.seen:
+                count = sum(len(item) if isinstance(item, Run) else 1 for item in items)
+                self._meter.check(parser.line_ends, frames=count, now=time.monotonic())
             self._budget.take_frame(parser.pending)
         except LimitExceededError as error:
             self._fail(str(error))
@@ -251,7 +256,8 @@ class ClientSession:
             return self._connect_by
         if self._state.refused:
             return Deadline(_LAST_READ)
-        check = Deadline(self._pulse.next_check(time.monotonic()))
+        seconds = self._pulse.next_check(time.monotonic())
+        check = _NEVER if seconds is None else Deadline(seconds)
         # Somebody who publishes may have ended this session as too slow; the reader must see to it that it really ends.
         return check.sooner(_TOPIC_CHECK_INTERVAL) if self._state.follows_topics else check
 
@@ -277,18 +283,17 @@ class ClientSession:
         self._process_batch(items)
 
     def _process_batch(self, items: Sequence[Frame | Run]) -> None:
-        state, protocol, work = self._state, self._protocol, self._router.work
-        admitted = [isinstance(item, Run) and protocol.admits_run(item) for item in items]
+        state, protocol, work, turn = self._state, self._protocol, self._router.work, self._turn
         at, row, over = 0, 0, False
         while not over:
-            with self._router.turn():
-                while at < len(items) and not (state.ended or protocol.error is not None or work.piece_done):
+            with turn:
+                while at < len(items) and not (state.ended or protocol.error or work.left <= 0 or turn.steps):
                     item = items[at]
-                    row = self._process_next(item, row, admitted=admitted[at])
+                    row = self._process_next(item, row)
                     if not isinstance(item, Run) or row == len(item.rows):
                         at, row = at + 1, 0
                 over = at == len(items) or state.ended or protocol.error is not None
-                if over and not state.ended:
+                if over and not state.ended and protocol.parser.error is not None:
                     protocol.accept(())  # what the parser found after these frames
                 if protocol.error is not None:
                     self._router.fail(state, protocol.error, protocol.offender)
@@ -296,32 +301,30 @@ class ClientSession:
         while state.calls:
             state.calls.pop(0)()
 
-    def _process_next(self, item: Frame | Run, row: int, *, admitted: bool) -> int:
+    def _process_next(self, item: Frame | Run, row: int) -> int:
         """Process a frame, and as a SEND of a run perhaps some after it; return the place in the run that follows."""
-        state, router, after = self._state, self._router, row
-
-        def frame() -> Frame:
-            return item.frame(item.rows[row]) if isinstance(item, Run) else item
-
-        router.work.left -= 1
+        state, after = self._state, row
+        self._router.work.left -= 1
         try:
             if isinstance(item, Run) and item.command == "SEND" and not state.refused:
                 after = self._commands.process_again(state, item, row)
             if after == row:
-                self._process_frame(frame(), admitted=admitted)
+                self._process_frame(item, row)
         except ProtocolError as error:
-            refused = frame()
-            if refused.command == "SUBSCRIBE" and (key := subscription_key(refused.headers.get)) not in state.consumers:
-                self._protocol.subscriptions.pop(key, None)  # it was recorded, and there is none
-            router.fail(state, error, refused)
-        if router.work.unfinished.steps:
-            router.work.unfinished.refuse = lambda error: router.fail(state, error, frame())
-        return max(after, row + 1)
+            self._refuse(item, row, error)
+        if self._turn.steps:
+            self._turn.refuse = functools.partial(self._refuse, item, row)
+        return after if after > row else row + 1
 
-    def _process_frame(self, frame: Frame, *, admitted: bool) -> None:
-        """Process a frame; `admitted` says that it is allowed unless it names a transaction."""
-        state, self._objection = self._state, None
-        known = admitted and frame.headers.get("transaction") is None
+    def _refuse(self, item: Frame | Run, row: int, error: ProtocolError) -> None:
+        refused, state = _frame_at(item, row), self._state
+        if refused.command == "SUBSCRIBE" and (key := subscription_key(refused.headers.get)) not in state.consumers:
+            self._protocol.subscriptions.pop(key, None)  # it was recorded, and there is none
+        self._router.fail(state, error, refused)
+
+    def _process_frame(self, item: Frame | Run, row: int) -> None:
+        state, frame, self._objection = self._state, _frame_at(item, row), None
+        known = frame.headers.get("transaction") is None and isinstance(item, Run) and self._protocol.admits_run(item)
         if not known and not self._protocol.admits(frame):
             return
         if state.refused:
@@ -426,3 +429,7 @@ class ClientSession:
         with contextlib.suppress(StompTimeoutError, ConnectionLostError):
             while not deadline.expired and self._transport.recv(deadline):
                 pass
+
+
+def _frame_at(item: Frame | Run, row: int) -> Frame:
+    return item.frame(item.rows[row]) if isinstance(item, Run) else item

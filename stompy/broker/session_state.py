@@ -186,8 +186,8 @@ class Consumer:
             return sys.maxsize
         return min(self.options.prefetch - self.ledger.count(self.key), session.max_unacked - len(self.ledger))
 
-    def deliver_all(self, items: Iterable[Item], most: int) -> list[Item]:
-        """Deliver messages, as many as there is room for and `most` at most; return them.
+    def deliver_all(self, items: Iterable[Item], most: int) -> list[OutgoingMessage]:
+        """Deliver messages, as many as there is room for and `most` at most; return their frames.
 
         It ends at the first message that its queue has to look at: it has a group or a time, or cannot be written in
         the session's version.
@@ -206,7 +206,7 @@ class Consumer:
             deliveries.append(delivery)
         if deliveries:
             self.session.write_queue.deliver(deliveries, size)
-        return [delivery.item for delivery in deliveries]
+        return deliveries
 
     def deliver(self, item: Item) -> None:
         """Deliver a message, for which there is room.

@@ -7,7 +7,7 @@ generator, which yields after each of them: there the others may have their turn
 |---|---|---|
 | `stompy-broker-timer` | nothing | its event, until the next thing is due; the router's lock |
 
-The router's lock guards `Work`, `Unfinished` and `Schedule`; `Timer` and `Clock` hold no lock of their own.
+The router's lock guards `Work`, `Turn` and `Schedule`; `Timer` and `Clock` hold no lock of their own.
 """
 
 from __future__ import annotations
@@ -31,30 +31,13 @@ Steps: TypeAlias = Iterator[None]
 """Work that yields after each message, subscription or queue, where it may be interrupted."""
 
 
-class Unfinished:
-    """The rest of the work of one thread's frame or call; the thread does it before anything else.
-
-    Attributes:
-        steps: in order.
-        finish: called when all of it is done, such as to confirm the frame.
-        refuse: called with an error that ended one of them.
-    """
-
-    __slots__ = ("finish", "refuse", "steps")
-
-    def __init__(self) -> None:
-        self.steps: deque[Steps] = deque()
-        self.finish: Callable[[], None] | None = None
-        self.refuse: Callable[[ProtocolError], None] | None = None
-
-
 class Work:
     """The work of the current turn, and the work that it leaves for later.
 
     Attributes:
         left: how much may still be done; less than 0 where a step was larger.
         longest: the most that was ever done at once.
-        unfinished: the rest of the work of this turn's thread.
+        unfinished: the turn, with the rest of the work of its thread.
         trash: objects to drop after the turn, as that takes time.
         notices: levels and texts to log after the turn.
     """
@@ -63,11 +46,11 @@ class Work:
         self.left = PIECE
         self.longest = 0
         self._before = 0
-        self.unfinished = Unfinished()
+        self.unfinished: Turn
         self.trash: list[object] = []
         self.notices: list[tuple[int, str]] = []
 
-    def begin(self, unfinished: Unfinished) -> None:
+    def begin(self, unfinished: Turn) -> None:
         """Begin to count, as the lock was taken."""
         self.left, self._before, self.unfinished = PIECE, 0, unfinished
 
@@ -78,11 +61,6 @@ class Work:
     def note(self, level: int, text: str) -> None:
         """Log a text at the end of the turn."""
         self.notices.append((level, text))
-
-    @property
-    def piece_done(self) -> bool:
-        """Whether the others are to have their turn."""
-        return self.left <= 0 or bool(self.unfinished.steps)
 
     def later(self, steps: Steps) -> None:
         """Do steps piece by piece: from the end of this turn on, by this thread, which does nothing else before."""
@@ -132,24 +110,34 @@ class Work:
 class Turn:
     """Holds the router's lock in a `with` block; after it, again and again until nothing is left for its thread.
 
+    A thread may use one again and again, but not inside of its own block.
+
     Args:
         begin: takes the lock.
         end: does a piece of the work left, releases the lock, and returns whether none is left.
+
+    Attributes:
+        steps: the rest of the work of the thread's frame or call, in order; it does that before anything else.
+        finish: called when all of it is done, such as to confirm the frame.
+        refuse: called with an error that ended one of the steps.
     """
 
-    __slots__ = ("_begin", "_end", "_unfinished")
+    __slots__ = ("_begin", "_end", "finish", "refuse", "steps")
 
-    def __init__(self, begin: Callable[[Unfinished], None], end: Callable[[Unfinished], bool]) -> None:
+    def __init__(self, begin: Callable[[Turn], None], end: Callable[[Turn], bool]) -> None:
         self._begin = begin
         self._end = end
-        self._unfinished = Unfinished()
+        self.steps: deque[Steps] = deque()
+        self.finish: Callable[[], None] | None = None
+        self.refuse: Callable[[ProtocolError], None] | None = None
 
     def __enter__(self) -> None:
-        self._begin(self._unfinished)
+        self.refuse = None
+        self._begin(self)
 
     def __exit__(self, *raised: object) -> None:
-        while not self._end(self._unfinished):
-            self._begin(self._unfinished)
+        while not self._end(self):
+            self._begin(self)
 
 
 T = TypeVar("T")

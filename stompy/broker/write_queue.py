@@ -59,7 +59,9 @@ class WriteQueue(Generic[M]):
         ending: bytes after the NUL of each frame.
     """
 
-    def __init__(self, *, max_bytes: int, max_frames: int, touched: list[WriteQueue[M]], ending: bytes = b"") -> None:
+    def __init__(
+        self, *, max_bytes: int, max_frames: int, touched: dict[WriteQueue[M], None], ending: bytes = b""
+    ) -> None:
         self.ending = ending
         self._max_bytes = max_bytes
         self._max_frames = max_frames
@@ -70,7 +72,6 @@ class WriteQueue(Generic[M]):
         self._answers = 0  # bytes of answers among them
         self._room_wanted = False  # somebody wanted to add a MESSAGE and could not
         self._closed = False  # nothing may be added any more, or could be written
-        self._announced = False  # entered in `touched`
         self._at_once: _Write | None = None
         self._rest: list[bytes] | None = None  # of what was begun to be written at once
         self._waiting = False  # the writer waits for frames, and others may write at once
@@ -107,7 +108,7 @@ class WriteQueue(Generic[M]):
         with self._lock:
             self._frames += deliveries
             self._bytes += size
-        self._announce()
+        self._touched[self] = None
 
     def answer(self, *frames: bytes) -> None:
         """Add any other frames; nothing happens once the write queue is finished."""
@@ -118,7 +119,7 @@ class WriteQueue(Generic[M]):
             self._frames += [frame + self.ending for frame in frames]
             self._bytes += size
             self._answers += size
-        self._announce()
+        self._touched[self] = None
 
     def withdraw(self, unwanted: Callable[[M], bool]) -> list[M]:
         """Take out and return the MESSAGEs that no thread has begun to write and that are `unwanted`."""
@@ -135,17 +136,7 @@ class WriteQueue(Generic[M]):
         """Let the writer write the waiting frames, end its direction of the stream, and stop."""
         with self._lock:
             self._closed = True
-        self._announce()
-
-    def _announce(self) -> None:
-        # `_announced` is guarded by the router's lock, like `touched`.
-        if not self._announced:
-            self._announced = True
-            self._touched.append(self)
-
-    def clear_announcement(self) -> None:
-        """Forget that the writer must be woken; called with the router's lock held, before `wake`."""
-        self._announced = False
+        self._touched[self] = None
 
     def recheck(self) -> None:
         """Let the writer come out of `take`, as the time that it waits has changed."""
@@ -160,7 +151,11 @@ class WriteQueue(Generic[M]):
         try:
             with self._lock:
                 at_once = self._at_once
-                if at_once is None or not self._may_write_at_once():
+                # Not while the writer is at work or has not been told yet (`_waiting`), or another thread writes: the
+                # bytes would overtake. Nor before the rest of a partial write, which comes first and is the writer's.
+                # Nor where the writer has more to do than write: make room known, or end the stream.
+                busy = not self._waiting or self._at_once_runs or self._rest is not None
+                if at_once is None or busy or not self._frames or self._closed or self._room_wanted:
                     self._lock.notify_all()
                     return
                 # From here on the writer does not leave `take` until `_end_at_once`, whatever wakes it.
@@ -171,14 +166,6 @@ class WriteQueue(Generic[M]):
             # Also if a signal's exception ends this thread in between: else the writer would wait forever.
             if begun:
                 self._end_at_once(rest)
-
-    def _may_write_at_once(self) -> bool:
-        # Not while the writer is at work or has not been told yet (`_waiting`), or another thread writes: the bytes
-        # would overtake. Nor before the rest of a partial write, which comes first and is the writer's. Nor where the
-        # writer has more to do than write: make room known, or end the stream.
-        if not self._waiting or self._at_once_runs or self._rest is not None:
-            return False
-        return bool(self._frames) and not (self._closed or self._room_wanted)
 
     def _end_at_once(self, rest: list[bytes] | None) -> None:
         with self._lock:
@@ -317,8 +304,9 @@ class WriterThread:
 
     def _encoded(self, frames: Sequence[bytes | WaitingMessage]) -> list[bytes]:
         """Return frames as they are written: each by itself where the transport keeps messages apart, else joined."""
-        apart = self._messages is not None and self._messages.keeps_messages
-        return [self._joined(some) for some in ([[frame] for frame in frames] if apart else [frames])]
+        if self._messages is None or not self._messages.keeps_messages:
+            return [self._joined(frames)]
+        return [self._joined([frame]) for frame in frames]
 
     def _write(self, messages: list[bytes]) -> None:
         # A client may be slow for long, but must read; each slice has its own time, however much there is.

@@ -265,8 +265,10 @@ def _nul_in_head(data: bytes | bytearray) -> RemoteProtocolError:
     return RemoteProtocolError(f"a NUL before the empty line that ends the headers: {show(data)} (Augmented BNF)")
 
 
-Row = tuple[bytes | Headers, bytes, bytes]
+RunRow = tuple[bytes, bytes, bytes]
 """A frame in a run: its header lines, starting with LF; the value of `subscription`, or `b""`; its body."""
+Row = RunRow | tuple[Headers, bytes, bytes]
+"""The same, or a frame whose headers were read."""
 
 _SEEN_BEFORE = 32
 """The number of frames on the slow path before the first head is learned; it doubles for each further head."""
@@ -290,7 +292,7 @@ class Run:
     def __init__(self, command: str, names: frozenset[str], grammar: Grammar) -> None:
         self.command = command
         self.names = names
-        self.rows: list[Row] = []
+        self.rows: list[RunRow] = []
         self._grammar = grammar
 
     def __len__(self) -> int:
@@ -299,11 +301,9 @@ class Run:
     def __iter__(self) -> Iterator[Frame]:
         return map(self.frame, self.rows)
 
-    def frame(self, row: Row) -> Frame:
+    def frame(self, row: RunRow) -> Frame:
         """Return a row as a frame."""
-        head, _, body = row
-        assert isinstance(head, bytes)
-        return Frame(self.command, headers_from_head(head, self._grammar, self.command), body)
+        return Frame(self.command, headers_from_head(row[0], self._grammar, self.command), row[2])
 
 
 def frames_of(items: Iterable[Frame | Run]) -> Iterator[Frame]:
@@ -413,7 +413,7 @@ class LearnedHeads:
 
     def check(self, run: Run) -> bool:
         """Return whether the header lines of a run are valid; the slow path reports the error if they are not."""
-        heads = [head for head, _, _ in run.rows if isinstance(head, bytes)]
+        heads = [head for head, _, _ in run.rows]
         block = b"".join(heads)
         if len(block) > self._harmless and max(map(len, heads)) > self._harmless:
             return False

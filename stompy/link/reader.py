@@ -150,11 +150,7 @@ class Reader(DaemonThread):
             item.rows = [
                 row
                 for row in item.rows
-                if not (
-                    isinstance(head := row[0], bytes)
-                    and head.startswith(_RECEIPT_ID)
-                    and confirm(head[at:-1].decode("utf-8", "replace"))
-                )
+                if not (row[0].startswith(_RECEIPT_ID) and confirm(row[0][at:-1].decode("utf-8", "replace")))
             ]
         for frame in frames_of([item]):
             if not link.receipts.confirm(frame.headers.get("receipt-id", "")):

@@ -186,7 +186,8 @@ class HeartbeatRateLimit:
         self._rate = rate
         self._most = rate * _BURST
         self._left = self._most
-        self._seen = 0
+        self.seen = 0
+        """Bytes of line ends so far; there is nothing to check before there are more."""
         self._last = now
 
     def check(self, total: int, *, frames: int, now: float) -> None:
@@ -200,7 +201,7 @@ class HeartbeatRateLimit:
         Raises:
             LimitExceededError: the line ends exceed the rate.
         """
-        used, self._seen = total - self._seen - _FREE_PER_FRAME * frames, total
+        used, self.seen = total - self.seen - _FREE_PER_FRAME * frames, total
         if used <= 0:
             return
         self._left = min(self._most, self._left + (now - self._last) * self._rate) - used

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -127,10 +128,8 @@ class ServerProtocol(ProtocolSide):
 
         Only SEND, ACK and NACK can be: they change no state, and what else they must have are headers.
         """
-        if self.version is None or self.state is not State.CONNECTED or run.command not in ("SEND", "ACK", "NACK"):
-            return False
-        known = run.command in rules.commands_of(self.version, client=True)
-        return known and run.names.issuperset(rules.REQUIRED[self.version].get(run.command, ()))
+        version = self.version if self.state is State.CONNECTED else None
+        return version is not None and _admits_all(version, run.command, run.names)
 
     @property
     def offer(self) -> HeartbeatOffer:
@@ -309,3 +308,9 @@ class ServerProtocol(ProtocolSide):
         super().end()
         self._ids.clear()
         self.parser.drop()
+
+
+@functools.lru_cache(maxsize=64)
+def _admits_all(version: Version, command: str, names: frozenset[str]) -> bool:
+    known = command in ("SEND", "ACK", "NACK") and command in rules.commands_of(version, client=True)
+    return known and names.issuperset(rules.REQUIRED[version].get(command, ()))

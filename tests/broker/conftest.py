@@ -107,7 +107,7 @@ def a_session_state(version: str = "1.2", *, max_bytes: int = 1_000_000, max_fra
     protocol = ServerProtocol()
     protocol.receive(b"CONNECT\naccept-version:%b\nhost:h\n\n\0" % version.encode())
     protocol.connected("s-1")
-    write_queue: WriteQueue[OutgoingMessage] = WriteQueue(max_bytes=max_bytes, max_frames=max_frames, touched=[])
+    write_queue: WriteQueue[OutgoingMessage] = WriteQueue(max_bytes=max_bytes, max_frames=max_frames, touched={})
     budget = SessionBudget(MemoryBudget(1_000_000, 1_000_000), 1_000_000)
     return SessionState(
         "s-1", peer="test", protocol=protocol, write_queue=write_queue, budget=budget, max_unacked=1_000

@@ -439,7 +439,10 @@ FAULTS: dict[str, Fault] = {
     ),
     "frames of a broker share a message of WebSocket": _fault(
         "broker.write_queue",
-        ("        apart = self._messages is not None and self._messages.keeps_messages\n", "        apart = False\n"),
+        (
+            "        if self._messages is None or not self._messages.keeps_messages:\n            return",
+            "        if True:\n            return",
+        ),
     ),
     "a Close frame takes the messages that arrived with it": _fault(
         "transport.websocket.transport",

@@ -170,7 +170,7 @@ def queued_while_it_stops(module: ModuleType) -> None:
 
 def looked_at_while_others_write(module: ModuleType) -> None:
     """The writer comes out to look when its next heartbeat is due, however many others write at once meanwhile."""
-    queue = module.WriteQueue(max_bytes=100, max_frames=100, touched=[])
+    queue = module.WriteQueue(max_bytes=100, max_frames=100, touched={})
     written: list[bytes] = []
     looked = Event()
     queue.write_at_once(written.extend)
