@@ -11,6 +11,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from functools import cached_property
 from types import FrameType
 from typing import Any
 
@@ -34,7 +35,7 @@ from stompy.spark.source.drain import drain
 from stompy.spark.source.engine import StreamEngine
 from stompy.spark.source.reading import read_pieces
 from stompy.spark.spool.index import Piece
-from stompy.world import signal, threading, uuid
+from stompy.world import signal, uuid
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
@@ -105,17 +106,14 @@ class StompStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        self._engine: StreamEngine | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_engine": None}
+        return {"_options": self._options}
 
-    @property
+    @cached_property
     def _running(self) -> StreamEngine:
-        if self._engine is None:
-            end_on_sigterm()
-            self._engine = StreamEngine(self._options)
-        return self._engine
+        end_on_sigterm()
+        return StreamEngine(self._options)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return the first offset of a query without a checkpoint."""
@@ -153,8 +151,8 @@ class StompStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def stop(self) -> None:
         """End the receivers."""
-        if self._engine is not None:
-            self._engine.stop()
+        if "_running" in vars(self):
+            self._running.stop()
 
 
 class StompDataSource(DataSource):
@@ -245,9 +243,7 @@ def end_on_sigterm() -> None:
     By default the process would end at once; no message would be lost, but the broker would not notice immediately.
     Further signals are ignored, as Spark sends SIGTERM twice without waiting. No effect outside the main thread.
     """
-    if threading.current_thread() is not threading.main_thread():
-        return
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError):  # of another thread
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _end)
 

@@ -7,7 +7,7 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stompy.errors import ConfigurationError
 from stompy.world import os, subprocess
@@ -81,15 +81,11 @@ def session(
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    builder: Any = SparkSession.builder.appName(name)
-    if master is not None:
-        builder = builder.master(master)
-    if remote is not None:
-        builder = builder.remote(remote)
-    for key, value in settings.items():
-        builder = builder.config(key.replace("__", "."), value)
+    given = {"spark.app.name": name, "spark.master": master, "spark.remote": remote}
+    given.update((key.replace("__", "."), value) for key, value in settings.items())
+    configured = {key: value for key, value in given.items() if value is not None}
     try:
-        spark: SparkSession = builder.getOrCreate()
+        spark = SparkSession.builder.config(map=configured).getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise

@@ -241,16 +241,12 @@ def _wait_for_lock(files: Files, role: Role, patience: ClaimTimeouts) -> FileLoc
     """
     deadline = Deadline(patience.wait)
     seen, since = last_heartbeat(files, role), time.monotonic()
-    warned = patience.wait < math.inf
-    while True:
-        # The kernel frees the lock when its holder ends, however that ends. So a free lock means that there is no
-        # predecessor, or that it has ended, on this machine or on one that shares the locks of the file system.
-        lock = files.lock(role.lock)
-        if lock is not None:
-            return lock
-        if not warned:
-            warned = True
-            _LOG.warning("spool %s is filled by another process; waiting for it to end", files.url)
+    # The kernel frees the lock when its holder ends, however that ends. So a free lock means that there is no
+    # predecessor, or that it has ended, on this machine or on one that shares the locks of the file system.
+    lock = files.lock(role.lock)
+    if lock is None and patience.wait == math.inf:
+        _LOG.warning("spool %s is filled by another process; waiting for it to end", files.url)
+    while lock is None:
         # A holder that is frozen, or cut off, keeps the lock. Its heartbeat is compared with an earlier one, and timed
         # by this process: the clock of the holder's machine may be wrong. A frozen holder that wakes up is fenced, so
         # an early takeover costs no message.
@@ -266,6 +262,8 @@ def _wait_for_lock(files: Files, role: Role, patience: ClaimTimeouts) -> FileLoc
                 path=files.url,
             )
         time.sleep(_POLL_INTERVAL)
+        lock = files.lock(role.lock)
+    return lock
 
 
 def last_heartbeat(files: Files, role: Role = FILLER) -> tuple[str, float] | None:

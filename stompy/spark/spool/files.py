@@ -97,21 +97,18 @@ class Files:
                 raise
             _sync_folder(os.path.dirname(path))
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Write a whole file as `write` does, unless it exists; return whether it was written."""
+    def create(self, name: str, data: bytes) -> None:
+        """Write a whole file as `write` does, unless it exists."""
         with self._at(name) as path:
             unfinished = _write_unfinished(path, data)
             try:
                 # A rename would silently replace an existing file.
-                os.link(unfinished, path)
-                written = True
-            except FileExistsError:
-                written = False
+                with contextlib.suppress(FileExistsError):
+                    os.link(unfinished, path)
             finally:
                 _forget(unfinished)
             # Of another process too, which may not have synced it yet.
             _sync_folder(os.path.dirname(path))
-        return written
 
     def list(self, folder: str) -> list[str]:
         """Return the names in a folder without hidden files; empty if the folder does not exist."""

@@ -84,7 +84,8 @@ class Peers:
         now = time.time()
         for old, (saved, _) in list(self._notes.items()):
             if saved + KEPT_FOR < now:
-                self._remove(old)
+                self._files.remove(old)
+                del self._notes[old]
         file = write_ids(self._files, NOTES, ids, file, segment=segment)
         self._notes[file] = now, segment
         return file
@@ -113,10 +114,6 @@ class Peers:
                     peer = self._peers[folder] = _Peer(folder, self._destination, self._identifier, self._patience)
                 found |= peer.stored(doubtful - found, others - found)
         return found
-
-    def _remove(self, file: str) -> None:
-        self._files.remove(file)
-        del self._notes[file]
 
 
 class _Peer:
@@ -152,8 +149,8 @@ class _Peer:
             self._remove_unfinished(asked)
             self._view = self._view or SpoolView(self._spool, fail_on_loss=False)
             self._view.await_refresh(self._patience)
-            listed = {one.name for one in self._view.valid() if one.end > settled}
-            found |= asked & self._ids("", listed, self._of_segment)
+            listed = {one.name: one for one in self._view.valid() if one.end > settled}
+            found |= asked & self._ids("", listed.keys(), lambda name: self._read(listed[name], name))
             suspects = {f"{SUSPECTS}/{name}" for name in self._files.list(SUSPECTS)}
             found |= asked & self._ids(SUSPECTS, suspects, self._of_suspects)
             found |= self._noted(asked)[0]
@@ -194,7 +191,7 @@ class _Peer:
             if ids & asked:
                 self._files.remove(name)
 
-    def _ids(self, folder: str, names: set[str], read: Callable[[str], set[Identity]]) -> set[Identity]:
+    def _ids(self, folder: str, names: Set[str], read: Callable[[str], set[Identity]]) -> set[Identity]:
         """Return the ids in some files; each is read once."""
         for name in names - self._known.keys():
             self._known[name] = read(name)
@@ -204,11 +201,6 @@ class _Peer:
     def _forget(self, folder: str, names: Set[str]) -> None:
         for name in [one for one in self._known if one.rpartition("/")[0] == folder and one not in names]:
             del self._known[name]
-
-    def _of_segment(self, name: str) -> set[Identity]:
-        segment = segment_of(name)
-        assert segment is not None, "the view lists segments"
-        return self._read(segment, name)
 
     def _read(self, segment: Segment, name: str) -> set[Identity]:
         """Return the ids in a segment; none if the file was removed: the suspects have what may be redelivered."""

@@ -32,8 +32,7 @@ def test_what_travels_to_an_executor_has_no_connection(tmp_path: Path) -> None:
         made.initialOffset()
         try:
             copy = pickle.loads(pickle.dumps(made))
-            assert copy._engine is None
-            assert copy._options == made._options
+            assert vars(copy) == {"_options": made._options}
         finally:
             made.stop()
 
