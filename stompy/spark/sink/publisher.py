@@ -212,6 +212,4 @@ def _remaining(moment: int | None) -> float | None:
 
 
 def _may_come_back(error: BaseException) -> bool:
-    if isinstance(error, (SendTimeoutError, ReceiptTimeoutError)):
-        return False
-    return isinstance(error, (ConnectError, ConnectionLostError)) and is_passing(error)
+    return is_passing(error) and not isinstance(error, (SendTimeoutError, ReceiptTimeoutError))

@@ -109,20 +109,19 @@ class StreamEngine:
             readable = {key for key, each in opened.items() if each.view.refresh()}
             if ended:
                 self._targets = {key: each.view.next for key, each in opened.items()}
-        waiting = []
+        ends = {}
         for key in (key for key in begin if key in readable):
             last = opened[key].view.next
             if self._targets is not None:
                 last = min(last, self._targets.get(key, 0))
-            waiting.append((key, max(begin[key].next, last)))
-        ends = [end for _, end in waiting]
+            ends[key] = max(begin[key].next, last)
         if not unlimited:
             # What is there must do for a query that ends.
             waited = math.inf if self._available_now else time.monotonic() - self._last_batch
-            ranges = [(opened[key].view.index, begin[key].next, end) for key, end in waiting]
-            ends = admitted(self.options, ranges, waited=waited)
+            ranges = [(opened[key].view.index, begin[key].next, end) for key, end in ends.items()]
+            ends = dict(zip(ends, admitted(self.options, ranges, waited=waited), strict=True))
         end = dict(begin)
-        for (key, _), last in zip(waiting, ends, strict=True):
+        for key, last in ends.items():
             each, first = opened[key], begin[key]
             if last > first.next:
                 end[key] = each.at(last, lost=first.lost + each.loss.count(first.next, last))
