@@ -207,7 +207,7 @@ class Run:
         program = self.program
         if program.durable:
             self._subscribe()
-            self._subscriptions[0].unsubscribe()  # as Artemis may close a session long after it has confirmed DISCONNECT
+            self._subscriptions[0].close()  # Artemis may close a session long after it has confirmed DISCONNECT
             self._leave()
         for _ in range(program.consumers if program.live else 0):
             self._subscribe()
