@@ -24,6 +24,8 @@ _MASK = "'***'"
 
 Pairs = tuple[tuple[str, str], ...]
 
+_new_object = object.__new__  # called for each message
+
 
 class _Starts(dict[str, str | None]):
     """The start of a header line by the name; `None` if the text cannot be searched for it.
@@ -194,7 +196,7 @@ def _simple_fields(text: str, escaped: bool) -> list[str] | None:
     """Return names and values in turn; `None` if a value holds a colon or an escape sequence for another character."""
     lines = text.count("\n") - 1
     text = text[1:-1].replace(":", "\n")  # between names and values, and between lines
-    if escaped:
+    if escaped and "\\" in text:
         text = text.replace("\\c", ":")
         if "\\" in text:
             return None
@@ -225,12 +227,12 @@ def headers_from_head(head: bytes, grammar: Grammar, command: str) -> Headers:
     text = head.decode() if grammar.utf8_errors == "strict" else head.decode("utf-8", grammar.utf8_errors)
     if "\r" in text and grammar.crlf:
         text = text.replace("\r\n", "\n")
-    headers = Headers.__new__(Headers)
+    headers = _new_object(Headers)
     headers._pairs = headers._first = None
     headers._text = text
     headers._grammar = grammar
     # A MESSAGE is escaped where anything is, so it needs no call.
-    headers._escaped = "\\" in text and (bool(grammar.unescapes) if command == "MESSAGE" else grammar.escaped(command))
+    headers._escaped = bool(grammar.unescapes) if command == "MESSAGE" else grammar.escaped(command)
     return headers
 
 

@@ -9,6 +9,7 @@ on the slow path, which alone reports errors.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +31,7 @@ _OPEN_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\\n\Z")
 _SHORTEST_LINE = len("\nn:")
 _COMMAND = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _DIGITS = 18
+_REST = rb"[^\n]*+" if sys.version_info >= (3, 11) else rb"[^\n]*"  # Python 3.10 has no possessive quantifiers
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 # Matched once per run of spaces, not once per space: a long run inside a line would take quadratic time.
 _TRAILING = re.compile(rb"(?<![ \r])[ \r]+(?=\n)")
@@ -378,17 +380,19 @@ class LearnedHeads:
 
     def _learn(self, command: str, line: bytes, lines: bytes) -> None:
         line_end = b"\r\n" if self._grammar.crlf and line.endswith(b"\r") else b"\n"
+        # A value never gives back what it has matched, unless that is the CR of its end; to be able to costs more.
+        rest = rb"[^\n]*" if line_end == b"\r\n" else _REST
         bodyless = command not in BODY_COMMANDS
         group = first = 1 + self.pattern.groups if self.pattern is not None else 1
         groups: dict[bytes, int] = {}
         parts = []
         names = [entry.split(b":", 1)[0] for entry in lines.split(b"\n")[:-1]]
         for name in names:
-            value = rb"[^\n]*"
+            value = rest
             if name in (b"subscription", b"content-length") and name not in groups:
                 group += 1
                 groups[name] = group
-                value = rb"([0-9]{1,9})" if name == b"content-length" else rb"([^\n]*)"
+                value = rb"([0-9]{1,9})" if name == b"content-length" else b"(" + rest + b")"
             parts.append(re.escape(name) + b":" + value + line_end)
         if self._grammar.lines_as_artemis and len(set(names)) < len(names):
             return

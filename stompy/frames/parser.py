@@ -27,6 +27,20 @@ _COMMANDS = {command.encode("ascii"): command for command in CLIENT_COMMANDS | S
 _BODYLESS = (CLIENT_COMMANDS | SERVER_COMMANDS) - BODY_COMMANDS
 
 
+class _Lengths(dict[bytes, int]):
+    """The value of a `content-length` header by its digits: a cache, as to convert them costs several times as much."""
+
+    def __missing__(self, digits: bytes) -> int:
+        length = int(digits)
+        if len(self) < _MAX_LENGTHS:
+            self[digits] = length
+        return length
+
+
+_MAX_LENGTHS = 1000
+_LENGTHS = _Lengths()
+
+
 class _LineEnds:
     """The patterns for line ends: bytes allowed between frames, runs of them, and the end of a head."""
 
@@ -201,7 +215,7 @@ class Parser:
                 put = runs[-1].rows.append
             head, key, digits = found.group(lines, subscription, length)
             start = found.end()
-            stop = start + int(digits) if digits else start if bodyless else find(b"\0", start)
+            stop = start + _LENGTHS[digits] if digits else start if bodyless else find(b"\0", start)
             if stop >= end or stop < start or source[stop] or stop - start > most:
                 break
             put((head, key, source[start:stop]))
