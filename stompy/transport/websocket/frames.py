@@ -81,7 +81,9 @@ def encode(opcode: int, payload: bytes | memoryview, key: bytes | None = None, *
         head = _head_of_16_bits(first, mask | 126, size)
     else:
         head = _head_of_64_bits(first, mask | 127, size)
-    return head + payload if key is None else head + key + masked(payload, key)
+    if key is None:
+        return head + payload
+    return head + key + (masked(payload, key) if apply_mask is None else apply_mask(payload, key))
 
 
 def message_frames(opcode: int, data: bytes, next_key: Callable[[], bytes | None]) -> Iterator[bytes]:

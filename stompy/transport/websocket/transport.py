@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -60,8 +61,9 @@ _MAX_EMPTY = 10_000
 
 _PART = 256 * 1024
 """Bytes that are written at once, of long messages and of many."""
-_KEYS = 128
+_KEYS = struct.Struct("4s" * 128)
 """Masking keys that are taken from the operating system at once."""
+_NO_PARTS: Iterator[bytes] = iter(())
 
 
 class WebSocketTransport:
@@ -200,7 +202,7 @@ class WebSocketTransport:
         if not data or len(data) > MAX_FRAME or self._unsent or self._control:
             self.send_messages((data,), deadline_of(deadline))  # of all of it
         else:
-            self._write(self._frame(data), iter(()), deadline)
+            self._write(self._frame(data), _NO_PARTS, deadline)
 
     def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
         """Write several messages together; see `stompy.transport.base.MessageTransport.send_messages`."""
@@ -239,49 +241,47 @@ class WebSocketTransport:
         return message_frames(_opcode_of(data) if self._text else BINARY, data, self._next_key)
 
     def _frame(self, data: bytes) -> bytes:
-        return encode(_opcode_of(data) if self._text else BINARY, data, self._next_key())
+        keys = self._keys
+        opcode = BINARY if not self._text else TEXT if data.isascii() else _opcode_of(data)
+        return encode(opcode, data, keys.pop() if keys else self._next_key())
 
     def _next_key(self) -> bytes | None:
         if not self._client:
             return None
         if not self._keys:
-            taken = os.urandom(4 * _KEYS)
-            self._keys = [taken[at : at + 4] for at in range(0, len(taken), 4)]
+            self._keys += _KEYS.unpack(os.urandom(_KEYS.size))
         return self._keys.pop()
 
     def _write(self, part: bytes | memoryview, rest: Iterator[bytes], budget: Budget) -> None:
         """Write parts, of whole frames each; seconds of `budget` count anew for each of them."""
+        begun, left = False, budget
         try:
             with self._lock:
-                self._write_parts(part, rest, budget)
+                if self._close_sent or self._interrupted or self._shut:
+                    raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
+                self._interrupted = True
+                try:
+                    if self._unsent or self._control:
+                        self._flush(deadline_of(budget))
+                    while part:
+                        if begun and (left := deadline_of(left)).expired:  # a slow reader must not extend it
+                            raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="unknown")
+                        sent, begun = self._underlying.send(part, left), True
+                        if sent < len(part):
+                            part = memoryview(part)[sent:]
+                        else:
+                            part, left = next(rest, b""), budget
+                    if not begun or (isinstance(left, Deadline) and left.expired):
+                        self._underlying.sendall(b"", left)  # what TLS has taken and not written yet
+                except ConnectionLostError as error:
+                    if begun:
+                        self._unsent, error.outcome = memoryview(b"".join((part, *rest))), "unknown"
+                    self._interrupted = False
+                    raise
+                self._interrupted = False
         finally:
             if self._control:
                 self._send_control()
-
-    def _write_parts(self, part: bytes | memoryview, rest: Iterator[bytes], budget: Budget) -> None:
-        if self._close_sent or self._interrupted or self._shut:
-            raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
-        begun, left = False, budget
-        self._interrupted = True
-        try:
-            if self._unsent or self._control:
-                self._flush(deadline_of(budget))
-            while part:
-                if begun and (left := deadline_of(left)).expired:  # a peer that reads slowly must not extend it
-                    raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="unknown")
-                sent, begun = self._underlying.send(part, left), True
-                if sent < len(part):
-                    part = memoryview(part)[sent:]
-                else:
-                    part, left = next(rest, b""), budget
-            if not begun or (isinstance(left, Deadline) and left.expired):
-                self._underlying.sendall(b"", left)  # what TLS has taken and not written yet
-        except ConnectionLostError as error:
-            if begun:
-                self._unsent, error.outcome = memoryview(b"".join((part, *rest))), "unknown"
-            self._interrupted = False
-            raise
-        self._interrupted = False
 
     def _flush(self, deadline: Deadline) -> None:
         """Write the rest of an earlier frame and the control frames, with the lock held."""
