@@ -251,12 +251,13 @@ def table_of(rows: Sequence[bytes | Headers], grammar: Grammar) -> tuple[list[st
     texts = [row.decode("latin-1") if isinstance(row, bytes) else row._text or "" for row in rows]
     whole = "".join(texts)
     names = [name for name, _ in _ENTRY.findall(texts[0])]
-    unusual = not whole.isascii() or "\r" in whole or whole.count("\\") > whole.count("\\c")
+    escaped = "\\" in whole
+    unusual = not whole.isascii() or "\r" in whole or (escaped and whole.count("\\") > whole.count("\\c"))
     if unusual or grammar.trim or not all(texts) or len(set(names)) < len(names) or "\\" in "".join(names):
         return None
     pattern = "".join([f"\n{re.escape(name)}:([^\n]*)" for name in names]) + "\n"
     found = [match.groups() for match in map(re.compile(pattern).fullmatch, texts) if match]
-    if "\\" in whole and grammar.unescapes:
+    if escaped and grammar.unescapes:
         found = [tuple([value.replace("\\c", ":") for value in values]) for values in found]
     return (names, found) if len(found) == len(texts) else None
 

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-# At once, as the module has the name of the function, which would not be looked for later.
+from stompy.spark.monitoring import cause as cause
+from stompy.spark.monitoring import watch as watch
 from stompy.spark.session import register as register
 from stompy.spark.session import session as session
 
@@ -28,18 +29,23 @@ if TYPE_CHECKING:
     from stompy.spark.archiving import Archive as Archive
     from stompy.spark.archiving import Body as Body
     from stompy.spark.archiving import archive as archive
-    from stompy.spark.monitoring import cause as cause
-    from stompy.spark.monitoring import watch as watch
     from stompy.spark.replaying import Selection as Selection
     from stompy.spark.replaying import replay as replay
 
-_LAZY = {
-    "stompy.spark.archiving": "Archive Body archive",
-    "stompy.spark.monitoring": "cause watch",
-    "stompy.spark.replaying": "Selection replay",
-    "stompy.spark.session": "register session",
-}
-"""The public names. Those that are not imported above are on first use, as some need pyspark and pyarrow."""
+__all__ = [
+    "Archive",
+    "Body",
+    "Selection",
+    "archive",
+    "cause",
+    "register",
+    "replay",
+    "session",
+    "watch",
+]
+
+_LAZY = {"stompy.spark.archiving": "Archive Body archive", "stompy.spark.replaying": "Selection replay"}
+"""Imported on first use, as they need pyspark and pyarrow."""
 
 if not TYPE_CHECKING:
     from stompy.exports import late

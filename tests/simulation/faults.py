@@ -465,10 +465,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "the writer of a spool looks for no newer claim and no lock": _fault(
         "spark.spool.claims",
-        (
-            "        lock = files.lock(role.lock)\n        if lock is not None:\n            return lock\n",
-            "        return None\n",
-        ),
+        ("    lock = files.lock(role.lock)\n    if lock", "    return None\n    if lock"),
         ("        if not found or found[-1] != self._name:\n", "        if False:\n"),
     ),
     "a spool removes what no query has processed": _fault(

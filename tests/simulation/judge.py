@@ -38,6 +38,8 @@ class Wire:
         """By receipt, the bodies of the messages that a producer has sent outside of transactions."""
         self._over = False
         """Whether the client has read an ERROR, which is the last frame of a session."""
+        self._leaves = False
+        """Whether the client has ended a subscription: it takes no more messages."""
 
     def passes(self, side: str, data: bytes) -> None:
         """Look at the frames that bytes complete."""
@@ -51,6 +53,7 @@ class Wire:
                     self._taken = max(self._taken, self._asked.get(_header(b"receipt-id", frame), 0))
                 continue
             self._count += 1
+            self._leaves |= command in ("UNSUBSCRIBE", "DISCONNECT")
             transaction = _header(b"transaction", frame)
             if command == "COMMIT" and self._last.get(transaction, 0) > self._taken:
                 name = transaction.decode()
@@ -68,7 +71,7 @@ class Wire:
 
     def _read(self, command: str, frame: bytes) -> None:
         self._over = command == "ERROR"
-        if command == "MESSAGE":
+        if command == "MESSAGE" and not self._leaves:
             self._seen.read[self._process].add(_body(frame))
         elif body := self._bodies.get(_header(b"receipt-id", frame)):
             self._seen.answered[body] = "confirmed" if command == "RECEIPT" else "rejected"

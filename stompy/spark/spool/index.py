@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from stompy.errors import SpoolDataLossError, SpoolMismatchError
 
-_NAME = re.compile(r"seg-(\d{20})-(\d{7})-e(\d{8})-([0-9a-f]{16})\.arrow")
+_NAME = re.compile(r"seg-(\d{20})-(\d{7})-e(\d{8})-([0-9a-f]{8})\.arrow")
 _ADVICE = "Restore the files from a backup, or continue without these messages with the option failOnDataLoss=false"
 
 
@@ -31,7 +31,7 @@ class Segment:
         first: the sequence number of its first message.
         count: the number of messages.
         epoch: of the claim of the process that wrote it.
-        digest: checksum of the whole file, 16 hexadecimal digits.
+        digest: checksum of the whole file, 8 hexadecimal digits.
         size: bytes of the file.
         modified: when it was written, in seconds since the Unix epoch.
     """

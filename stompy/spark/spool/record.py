@@ -22,8 +22,8 @@ _LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, the latest timestamp of Spark."""
 
 
-Identity = tuple[str, str]
-"""An id, and what `fingerprint` returns, or the destination."""
+Identity = tuple[str | int, ...]
+"""What distinguishes a message; see `Identifier`."""
 
 
 class Record(NamedTuple):
@@ -109,18 +109,6 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def fingerprint(destination: str | None, body: bytes | None, moment: int | None = None) -> str:
-    """Return a text that differs for different messages with the same id.
-
-    Args:
-        destination: of the message.
-        body: its bytes.
-        moment: the broker's timestamp in microseconds, as a broker that lost its disk reuses message ids.
-    """
-    body = body or b""
-    return f"{destination or ''} {moment} {len(body)} {zlib.crc32(body)}"
-
-
 def now_us() -> int:
     """Return the microseconds since the epoch; the wall clock, as other machines must understand the value."""
     return time.time_ns() // 1000
@@ -142,6 +130,9 @@ _OF_A_CONSUMER = re.compile(r"\d+,(\d+)")
 
 class Identifier:
     """Identifies messages, to recognise duplicates.
+
+    Two are the same if their id, their destination, the broker's timestamp, and the size and CRC-32 of the body are: a
+    broker that lost its disk reuses ids.
 
     Args:
         dedup_header: the header whose value identifies a message within its destination; `None` uses the message id
@@ -181,7 +172,8 @@ class Identifier:
         if message_id is None or not self._stable:
             return None
         found = _OF_A_CONSUMER.fullmatch(message_id) if "," in message_id else None
-        return message_id if found is None else found[1], fingerprint(destination, body, moment)
+        name = message_id if found is None else found[1]
+        return name, destination or "", moment or 0, len(body), zlib.crc32(body)
 
 
 def are_stable(server: str | None) -> bool:

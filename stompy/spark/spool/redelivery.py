@@ -138,7 +138,7 @@ def write_ids(files: Files, folder: str, ids: Iterable[Identity], name: str | No
 
 def ids_of(document: Mapping[str, Any]) -> set[Identity]:
     """Return the ids in a file that `write_ids` wrote."""
-    return {(identity, digest) for identity, digest in document["ids"]}
+    return set(map(tuple, document["ids"]))
 
 
 def kept_ids(files: Files, folder: str) -> Iterator[tuple[str, dict[str, Any]]]:

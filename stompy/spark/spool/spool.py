@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from stompy.errors import SpoolDamagedError, SpoolError, SpoolMismatchError
 from stompy.spark.schema import stored_schema
-from stompy.spark.spool.files import IDENTITY, LOW, Files, damaged, digest_of, dump, read_document, read_mark
+from stompy.spark.spool.files import IDENTITY, LOW, Files, checksum_of, damaged, dump, read_document, read_mark
 from stompy.spark.spool.index import Segment, segment_of
 from stompy.spark.spool.record import Record
 from stompy.world import secrets, socket, uuid
@@ -60,7 +60,7 @@ def encode(records: Sequence[Record], *, spool: str, first: int, epoch: int) -> 
     with pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays([columns[field.name] for field in _SCHEMA], schema=schema))
     data = sink.getvalue().to_pybytes()
-    return Segment(first, len(records), epoch, digest_of(data), len(data)), data
+    return Segment(first, len(records), epoch, checksum_of(data), len(data)), data
 
 
 def _column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
@@ -91,7 +91,7 @@ def decode(data: bytes | None, segment: Segment, *, spool: str, path: str) -> pa
     """
     if data is None:
         raise SpoolDamagedError(f"the segment is missing. {_ADVICE}", path=path)
-    if digest_of(data) != segment.digest:
+    if checksum_of(data) != segment.digest:
         raise SpoolDamagedError(f"the segment is damaged or truncated ({len(data)} bytes). {_ADVICE}", path=path)
     try:
         with pa.ipc.open_file(pa.BufferReader(data)) as reader:

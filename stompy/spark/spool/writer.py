@@ -264,7 +264,7 @@ class SpoolWriter:
     def _write(self, groups: Sequence[_Group], new: Iterable[Sequence[Record]]) -> tuple[Segment | None, set[Identity]]:
         """Write the segment of some groups, if any message is left; return it, and the ids that other spools have."""
         rows = list(itertools.chain.from_iterable(new))
-        ids = {row.identity for row in rows if row.identity is not None}
+        ids: set[Identity] = set()
         doubtful: set[Identity] = set()
         stored: set[Identity] = set()
         file: str | None = None
@@ -277,6 +277,7 @@ class SpoolWriter:
                 raise _StoredElsewhere
 
         if self._peers is not None:
+            ids = {row.identity for row in rows if row.identity is not None}
             doubtful = set().union(*(group.doubtful() for group in groups))
             if doubtful - ids:
                 # Known here: a peer that has an old copy must find them when they are no longer among the suspects.

@@ -10,8 +10,8 @@ from tests.spark.spool.builders import spool_files
 
 
 def test_the_name_of_a_segment_says_what_is_in_it() -> None:
-    segment = Segment(1200, 17, 3, "0123456789abcdef")
-    assert segment.name == "seg-00000000000000001200-0000017-e00000003-0123456789abcdef.arrow"
+    segment = Segment(1200, 17, 3, "01234567")
+    assert segment.name == "seg-00000000000000001200-0000017-e00000003-01234567.arrow"
     assert segment_of(segment.name) == segment
     assert segment.end == 1217
 
@@ -19,9 +19,9 @@ def test_the_name_of_a_segment_says_what_is_in_it() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "seg-1-1-e1-0123456789abcdef.arrow",
-        "seg-00000000000000001200-0000017-e00000003-0123456789abcdef.arrow.bak",
-        ".tmp-seg-00000000000000001200-0000017-e00000003-0123456789abcdef.arrow-00",
+        "seg-1-1-e1-01234567.arrow",
+        "seg-00000000000000001200-0000017-e00000003-01234567.arrow.bak",
+        ".tmp-seg-00000000000000001200-0000017-e00000003-01234567.arrow-00",
         "low",
         "",
     ],

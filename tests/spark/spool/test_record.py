@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from stompy.frames.encoder import encode_lines
 from stompy.frames.frame import Frame, Headers, headers_from_head, table_of
 from stompy.frames.grammar import Version, grammar_of
-from stompy.spark.spool.record import Identifier, Record, fingerprint, records_of, storable
+from stompy.spark.spool.record import Identifier, Record, records_of, storable
 
 
 def recorded(*given: Headers, table: tuple[list[str], list[tuple[str, ...]]] | None = None) -> list[Record]:
@@ -72,6 +72,6 @@ def test_messages_are_recorded_together_as_each_alone(
     assert recorded(*received, table=table) == [record for pairs in given for record in recorded(Headers(pairs))]
 
 
-def test_the_fingerprint_tells_destination_from_body() -> None:
-    assert fingerprint("ab", b"c") != fingerprint("a", b"bc")
-    assert fingerprint(None, None) == fingerprint("", b"")
+def test_messages_with_one_id_differ_in_destination_moment_and_body() -> None:
+    given = [("ab", b"c", 1), ("a", b"bc", 1), ("ab", b"d", 1), ("ab", b"c", 2), (None, b"c", 1), ("ab", b"c", None)]
+    assert len({Identifier().identify(None, "1", *each) for each in given}) == len(given)

@@ -5,7 +5,7 @@ import pytest
 
 from stompy.errors import SpoolDamagedError, SpoolMismatchError
 from stompy.spark.schema import stored_schema
-from stompy.spark.spool.files import digest_of
+from stompy.spark.spool.files import checksum_of
 from stompy.spark.spool.index import Segment
 from stompy.spark.spool.spool import decode, encode
 from tests.spark.spool.builders import RECEIVED_AT, record, records
@@ -66,4 +66,4 @@ def test_a_renamed_segment_is_refused() -> None:
 @pytest.mark.parametrize("data", [b"", b"no arrow at all", b"ARROW1\0\0ARROW1"])
 def test_what_is_no_arrow_file_is_refused(data: bytes) -> None:
     with pytest.raises(SpoolDamagedError):
-        decode(data, Segment(0, 1, 1, digest_of(data)), spool=SPOOL, path=PATH)
+        decode(data, Segment(0, 1, 1, checksum_of(data)), spool=SPOOL, path=PATH)
