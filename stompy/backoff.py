@@ -1,4 +1,4 @@
-"""Attempts and the delays between them: the same for sessions, outboxes and tasks."""
+"""Attempts, the delays between them, and rates: the same for sessions, outboxes, tasks and sinks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from stompy.deadline import check_seconds
 from stompy.errors import ConfigurationError
-from stompy.world import random
+from stompy.locks import Rank, make_lock
+from stompy.world import random, time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +49,20 @@ def check_attempts(value: object) -> None:
     """
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         raise ConfigurationError(f"attempts must be a whole number of 1 or more, or None, not {value!r}")
+
+
+class RateLimit:
+    """Starts at most `rate` messages per second, evenly spaced, and after a pause no more at once. Any thread."""
+
+    def __init__(self, rate: float) -> None:
+        self._interval = 1.0 / rate
+        self._next = 0.0
+        self._lock = make_lock(Rank.LEAF, "rate limit")
+
+    def delay(self, messages: int = 1) -> float:
+        """Reserve a start of some messages together, and return the seconds until then."""
+        with self._lock:
+            now = time.monotonic()
+            start = max(now, self._next)
+            self._next = start + messages * self._interval
+            return start - now

@@ -310,7 +310,7 @@ def run_replay(arguments: argparse.Namespace) -> Exit:
 @contextmanager
 def _session(arguments: argparse.Namespace) -> Iterator[Any]:
     from stompy.spark.monitoring import pipeline_errors
-    from stompy.spark.session import session
+    from stompy.spark.registering import session
 
     # Under spark-submit the master is named there.
     elsewhere = arguments.remote is not None or "SPARK_REMOTE" in os.environ or "SPARK_ENV_LOADED" in os.environ

@@ -2,7 +2,7 @@
 
 ::
 
-    session.py          register(spark), session(): register the format "stomp", with clear errors
+    registering.py      register(spark), session(): register the format "stomp", with clear errors
     datasource.py       the data source behind format("stomp"): pyspark's interface to source and sink
     monitoring.py       metrics of a query, and the cause of a failure
     archiving.py        destination → Parquet by date, with invalid messages in a separate folder
@@ -20,32 +20,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompy.spark.monitoring import cause as cause
-from stompy.spark.monitoring import watch as watch
-from stompy.spark.session import register as register
-from stompy.spark.session import session as session
-
 if TYPE_CHECKING:
     from stompy.spark.archiving import Archive as Archive
     from stompy.spark.archiving import Body as Body
     from stompy.spark.archiving import archive as archive
+    from stompy.spark.monitoring import cause as cause
+    from stompy.spark.monitoring import watch as watch
+    from stompy.spark.registering import register as register
+    from stompy.spark.registering import session as session
     from stompy.spark.replaying import Selection as Selection
     from stompy.spark.replaying import replay as replay
 
-__all__ = [
-    "Archive",
-    "Body",
-    "Selection",
-    "archive",
-    "cause",
-    "register",
-    "replay",
-    "session",
-    "watch",
-]
-
-_LAZY = {"stompy.spark.archiving": "Archive Body archive", "stompy.spark.replaying": "Selection replay"}
-"""Imported on first use, as they need pyspark and pyarrow."""
+_LAZY = {
+    "stompy.spark.archiving": "Archive Body archive",
+    "stompy.spark.monitoring": "cause watch",
+    "stompy.spark.registering": "register session",
+    "stompy.spark.replaying": "Selection replay",
+}
 
 if not TYPE_CHECKING:
     from stompy.exports import late

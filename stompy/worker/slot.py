@@ -18,11 +18,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from stompy.backoff import RateLimit
 from stompy.connection.message import Message, delivery_of, persistent_option
 from stompy.connection.transaction import Transaction, was_written
 from stompy.errors import AckError, BrokerError, NotConnectedError, SessionError, StompError, is_passing
 from stompy.forks import ChildEnds
-from stompy.locks import Rank, make_condition, make_lock
+from stompy.locks import make_condition
 from stompy.threads import DaemonThread
 from stompy.worker.failure import (
     Attempt,
@@ -166,23 +167,6 @@ def no_key(error: BaseException) -> Reject:
     failure = Reject(f"its key failed: {class_of(error)}: {text_of(error)}")
     failure.__cause__ = error
     return failure
-
-
-class RateLimit:
-    """Starts at most `rate` messages per second, evenly spaced."""
-
-    def __init__(self, rate: float) -> None:
-        self._interval = 1.0 / rate
-        self._next = 0.0
-        self._lock = make_lock(Rank.LEAF, "rate limit")
-
-    def delay(self) -> float:
-        """Reserve a start, and return the seconds until then."""
-        with self._lock:
-            now = time.monotonic()
-            start = max(now, self._next)
-            self._next = start + self._interval
-            return start - now
 
 
 class Job:

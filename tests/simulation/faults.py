@@ -482,10 +482,10 @@ FAULTS: dict[str, Fault] = {
     "a segment has its name before it is complete": _fault(
         "spark.spool.files",
         (
-            "            unfinished = _write_unfinished(path, data)\n            try:\n                if look",
-            "            unfinished = _write_unfinished(path, data[: len(data) // 2])\n"
-            "            os.replace(unfinished, path)\n            unfinished = _write_unfinished(path, data)\n"
-            "            try:\n                if look",
+            "        with self._at(name) as path, _unfinished(path, data) as unfinished:\n            if look",
+            "        with self._at(name) as path, _unfinished(path, data[: len(data) // 2]) as unfinished:\n"
+            "            os.replace(unfinished, path)\n"
+            "        with self._at(name) as path, _unfinished(path, data) as unfinished:\n            if look",
         ),
     ),
     "a spool does not know what its predecessor had stored": _fault(
@@ -516,17 +516,21 @@ FAULTS: dict[str, Fault] = {
     ),
     "a file of a spool has its name before it is synced": _fault(
         "spark.spool.files",
-        ("        _write_all(handle, data)\n        os.fsync(handle)\n", "        _write_all(handle, data)\n"),
+        (
+            "            _write_all(handle, data)\n            os.fsync(handle)\n",
+            "            _write_all(handle, data)\n",
+        ),
     ),
     "the name of a file of a spool is not synced": _fault(
         "spark.spool.files",
-        ("                raise\n            _sync_folder(os.path.dirname(path))\n", "                raise\n"),
+        ("        _forget(unfinished)\n    _sync_folder(folder)\n", "        _forget(unfinished)\n"),
     ),
     "a write of a spool that failed is taken as done": _fault(
         "spark.spool.files",
         (
-            "        _write_all(handle, data)\n        os.fsync(handle)\n",
-            "        with contextlib.suppress(OSError):\n            _write_all(handle, data)\n            os.fsync(handle)\n",
+            "            _write_all(handle, data)\n            os.fsync(handle)\n",
+            "            with contextlib.suppress(OSError):\n"
+            "                _write_all(handle, data)\n                os.fsync(handle)\n",
         ),
     ),
     "an outbox does not sync its commits": _fault(

@@ -13,7 +13,7 @@ import pytest
 from stompy.errors import ConfigurationError
 from stompy.spark import register
 from stompy.spark import session as open_session
-from stompy.spark.session import check_packages, check_worker_python
+from stompy.spark.registering import check_packages, check_worker_python
 from tests.support.printed import JAVAS_OWN
 
 if TYPE_CHECKING:

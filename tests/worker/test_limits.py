@@ -16,7 +16,6 @@ import stompy.worker
 from stompy.broker import Broker
 from stompy.broker import broker as broker_module
 from stompy.broker.rabbitmq import RABBITMQ
-from stompy.worker.slot import RateLimit
 from stompy.worker.task import SqliteSeen
 from tests.worker.conftest import WITHIN, Seen, left, orders_to_refused, wait_until
 
@@ -186,13 +185,6 @@ def test_a_worker_ends_after_some_time(make_worker: Make) -> None:
     worker = make_worker(max_seconds=0.1)
     worker.add(print, "/queue/a")
     assert worker.run() == 0
-
-
-def test_a_rate_spaces_the_starts() -> None:
-    limit = RateLimit(10)
-    delays = [limit.delay() for _ in range(4)]
-    assert delays[0] == 0
-    assert delays[3] == pytest.approx(0.3, abs=0.05)
 
 
 def test_a_task_with_a_rate_runs(broker: Broker, make_worker: Make, seen: Seen) -> None:

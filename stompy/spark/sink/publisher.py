@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 
+from stompy.backoff import RateLimit
 from stompy.connection.connection import Connection
 from stompy.default import DEFAULT, Default
 from stompy.dialects.brokers import dialect_named
@@ -42,31 +43,6 @@ _CHUNK_BYTES = 4 << 20
 """Approximate bytes of bodies, headers and destinations at which a chunk ends; it has at least one message."""
 
 
-class RateLimiter:
-    """Limits the rate at which one thread sends, without bursts after a pause.
-
-    Args:
-        rate: messages per second; infinite for no limit.
-    """
-
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
-        self._free_at = -math.inf
-
-    @property
-    def burst(self) -> float:
-        """The maximum number of messages to send at once: those of one second, at least one."""
-        return max(1.0, self._rate)
-
-    def wait(self, messages: int) -> None:
-        """Wait until `messages` may be sent."""
-        now = time.monotonic()
-        if now < self._free_at:
-            time.sleep(self._free_at - now)
-            now = self._free_at
-        self._free_at = now + messages / self._rate
-
-
 class Publisher:
     """Sends messages; used by one thread, and closed at the end.
 
@@ -81,7 +57,8 @@ class Publisher:
     def __init__(self, options: SinkOptions, *, name: str) -> None:
         self._options = options
         self._name = name
-        self._rate_limiter = RateLimiter(options.rate_limit or math.inf)
+        self._rate = options.rate_limit or math.inf
+        self._rate_limit = RateLimit(self._rate)
         self._connection: Connection | None = None
         self.confirmed = 0
         """Number of messages that the broker has confirmed."""
@@ -105,7 +82,7 @@ class Publisher:
             ConfigurationError: the broker does not support an option of a message.
         """
         for chunk in self._chunks(messages):
-            self._rate_limiter.wait(len(chunk))
+            time.sleep(self._rate_limit.delay(len(chunk)))
             self._deliver(chunk)
             self.confirmed += len(chunk)
             on_confirmed()
@@ -113,7 +90,7 @@ class Publisher:
     def _chunks(self, messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
         chunk: list[Outgoing] = []
         size = 0
-        most = min(self._options.transaction_size, self._rate_limiter.burst)
+        most = min(self._options.transaction_size, max(1.0, self._rate))  # at once at most those of a second
         for message in messages:
             chunk.append(message)
             size += message.size

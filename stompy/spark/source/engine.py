@@ -235,10 +235,9 @@ class StreamEngine:
                 )
             if key == spool.identity and there.state(IDENTITY) is not None:
                 raise SpoolMismatchError(f"it is a copy of {there.url}: name one of them in spoolDir", path=url)
-        word = "was opened"
-        if spool.identity in self._opened:
-            word = "was moved here"
-            self._opened[spool.identity].claim.release()
+        before = self._opened.get(spool.identity)
+        if before is not None:
+            before.claim.release()
         patience = ClaimTimeouts(wait=options.lock_timeout, frozen=options.take_over_after)
         claim = Claim(spool.files, patience=patience, role=READER)
         try:
@@ -250,6 +249,7 @@ class StreamEngine:
         self._opened = {**self._opened, spool.identity: Offsets(claim, view)}
         if not self._heart.started:
             self._heart.start()
+        word = "was opened" if before is None else "was moved here"
         _LOG.info("spool %s %s: messages %d to %d", url, word, view.index.low, view.next - 1)
 
     def _beat(self) -> None:

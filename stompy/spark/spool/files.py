@@ -86,29 +86,16 @@ class Files:
             data: all of it.
             look: called when the file is complete, before it gets its name; what it raises prevents that.
         """
-        with self._at(name) as path:
-            unfinished = _write_unfinished(path, data)
-            try:
-                if look is not None:
-                    look()
-                os.replace(unfinished, path)
-            except BaseException:
-                _forget(unfinished)
-                raise
-            _sync_folder(os.path.dirname(path))
+        with self._at(name) as path, _unfinished(path, data) as unfinished:
+            if look is not None:
+                look()
+            os.replace(unfinished, path)
 
     def create(self, name: str, data: bytes) -> None:
         """Write a whole file as `write` does, unless it exists."""
-        with self._at(name) as path:
-            unfinished = _write_unfinished(path, data)
-            try:
-                # A rename would silently replace an existing file.
-                with contextlib.suppress(FileExistsError):
-                    os.link(unfinished, path)
-            finally:
-                _forget(unfinished)
-            # Of another process too, which may not have synced it yet.
-            _sync_folder(os.path.dirname(path))
+        # A rename would silently replace an existing file.
+        with self._at(name) as path, _unfinished(path, data) as unfinished, contextlib.suppress(FileExistsError):
+            os.link(unfinished, path)
 
     def list(self, folder: str) -> list[str]:
         """Return the names in a folder without hidden files; empty if the folder does not exist."""
@@ -190,20 +177,25 @@ class Files:
             raise SpoolError(f"it cannot be used: {reason}", path=path) from error
 
 
-def _write_unfinished(path: str, data: bytes) -> str:
-    """Write and sync a file in the folder of `path` (W1), and return its name."""
+@contextlib.contextmanager
+def _unfinished(path: str, data: bytes) -> Iterator[str]:
+    """Write and sync a file in the folder of `path` (W1); yield its name, under which it is gone at the end.
+
+    Then the folder is synced, also if another process has made the file of `path`, and has not synced it yet.
+    """
     folder, name = os.path.split(path)
     unfinished = os.path.join(folder, f"{TEMPORARY}{name}-{secrets.token_hex(4)}")
     handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        _write_all(handle, data)
-        os.fsync(handle)
-    except BaseException:
-        _forget(unfinished)
-        raise
+        try:
+            _write_all(handle, data)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        yield unfinished
     finally:
-        os.close(handle)
-    return unfinished
+        _forget(unfinished)
+    _sync_folder(folder)
 
 
 def _write_all(handle: int, data: bytes) -> None:

@@ -238,15 +238,11 @@ def sound(segments: Iterable[Segment], *, epoch: int, start: int) -> tuple[list[
     orphans: list[Segment] = []
     # Of two that overlap, that of the later receiver is valid, as it knew what its predecessors had acknowledged.
     for segment in sorted(segments, key=lambda one: (one.first, -one.epoch)):
-        beyond = segment.epoch < epoch and segment.end > start
-        unknown = segment.epoch > epoch
-        if beyond or unknown:
-            orphans.append(segment)
-            continue
-        while kept and kept[-1].end > segment.first and kept[-1].epoch < segment.epoch:
+        counts = segment.epoch == epoch or (segment.epoch < epoch and segment.end <= start)
+        while counts and kept and kept[-1].end > segment.first and kept[-1].epoch < segment.epoch:
             orphans.append(kept.pop())
-        if kept and kept[-1].end > segment.first:
-            orphans.append(segment)
-        else:
+        if counts and not (kept and kept[-1].end > segment.first):
             kept.append(segment)
+        else:
+            orphans.append(segment)
     return kept, orphans

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import stompy
+from stompy import backoff
 from stompy.broker import Broker
 from stompy.dialects.dialect import DEDUPE_HEADER
 from stompy.errors import LocalProtocolError, PublishError
@@ -116,12 +117,14 @@ def test_a_row_larger_than_a_chunk_goes_by_itself(broker: Broker, make: Make, mo
 
 def test_a_low_rate_makes_small_chunks(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=slept.append))
+    time = SimpleNamespace(monotonic=lambda: 0.0, sleep=slept.append)
+    monkeypatch.setattr(module, "time", time)
+    monkeypatch.setattr(backoff, "time", time)
     with make(rate_limit=2) as publisher:
         chunks: list[int] = []
         publisher.publish(rows(6), lambda: chunks.append(publisher.confirmed))
         assert chunks == [2, 4, 6]
-    assert len(slept) == 2
+    assert slept == [0.0, 1.0, 2.0]
 
 
 def test_without_transactions_every_row_is_confirmed(broker: Broker, make: Make) -> None:

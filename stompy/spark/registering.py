@@ -123,8 +123,7 @@ def check_packages() -> None:
             raise ConfigurationError(f"the package {package} is missing in {sys.executable}: {_INSTALL}")
     import pyspark
 
-    found = re.match(r"(\d+)\.(\d+)", pyspark.__version__)
-    if found is None or (int(found[1]), int(found[2])) < _SPARK_NEEDED:
+    if tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2])) < _SPARK_NEEDED:
         raise ConfigurationError(
             f"Spark {pyspark.__version__} is too old: 4.1 or newer is needed (4.2 for maxOffsetsPerTrigger by "
             f"Spark's own admission control and for Trigger.AvailableNow): {_INSTALL}"
@@ -140,19 +139,14 @@ def check_worker_python(spark: SparkSession) -> None:
         python = spark.sparkContext.pythonExec
     except Exception:  # the error of a remote session
         return
-    _check_python(python)
-
-
-@functools.cache  # so that `register` starts each Python only once
-def _check_python(python: str) -> None:
-    wrong = _unfit(python)
-    if wrong is not None:
+    if (wrong := _unfit(python)) is not None:
         raise ConfigurationError(
             f"Spark would start {python!r} for its workers, which {wrong}. Set PYSPARK_PYTHON={sys.executable} (or the "
             "setting spark.pyspark.python) before the session starts; on a cluster the same must be installed there"
         )
 
 
+@functools.cache  # so that `register` starts each Python only once
 def _unfit(python: str) -> str | None:
     """Return why a Python cannot run the data source; `None` if it can."""
     try:
