@@ -118,8 +118,7 @@ class Health:
         """Record that there is no session now."""
         self._reason = str(reason)
         self._quiet_since = None
-        if self._lost_since is None:
-            self._lost_since = time.monotonic()
+        self._lost_since = self._lost_since or time.monotonic()
         _LOG.warning("%s has no connection: %s", self._name, reason)
 
     def fail(self, error: StompError) -> None:

@@ -139,6 +139,11 @@ def check_worker_python(spark: SparkSession) -> None:
         python = spark.sparkContext.pythonExec
     except Exception:  # the error of a remote session
         return
+    _check_python(python)
+
+
+@functools.cache  # so that `register` starts each Python only once
+def _check_python(python: str) -> None:
     if (wrong := _unfit(python)) is not None:
         raise ConfigurationError(
             f"Spark would start {python!r} for its workers, which {wrong}. Set PYSPARK_PYTHON={sys.executable} (or the "
@@ -146,7 +151,6 @@ def check_worker_python(spark: SparkSession) -> None:
         )
 
 
-@functools.cache  # so that `register` starts each Python only once
 def _unfit(python: str) -> str | None:
     """Return why a Python cannot run the data source; `None` if it can."""
     try:

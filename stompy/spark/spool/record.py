@@ -172,8 +172,7 @@ class Identifier:
         if message_id is None or not self._stable:
             return None
         found = _OF_A_CONSUMER.fullmatch(message_id) if "," in message_id else None
-        name = message_id if found is None else found[1]
-        return name, destination or "", moment or 0, len(body), zlib.crc32(body)
+        return found[1] if found else message_id, destination or "", moment or 0, len(body), zlib.crc32(body)
 
 
 def are_stable(server: str | None) -> bool:
