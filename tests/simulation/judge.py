@@ -222,8 +222,9 @@ def _partial(seen: Seen, all_arrived: set[str]) -> Iterator[str]:
 def _dropped(seen: Seen) -> Iterator[str]:
     """Yield the messages that a consumer in mode `auto` had read, and that its program never got."""
     for number, consumer in enumerate(seen.plan.consumers):
-        # Other styles stop when all is over, and slower programs are not done before the limit of `close`.
-        takes_all = consumer.style in ("handler", "iterate") and consumer.slow < 1.0
+        # Other styles stop when all is over, or have not begun to take messages then. Slower ones are not done before
+        # the limit of `close`.
+        takes_all = consumer.style == "handler" and consumer.slow < 1.0
         if consumer.mode == "auto" and takes_all and not consumer.fails and consumer.killed_at is None:
             name = f"c{number}"
             handled = {each.body for each in seen.handled if each.consumer == name}
