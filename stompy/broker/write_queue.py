@@ -151,8 +151,8 @@ class WriteQueue(Generic[M]):
         try:
             with self._lock:
                 at_once = self._at_once
-                # Not while the writer is at work or has not been told yet (`_waiting`), or another thread writes: the
-                # bytes would overtake. Nor before the rest of a partial write, which comes first and is the writer's.
+                # Not while the writer is at work or was not woken yet (`_waiting`), or another thread writes: the bytes
+                # would overtake. Nor before the rest of a partial write, which comes first and is the writer's.
                 # Nor where the writer has more to do than write: make room known, or end the stream.
                 busy = not self._waiting or self._at_once_runs or self._rest is not None
                 if at_once is None or busy or not self._frames or self._closed or self._room_wanted:

@@ -115,16 +115,22 @@ def test_a_row_larger_than_a_chunk_goes_by_itself(broker: Broker, make: Make, mo
     assert broker.depth(QUEUE) == 2
 
 
-def test_a_low_rate_makes_small_chunks(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("rate", "wanted", "delays"),
+    [(2, [2, 4, 6], [0.0, 1.0, 2.0]), (0.5, [1, 2, 3, 4, 5, 6], [0.0, 2.0, 4.0, 6.0, 8.0, 10.0])],
+)
+def test_a_low_rate_makes_small_chunks(
+    make: Make, monkeypatch: pytest.MonkeyPatch, rate: float, wanted: list[int], delays: list[float]
+) -> None:
     slept: list[float] = []
     time = SimpleNamespace(monotonic=lambda: 0.0, sleep=slept.append)
     monkeypatch.setattr(module, "time", time)
     monkeypatch.setattr(backoff, "time", time)
-    with make(rate_limit=2) as publisher:
+    with make(rate_limit=rate) as publisher:
         chunks: list[int] = []
         publisher.publish(rows(6), lambda: chunks.append(publisher.confirmed))
-        assert chunks == [2, 4, 6]
-    assert slept == [0.0, 1.0, 2.0]
+        assert chunks == wanted
+    assert slept == delays
 
 
 def test_without_transactions_every_row_is_confirmed(broker: Broker, make: Make) -> None:
