@@ -566,7 +566,8 @@ class BrokerRouter:
 
     def snapshot(self) -> BrokerStats:
         """Return the state of this moment; with many queues, of their depths a moment later."""
-        with self.turn():
+        with self.turn():  # its end may take what is due out of the schedule, and make queues
+            scheduled = self._schedule.waiting
             counters, longest = asdict(self.counters), self.work.longest
             sessions, queues = list(self._sessions), list(self.topology.queues.items())
             durables, topics = list(self.topology.durables.values()), self.topology.topic_rows()
@@ -576,7 +577,7 @@ class BrokerRouter:
             queues={name: queue.depth for name, queue in queues},
             topics={row.name: row.consumers for row in topics if row.consumers},
             durables={feed.queue.name: feed.queue.depth for feed in durables},
-            scheduled=self._schedule.waiting,
+            scheduled=scheduled,
             subscriptions=sum(len(session.consumers) for session in sessions),
             transactions=sum(len(session.transactions) for session in sessions),
             longest_turn=longest,

@@ -90,3 +90,11 @@ def test_turning_the_clock_does_what_is_due(served: Served) -> None:
     assert client.bodies(1) == ["delayed"]
     stats = served.broker.stats()
     assert (stats.expired, stats.scheduled) == (1, 0)
+
+
+def test_a_message_whose_time_has_come_is_counted_until_it_is_in_its_queue(served: Served) -> None:
+    served.client().send("/queue/a", "x", **{"AMQ_SCHEDULED_DELAY": "60000"})
+    served.broker.clock.turned = lambda: None  # as nothing has looked yet, such as right after a start
+    served.broker.clock.advance(61)
+    stats = served.broker.stats()
+    assert stats.scheduled + sum(depth.total for depth in stats.queues.values()) == 1
