@@ -217,11 +217,16 @@ class Crashes:
             # First the reports, then the notes, then the records, as the parent makes the record before it clears the
             # note, and clears that before it starts another child, which reports.
             alive = {path for path, report in reports.items() if _version(path) != report}
-            noted = [path for path, notes in others.items() if path not in alive and mark in notes[:]]
+            noted = any(
+                path not in alive or note[0] != NoteState.RUNNING
+                for path, notes in others.items()
+                for note in _noted(notes[:], mark)
+            )
             record = _take(self.folder, mark, note)
             # Another child has a message like this. It is dead or dying; or it has reported since this one came, so it
-            # runs this one still, as only its session was lost, or another message. Or this child has the record, and
-            # gives it back if that message's session was lost; until then no other message begins here anyway.
+            # runs this one still, as only its session was lost, or another message. Or that child, or this one, has the
+            # record for a message that waits, and gives it back if that message's session was lost; until then no other
+            # message begins there anyway.
             if record is not None or not (noted or mark in self.held) or deadline.expired:
                 return record
             time.sleep(_LOOK)
@@ -309,7 +314,7 @@ def collect(folder: Path, child: int) -> int:
     _forget(folder)
     with _notes_path(folder, child).open("r+b") as file:
         data = file.read()
-        notes = [data[start : start + _SIZE] for start in range(0, len(data), _SIZE) if data[start]]
+        notes = _noted(data)
         running = sum(note[0] == NoteState.RUNNING for note in notes)
         for note in notes:
             state = NoteState(note[0])
@@ -319,6 +324,12 @@ def collect(folder: Path, child: int) -> int:
         file.seek(0)
         file.write(bytes(len(data)))
     return running
+
+
+def _noted(data: bytes, mark: bytes = b"") -> list[bytes]:
+    """Return the notes in the file of a child, or those with a mark."""
+    notes = [data[start : start + _SIZE] for start in range(0, len(data), _SIZE)]
+    return [note for note in notes if note[0] and note.endswith(mark)]
 
 
 def _notes_path(folder: Path, child: int) -> Path:

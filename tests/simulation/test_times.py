@@ -74,6 +74,34 @@ def test_a_message_of_another_child_runs_when_that_child_was_found_dead_or_has_r
     assert world.now - began == pytest.approx(8.0, abs=0.1)
 
 
+def test_a_record_that_a_living_child_holds_for_a_copy_that_waits_is_left_to_the_next_copy(tmp_path: Path) -> None:
+    """The session of the copy that waits has ended, which its child notices after another one has the next copy."""
+    for number in (1, 2, 3):
+        (tmp_path / f"running-{number}").write_bytes(bytes(32 * 1_024))
+    world = World(lambda able, current: 0)
+    again = {"message-id": "1", "redelivered": "true"}
+    ran_alone: list[bool] = []
+
+    def next_copy() -> None:
+        Note(third, received_of_embedded(**again)).begin(1, SafeEvent())
+        ran_alone.append(not third.begin(lambda: True, alone=False))
+
+    def notice() -> None:
+        (tmp_path / "health-2").write_text("{}")
+        SafeEvent().wait(5.0)
+        waiting.end()
+
+    first = Crashes(tmp_path, 1)
+    for message in ("1", "2"):
+        Note(first, received_of_embedded(**{"message-id": message})).begin(1, SafeEvent())
+    assert collect(tmp_path, 1) == 2
+    waiting = Note(Crashes(tmp_path, 2), received_of_embedded(**again))
+    with installed():
+        third = Crashes(tmp_path, 3)
+        world.run(lambda: together(next_copy, notice))
+    assert ran_alone == [True]
+
+
 def test_a_child_that_ends_in_order_while_a_message_runs_leaves_what_it_knew_of_that_message(tmp_path: Path) -> None:
     """One child dies while it runs a message, the next is stopped in its second attempt, and a third gets it."""
     for number in (1, 2, 3):
