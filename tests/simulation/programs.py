@@ -52,10 +52,9 @@ CALM = 90.0
 """Simulated seconds that consumers have after the last fault to handle what is left."""
 IDLE = 12.0
 """Simulated seconds without a change after which a queue stays as it is: heartbeats, pauses and limits are shorter."""
-SPOOLS_IDLE = 40.0
-"""The same of a queue that a spool is filled from: its receivers have the heartbeats of a default connection."""
-STARTED_WITHIN = 40.0
-"""Simulated seconds in which a worker has started: the limits of an attempt that was cut off, and the longest delay."""
+LONG_IDLE = 40.0
+"""The same of a queue that a spool is filled from, whose receivers have the heartbeats of a default connection, or that
+a worker empties, which starts within the limits of an attempt that was cut off, and the longest delay."""
 TIMEOUTS = stompy.Timeouts(connect=3.0, start=20.0, send=4.0, receipt=4.0, close=4.0)
 SHARED = next((folder for folder in ("/dev/shm",) if Path(folder).is_dir()), None)  # noqa: S108 - a sync is free there
 """Where the files of outboxes are."""
@@ -539,8 +538,7 @@ class Programs:
         consumed = {each.queue for each in plan.receivers if each.killed_at is None}
         consumed |= {each.queue for each in plan.spools}
         end, changed_at, before = world.now + CALM * (10 if plan.workers else 1), world.now, None
-        started_at = world.now + STARTED_WITHIN
-        idle = SPOOLS_IDLE if plan.spools else IDLE
+        idle = LONG_IDLE if plan.spools or plan.workers else IDLE
         while world.now < end and world.now < changed_at + idle:
             stats = broker.stats()
             depths, tried = stats.queues, sum(len(watch.tried) for watch in self._seen.watches)
@@ -549,8 +547,7 @@ class Programs:
             left += [stats.scheduled, tried] if stats.scheduled or any(left) else []
             if not any(left):
                 return
-            starting = world.now < started_at and not all(watch.started for watch in self._seen.watches)
-            if left != before or starting:
+            if left != before:
                 changed_at, before = world.now, left
             world.switch(lambda: False, 1.0, "the consumers")
         steady = {

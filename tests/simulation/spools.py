@@ -174,7 +174,8 @@ class Spooled:
         given = self._given(url, [folders[spool], *folders[:spool], *folders[spool + 1 :]])
         options = spool_options({**given, "receivers": str(self.program.receivers)})
         options = replace(options, lock_timeout=math.inf)
-        while not over.is_set():
+        filled = False  # what another process has left is read when the next one has opened the spool
+        while not (filled and over.is_set()):
             pool = None
             try:
                 made = make_spool(Files(options.folders()[0]), options.origin, shared=options.has_peers)
@@ -184,6 +185,7 @@ class Spooled:
                     self.breaches.append(f"{name} fills spool {spool}, and so does {self.holders[spool]}")
                 self.holders[spool] = name
                 self.opened += self.program.receivers
+                filled = True
                 note(f"fills spool {spool}")
                 while not over.wait(PAUSE):
                     pool.check()

@@ -191,8 +191,6 @@ class Watch:
 
     program: WorkerProgram
     lives: int = 0
-    started: bool = False
-    """Whether the last one of them has subscribed."""
     tried: list[Tried] = field(default_factory=list)
     dead: dict[str, list[Mapping[str, str]]] = field(default_factory=lambda: defaultdict(list))
     """The headers of the dead letters, by body."""
@@ -244,16 +242,13 @@ class Watch:
 
 
 class _Settled(stompy.worker.Middleware):
-    """Notes when a worker takes messages, and from when on until when one is its own."""
+    """Notes from when on until when a message is a worker's own."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
     def _key(self, message: stompy.Message) -> tuple[str, str]:
         return current_world().current.process, message.text
-
-    def started(self) -> None:
-        self._watch.started = True
 
     def before(self, task: Task, message: stompy.Message) -> None:
         self._watch.active[self._key(message)] = math.inf
@@ -278,7 +273,6 @@ class Runner:
         """By key, of this life."""
         watch.lives += 1
         self._life = watch.lives
-        watch.started = False
         watch.alone.clear()
 
     def worker(self, url: str, timeouts: stompy.Timeouts) -> stompy.Worker:
@@ -363,7 +357,6 @@ class Runner:
         except stompy.StompError as error:
             self._watch.breaches.append(f"{self._name} did not start: {error!r}")
             return
-        self._watch.started = True
         self._note(f"{self._name} has started")
         over.wait()
         health = worker.health()
@@ -441,7 +434,7 @@ def _attempts(
     """When an attempt with a number had failed first, of whichever copy."""
     highest = 0
     crashed: dict[tuple[int, int], float] = {}
-    """By life and number, when a process was killed that ran that attempt and nothing else."""
+    """By life and number, when a process was killed that ran that attempt and nothing else; until one has returned."""
     for tried in all_tried:
         number = tried.attempt
         if number > program.attempts:
@@ -461,6 +454,8 @@ def _attempts(
             yield f"attempt {number} at {body} began again, although a process had died that ran nothing else"
         if tried.result == "crashed" and tried.died is not None:
             crashed[tried.life, number] = tried.died
+        if tried.may_be_processed:  # the attempts begin at 1 again where its ACK is lost
+            crashed.clear()
         highest = max(highest, number)
         if tried.failed_at is not None:
             failed[number] = min(tried.failed_at, failed.get(number, math.inf))
