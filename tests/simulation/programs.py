@@ -44,7 +44,7 @@ REFUSED = "/queue/refused"
 PORT = 61613
 ADDRESS = f"127.0.0.1:{PORT}"
 FORWARDED = "/queue/forwarded"
-STEPS = 200_000
+STEPS = 1_000_000
 TOP = Path(stompy.__file__).parent.parent
 FAULTS = 150.0
 """Simulated seconds for what is to be sent beside faults, some of which end every session."""
