@@ -203,48 +203,43 @@ class Message:
     It can only be acknowledged in the session that delivered it.
 
     Attributes:
+        body: as received.
         size: bytes of the body and, approximately, the headers, as counted by `Limits`.
     """
 
     __slots__ = (
-        "_body", "_claimant", "_counted", "_delivery", "_explicit", "_failed", "_headers", "_order", "_settled", "size",
+        "_claimant", "_counted", "_delivery", "_explicit", "_failed", "_head", "_headers", "_order", "_settled",
+        "body", "size",
     )  # fmt: skip
 
+    body: bytes
+    size: int
+    _delivery: Delivery
+    _head: bytes | None
+    """Its header lines as they arrived, if its head was learned."""
+    _headers: Headers | None
+    """Parsed on first use, if its head was learned."""
+    _order: int
+    """Its number in its `Delivery`, if cumulative; else 0."""
+    _settled: str | None
+    _claimant: object
+    """May undo the claim."""
+    _counted: bool
+    """Whether flow control counts it."""
     _failed: bool
     """Set when its handler raised."""
     _explicit: bool
     """Set when an explicit ACK or NACK of it failed, or its transaction was aborted."""
 
-    def __init__(self, delivery: Delivery, headers: bytes | Headers, body: bytes) -> None:
-        self._delivery = delivery
-        self._headers = headers
-        self._body = body
-        self.size = len(body) + (len(headers) if isinstance(headers, bytes) else headers.size)
-        self._settled: str | None = None
-        self._claimant: object = None
-        """May undo the claim."""
-        self._counted = False
-        """Whether flow control counts it."""
-        if delivery.cumulative:
-            delivery.delivered += 1  # on the reader
-            self._order = delivery.delivered
-        else:
-            self._order = 0
-
     @property
     def frame(self) -> Frame:
         """The frame."""
-        return Frame("MESSAGE", self.headers, self._body)
+        return Frame("MESSAGE", self.headers, self.body)
 
     @property
     def ack_mode(self) -> str:
         """The mode of its subscription: `"handled"`, `"auto"`, `"client"` or `"client-individual"`."""
         return self._delivery.ack_mode
-
-    @property
-    def body(self) -> bytes:
-        """The body, as received."""
-        return self._body
 
     @property
     def text(self) -> str:
@@ -253,7 +248,7 @@ class Message:
         Raises:
             BodyDecodeError: it is not text; the error has the bytes.
         """
-        return decode_text(self._body, self.headers.get("content-type"))
+        return decode_text(self.body, self.headers.get("content-type"))
 
     def json(self) -> Any:
         """Return the value in a JSON body.
@@ -261,15 +256,16 @@ class Message:
         Raises:
             BodyDecodeError: it is not JSON; the error has the bytes.
         """
-        return decode_json(self._body, self.headers.get("content-type"))
+        return decode_json(self.body, self.headers.get("content-type"))
 
     @property
     def headers(self) -> Headers:
         """The headers; of a repeated header, the first value."""
         headers = self._headers
-        if isinstance(headers, bytes):
-            # Parsed on first use. If two threads do so, the results are equal.
-            headers = self._headers = headers_from_head(headers, self._delivery.link.protocol.grammar, "MESSAGE")
+        if headers is None:
+            assert self._head is not None
+            # If two threads do so, the results are equal.
+            headers = self._headers = headers_from_head(self._head, self._delivery.link.protocol.grammar, "MESSAGE")
         return headers
 
     @property
@@ -410,7 +406,7 @@ class Message:
         """
         connection = self._connection()
         whole = options_to_forward(self, dialect_named(connection.dialect), **options)
-        connection.send(destination, self._body, confirm=confirm, timeout=timeout, **whole)
+        connection.send(destination, self.body, confirm=confirm, timeout=timeout, **whole)
 
     def _connection(self) -> MessageSender:
         connection = self._delivery.acker.connection()
@@ -442,6 +438,27 @@ class Message:
         return f"<Message {identity} from {destination} {show_body(self.body)}{state}>"
 
 
+def received(delivery: Delivery, headers: bytes | Headers, body: bytes) -> Message:
+    """Return a message; a call of `Message.__init__` for each would cost more than this one."""
+    message = Message()
+    message._delivery = delivery
+    message.body = body
+    if isinstance(headers, bytes):
+        message._head, message._headers = headers, None
+        message.size = len(body) + len(headers)
+    else:
+        message._head, message._headers = None, headers
+        message.size = len(body) + headers.size
+    message._settled = message._claimant = None
+    message._counted = False
+    if delivery.cumulative:
+        delivery.delivered += 1  # on the reader
+        message._order = delivery.delivered
+    else:
+        message._order = 0
+    return message
+
+
 delivery_of: Callable[[Message], Delivery] = attrgetter("_delivery")
 """Returns the link, the acker and the subscription of a message, for the rest of stompy.
 
@@ -451,7 +468,8 @@ In C, as it is called for each message.
 
 def header_table(messages: Sequence[Message]) -> tuple[list[str], list[tuple[str, ...]]] | None:
     """Return the headers of messages of one link, at least one, as `table_of` does."""
-    return table_of([message._headers for message in messages], messages[0]._delivery.link.protocol.grammar)
+    rows = [message._head or message.headers for message in messages]
+    return table_of(rows, messages[0]._delivery.link.protocol.grammar)
 
 
 flow_of: Callable[[Message], FlowControl] = attrgetter("_delivery.link.flow")
@@ -665,9 +683,9 @@ def _ack_head(message: Message, command: str) -> bytes:
     grammar = link.protocol.grammar
     if link.version is Version.V1_2:
         # Sent back as received, still escaped.
-        head = message._headers
-        if not isinstance(head, bytes):
-            head = (text_on_the_wire(head) or "").encode("utf-8", grammar.utf8_errors)
+        head = message._head
+        if head is None:
+            head = (text_on_the_wire(message.headers) or "").encode("utf-8", grammar.utf8_errors)
         start = head.find(b"\nack:") + 5
         if start > 4:
             token = head[start : head.index(b"\n", start)]
@@ -713,7 +731,7 @@ def detached(
         fields["content-type"] = kind
     link = cast("Link", SimpleNamespace(alive=True))
     source = cast("ActiveSubscription", SimpleNamespace(ack=ack, unsubscribing=False))
-    return Message(Delivery(link, _DetachedAcker(cast("MessageSender", sender)), source), Headers(fields), data)
+    return received(Delivery(link, _DetachedAcker(cast("MessageSender", sender)), source), Headers(fields), data)
 
 
 class _DetachedAcker(Acker):

@@ -19,7 +19,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from stompy.connection.message import Acker, Delivery, Message, delivery_of, log_fields
+from stompy.connection.message import Acker, Delivery, Message, delivery_of, log_fields, received
 from stompy.connection.subscriptions import ActiveSubscription, MessageListener, SubscriptionTable, UserCode
 from stompy.deadline import Deadline
 from stompy.forks import ChildEnds, Owner
@@ -86,7 +86,7 @@ class Router:
                 previous, delivery = key, cache.by_key.get(key) or self._find(cache, headers, key)
                 direct = delivery.source is not None and delivery.source.direct
                 batch = None if direct else separate[delivery]
-            message = Message(delivery, headers, body)
+            message = received(delivery, headers, body)
             if batch is not None:
                 batch.append(message)
             if direct or listeners:

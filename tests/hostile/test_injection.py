@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import stompy
 from stompy.broker import Broker
+from stompy.connection.message import received
 from stompy.connection.subscriptions import ActiveSubscription
 from stompy.deadline import Budget, Deadline
 from stompy.frames.frame import Headers
@@ -176,7 +177,7 @@ def test_an_ack_names_what_the_broker_sent_and_nothing_more(
     conn = taps.conn
     source = ActiveSubscription(conn._subscriptions, id="1", destination="/q", ack="client-individual")
     headers = Headers({"ack": token, "message-id": token, "subscription": subscription})
-    message = stompy.Message(source.delivery_on(conn._links.link, conn._acker), headers, b"")
+    message = received(source.delivery_on(conn._links.link, conn._acker), headers, b"")
     for out in said(taps, message.nack if nack else message.ack, "ACK", "NACK"):
         values = {"id": token, "message-id": token, "subscription": subscription}
         check_headers(out, read_back(taps, values), set())
