@@ -39,7 +39,6 @@ class Forkable(Protocol):
 
         The locks of the package are free by then.
         """
-        ...
 
 
 class Owner:

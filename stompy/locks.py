@@ -263,11 +263,9 @@ class Lock(Protocol):
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire the lock."""
-        ...
 
     def release(self) -> None:
         """Release the lock; `RuntimeError` if this thread does not own it."""
-        ...
 
     def _is_owned(self) -> bool: ...
 

@@ -44,15 +44,12 @@ class Telemetry(Protocol):
 
     def connection(self, config: Config, listeners: Sequence[Listener]) -> Connection:
         """Return a connection that is recorded."""
-        ...
 
     def for_worker(self) -> Telemetry:
         """Return the telemetry of a worker, which records its connection and is middleware for its tasks."""
-        ...
 
     def inject(self, headers: Mapping[str, object] | None) -> Mapping[str, object] | None:
         """Return headers with the current context, unless they have one."""
-        ...
 
 
 class ConnectOptions(TypedDict, total=False):

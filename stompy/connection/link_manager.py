@@ -79,27 +79,21 @@ class SessionEvents(Protocol):
 
     def receipts(self, link: Link, frames: Frame | Run) -> None:
         """Called with RECEIPT frames."""
-        ...
 
     def call_soon(self, function: Callable[[], None]) -> None:
         """Run a callback on the dispatcher."""
-        ...
 
     def connected(self, frame: Frame, decided: SafeEvent) -> None:
         """Called with CONNECTED, before any frame of the session; the calls wait for `decided`."""
-        ...
 
     def disconnected(self, reason: StompError | None) -> None:
         """Called when a session has ended."""
-        ...
 
     def reconnecting(self, attempt: int, delay: float, reason: StompError | None) -> None:
         """Called before a further attempt to open a session."""
-        ...
 
     def finish(self, reason: StompError | None) -> None:
         """Called when there will be no further session."""
-        ...
 
 
 class LinkManager:

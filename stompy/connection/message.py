@@ -108,7 +108,6 @@ class MessageSender(Protocol):
     @property
     def dialect(self) -> str:
         """The name of the broker's dialect."""
-        ...
 
     def send(
         self,
@@ -120,7 +119,6 @@ class MessageSender(Protocol):
         **options: Unpack[SendOptions],
     ) -> None:
         """Send a message; see `Connection.send`."""
-        ...
 
 
 class Delivery:

@@ -58,7 +58,6 @@ class MessageListener(Protocol):
 
     def on_message(self, message: Message, /) -> object:
         """Called with each message of the subscription."""
-        ...
 
 
 OnException = Literal["nack", "leave"]
@@ -78,18 +77,15 @@ class Sessions(Protocol):
     @property
     def link(self) -> Link:
         """The newest published link, alive or not."""
-        ...
 
     forked: bool
     """Whether this is the copy in a forked child."""
 
     def check_process(self) -> None:
         """Check that this is not a forked child."""
-        ...
 
     def live(self, timeout: float | Default | None = DEFAULT) -> Link:
         """Return the link to use now; if it has ended, wait for the next one."""
-        ...
 
 
 class UserCode(Protocol):
@@ -101,11 +97,9 @@ class UserCode(Protocol):
 
     def call_soon(self, function: Callable[[], None]) -> None:
         """Run a callback on the dispatcher."""
-        ...
 
     def handler_failed(self, message: Message, error: BaseException) -> None:
         """Report the exception of a handler."""
-        ...
 
 
 class Hand:

@@ -332,11 +332,9 @@ class RawOwner(LinkOwner, Protocol):
 
     def control(self, link: RawLink, frame: Frame) -> None:
         """Called with each CONNECTED and ERROR frame; on the reader. Neither ends the link."""
-        ...
 
     def heartbeat(self, *, sent: bool) -> None:
         """Called when a heartbeat arrived, on the reader, or was sent, on the heartbeat thread."""
-        ...
 
 
 class RawLink(Link):

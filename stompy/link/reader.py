@@ -35,23 +35,18 @@ class LinkOwner(Protocol):
 
     def messages(self, link: Link, rows: Sequence[Row]) -> None:
         """Called with the MESSAGE frames of one read, in order."""
-        ...
 
     def receipts(self, link: Link, frames: Frame | Run) -> None:
         """Called with one or more RECEIPT frames."""
-        ...
 
     def stalled(self, link: Link, seconds: float) -> None:
         """Called at most once, when reading has been paused for `seconds`."""
-        ...
 
     def ended(self, link: Link, reason: StompError | None) -> None:
         """Called once when the link has ended; `reason` is `None` if we closed it."""
-        ...
 
     def call_soon(self, function: Callable[[], None]) -> None:
         """Run a callback on the dispatcher."""
-        ...
 
 
 class Reader(DaemonThread):

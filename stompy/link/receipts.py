@@ -39,19 +39,15 @@ class ResendStore(Protocol):
 
     def registered(self, receipt: Receipt) -> None:
         """Called when a link is about to send the receipt's frame."""
-        ...
 
     def will_resend(self, receipt: Receipt) -> bool:
         """Return whether another link will send the frame, so that the receipt stays pending after its link ended."""
-        ...
 
     def rejected(self, receipt: Receipt, error: StompError) -> StompError:
         """Return the error for a receipt whose frame the broker rejected: it may have taken an earlier copy."""
-        ...
 
     def resolved(self, receipt: Receipt) -> None:
         """Called once when the outcome is known."""
-        ...
 
 
 _FUTURE_STATE = frozenset(vars(Future()))

@@ -30,7 +30,6 @@ class Transport(Protocol):
     @property
     def peer(self) -> str:
         """The name of the peer, for messages; without credentials."""
-        ...
 
     def recv(self, deadline: Deadline | None = None) -> bytes:
         """Return the next bytes, at most `RECV_SIZE` of them.
@@ -47,7 +46,6 @@ class Transport(Protocol):
             StompTimeoutError: the deadline passed; the stream is still usable.
             ConnectionLostError: the stream broke.
         """
-        ...
 
     def sendall(self, data: bytes, deadline: Budget) -> None:
         """Write all of `data` (over TCP: to the kernel, which does not mean that the peer has received it).
@@ -64,7 +62,6 @@ class Transport(Protocol):
 
             The outcome of both is `"not-sent"` if no byte of `data` was written, else `"unknown"`.
         """
-        ...
 
     def shutdown(self) -> None:
         """End both directions; from any thread; idempotent.
@@ -72,11 +69,9 @@ class Transport(Protocol):
         Wakes a waiting `recv`, which returns `b""`, and a waiting `sendall`, which raises `ConnectionLostError`. Bytes
         that were written before are still delivered. Never blocks.
         """
-        ...
 
     def shutdown_write(self) -> None:
         """End the outgoing direction: the peer reads all that was written, then the end of the stream. Never blocks."""
-        ...
 
     def close(self) -> None:
         """Shut down and release the resources of the operating system; idempotent.
@@ -85,7 +80,6 @@ class Transport(Protocol):
         has left. Closing a TCP socket with unread bytes resets the connection, which may destroy bytes that were
         written shortly before: to deliver them, call `shutdown_write` and read to the end of the stream first.
         """
-        ...
 
 
 @runtime_checkable
@@ -102,7 +96,6 @@ class DirectTransport(Transport, Protocol):
             `None` if everything was written; else the messages that must be written next, before anything else: perhaps
             one empty message, as a part may be kept here, which is written first.
         """
-        ...
 
 
 class MessageTransport(Transport, Protocol):
@@ -111,7 +104,6 @@ class MessageTransport(Transport, Protocol):
     @property
     def keeps_messages(self) -> bool:
         """Whether it keeps them apart; as long as that is not known, whether it may."""
-        ...
 
     def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
         """Write several messages together, each whole and by itself.
@@ -122,7 +114,6 @@ class MessageTransport(Transport, Protocol):
 
         Raises as `sendall` does.
         """
-        ...
 
 
 class Dialer(Protocol):
@@ -131,12 +122,10 @@ class Dialer(Protocol):
     @property
     def address(self) -> str:
         """The address, for messages; without credentials."""
-        ...
 
     @property
     def host(self) -> str:
         """The host name as given."""
-        ...
 
     def dial(self, deadline: Deadline) -> Transport:
         """Return a new connection.
@@ -145,7 +134,6 @@ class Dialer(Protocol):
             ConnectError: the address cannot be reached.
             ConnectTimeoutError: the deadline passed first.
         """
-        ...
 
 
 class TransportListener(Protocol):
@@ -154,15 +142,12 @@ class TransportListener(Protocol):
     @property
     def address(self) -> tuple[str, int] | str:
         """The address that it listens on: host and port, or a name."""
-        ...
 
     def accept(self) -> Transport | None:
         """Return the next connection; `None` after the listener was closed."""
-        ...
 
     def close(self) -> None:
         """Stop listening and wake `accept`; from any thread; idempotent. Accepted connections stay open."""
-        ...
 
 
 class UnderlyingTransport(Transport, Protocol):
@@ -170,7 +155,6 @@ class UnderlyingTransport(Transport, Protocol):
 
     def send(self, data: bytes | memoryview, deadline: Budget) -> int:
         """Write a part of `data` and return its size; see `stompy.transport.sockets.SocketTransport.send`."""
-        ...
 
 
 class UnderlyingDialer(Dialer, Protocol):
@@ -178,7 +162,6 @@ class UnderlyingDialer(Dialer, Protocol):
 
     def dial(self, deadline: Deadline) -> UnderlyingTransport:
         """Return a new connection; raises as `Dialer.dial` does."""
-        ...
 
 
 class UnderlyingListener(TransportListener, Protocol):
@@ -186,7 +169,6 @@ class UnderlyingListener(TransportListener, Protocol):
 
     def accept(self) -> UnderlyingTransport | None:
         """Return the next connection; `None` after the listener was closed."""
-        ...
 
 
 def with_handshake(

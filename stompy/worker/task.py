@@ -91,11 +91,9 @@ class SeenStore(Protocol):
 
     def __contains__(self, identity: str, /) -> bool:
         """Return whether a message with this id was processed."""
-        ...
 
     def add(self, identity: str, /) -> None:
         """Remember that a message with this id was processed."""
-        ...
 
 
 @dataclass(slots=True, kw_only=True)
