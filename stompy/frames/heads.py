@@ -206,7 +206,9 @@ class HeadChecker:
         if "\\" in text and not grammar.lenient_escapes and grammar.escaped(command):
             if grammar.lines_as_artemis:
                 text = _OPEN_ESCAPE.sub(r"\1\n", text)
-            self._check_escapes(text)
+            bad = undefined_escape(text, grammar.unescapes)
+            if bad is not None:
+                raise RemoteProtocolError(f"undefined escape sequence {show(bad)} in a header (Value Encoding)")
         return text
 
     def _without_cr(self, text: str, command: str) -> str:
@@ -216,11 +218,6 @@ class HeadChecker:
             line = next(line for line in text.split("\n") if "\r" in line)
             raise RemoteProtocolError(f"a CR inside a header must be escaped: {_line(line, command)} (Augmented BNF)")
         return text
-
-    def _check_escapes(self, text: str) -> None:
-        bad = undefined_escape(text, self._grammar.unescapes)
-        if bad is not None:
-            raise RemoteProtocolError(f"undefined escape sequence {show(bad)} in a header (Value Encoding)")
 
     def _check_count(self, count: int) -> None:
         if count > self._limits.max_headers:
