@@ -77,10 +77,12 @@ def encoding_of(kind: type, content_type: str | None) -> tuple[Callable[[Any], b
     if issubclass(kind, (bytes, bytearray, memoryview)):
         return bytes, content_type
     if issubclass(kind, str) and not (content_type is not None and _is_json(content_type)):
-        charset = (charset_of(content_type) if content_type else None) or "utf-8"
+        content_type = content_type or TEXT_TYPE
+        charset = charset_of(content_type)
+        if charset is None:  # then receivers would treat it as binary
+            charset, content_type = "utf-8", f"{content_type};charset=utf-8"
         utf8 = charset.lower() in ("utf-8", "utf8")
-        encode = str.encode if utf8 else functools.partial(_encode_text, charset=charset)
-        return encode, _with_charset(content_type or TEXT_TYPE)
+        return str.encode if utf8 else functools.partial(_encode_text, charset=charset), content_type
     if kind is type(None):
         raise LocalProtocolError(
             "a body cannot be None: send b'' for an empty body, or 'null' with content_type='application/json' for "
@@ -99,11 +101,6 @@ def _encode_json(body: object, charset: str = "utf-8") -> bytes:
             f"a body of {type(body).__name__} cannot be encoded as JSON: {error}; send bytes, text or values of JSON"
         ) from None
     return text.encode() if charset == "utf-8" else _encode_text(text, charset)
-
-
-def _with_charset(content_type: str) -> str:
-    # Receivers treat a type other than text as binary unless it has a charset.
-    return content_type if charset_of(content_type) is not None else content_type + ";charset=utf-8"
 
 
 def _check_type(content_type: str) -> None:
