@@ -66,6 +66,7 @@ class SendPlan:
         declares: the queue that it makes, where its session has not declared that.
         text: the body is text, in which invalid UTF-8 is replaced.
         unmade: without its queue the message is dropped.
+        one_queue: it goes to one queue, which is no session's own and no pattern.
         transaction: the header of that name.
         owned: temporary destinations that come to be by it.
         personal: it may mean something else in another session.
@@ -78,13 +79,14 @@ class SendPlan:
     declares: profile.Declaration | None
     text: bool
     unmade: bool
+    one_queue: bool
     transaction: str | None = None
     owned: tuple[Target, ...] = ()
     personal: bool = False
     replaced: frozenset[str] = frozenset()
     _raw: bytes = field(default=b"", init=False)
     _lines: bytes = field(default=b"", init=False)
-    _heads: list[MessageHead] = field(default_factory=list, init=False)
+    _heads: Sequence[MessageHead] = field(default=(), init=False)
 
     @property
     def lasts(self) -> bool:
@@ -103,23 +105,27 @@ class SendPlan:
             LocalProtocolError: its name cannot be written.
         """
         route = self.routes[0].to(target, start)
-        return SendPlan(self.moment, (target,), [route], self.declares, self.text, self.unmade)
+        plan = SendPlan(self.moment, (target,), [route], self.declares, self.text, self.unmade, self.one_queue)
+        # Where nothing but its target differs, the same lines are passed on.
+        plan._raw, plan._lines = self._raw.replace(b"\n" + self.routes[0].start, b"\n" + route.start), self._lines
+        return plan
 
     def body(self, body: bytes) -> bytes:
         """Return a body as it is passed on."""
         return body.decode("utf-8", "replace").encode() if self.text else body
 
-    def heads(self, raw: bytes, body: bytes, rules: profile.Profile) -> list[MessageHead]:
+    def heads(self, raw: bytes, body: bytes, rules: profile.Profile) -> Sequence[MessageHead]:
         """Return the heads of its messages: those of the last SEND, if all that is passed on is the same.
 
         Raises:
             LocalProtocolError: a header cannot be written.
         """
-        if raw != self._raw or not self._heads or len(body) != self._heads[0].body_size:
+        if raw != self._raw:
             lines = passed_on(raw, self.routes[0].grammar, rules, self.replaced)
-            if lines != self._lines or not self._heads or len(body) != self._heads[0].body_size:
-                self._heads = [MessageHead(route, lines, len(body)) for route in self.routes]
+            self._heads = self._heads if lines == self._lines else ()
             self._raw, self._lines = raw, lines
+        if not self._heads or len(body) != self._heads[0].body_size:
+            self._heads = [MessageHead(route, self._lines, len(body)) for route in self.routes]
         return self._heads
 
 
@@ -144,10 +150,10 @@ class Commands:
         """The header lines that the plan of a SEND depends on; the others are only passed on."""
         self._plans: dict[bytes, SendPlan] = {}
         """By the header lines that are meant for the broker."""
-        self._latest: tuple[bytes, SendPlan | None] = b"", None
-        """All header lines of the last SEND without a receipt whose plan was remembered, and that plan."""
         self._alike: dict[bytes, SendPlan] = {}
-        """One that goes to a queue, by those lines without the destination."""
+        """The latest that goes to a queue, by those lines without the destination."""
+        self._latest: tuple[bytes, SendPlan | None] = b"", None
+        """All header lines of the last SEND without its receipt, and its plan."""
         self._handlers: dict[str, Callable[[SessionState, Frame], None]] = {
             "SEND": self._send,
             "SUBSCRIBE": self._subscribe,
@@ -190,27 +196,35 @@ class Commands:
         Returns:
             The place after the last SEND that was done; `at` if the plan is not remembered.
         """
-        grammar, (head, _, body), confirmation = session.protocol.grammar, run.rows[at], None
-        raw, plan = self._latest
-        if raw != head:
-            raw, confirmation = self._without_receipt(head, grammar)
-            plan = self._plans.get(key := self._key(raw)) or self._plan_alike(key)
-        if not plan or plan.routes[0].grammar is not grammar or plan.moment != self._moment() or self._marks(session):
+        grammar, (head, _, body) = session.protocol.grammar, run.rows[at]
+        raw, confirmation, plan = self._meaning(head, grammar)
+        if not plan or plan.routes[0].grammar is not grammar or self._marks(session):
             return at
-        if confirmation is None:
-            self._latest = raw, plan
-        if done := self._publish_together(session, plan, raw, run.rows[at : at + _TOGETHER]):
+        if plan.moment and plan.moment != round(self._router.clock.now() * 1000):
+            return at
+        if done := self._publish_together(session, plan, raw, confirmation, run.rows[at : at + _TOGETHER]):
             return at + done
         self._publish(session, plan, raw, body)
         if confirmation is not None:
             self._finish_later(functools.partial(session.write_queue.answer, confirmation))
         return at + 1
 
+    def _meaning(self, head: bytes, grammar: Grammar) -> tuple[bytes, bytes | None, SendPlan | None]:
+        """Return the header lines of a SEND without its receipt, its RECEIPT, and its plan if one is known."""
+        known, plan = self._latest
+        bare = head == known or head.find(b"\nreceipt:") < 0
+        raw, confirmation = (head, None) if bare else self._without_receipt(head, grammar)
+        if raw != known:
+            plan = self._plans.get(key := self._key(raw)) or self._plan_alike(key)
+            if confirmation is None or raw is not head:
+                self._latest = raw, plan
+        return raw, confirmation, plan
+
     def _plan_alike(self, key: bytes) -> SendPlan | None:
-        """Return the plan of a SEND to a queue, if that of one to another queue is remembered, and remember it."""
+        """Return the plan of a SEND to a queue, if that of one to another queue is remembered."""
         named = _QUEUE.search(key)
-        alike = None if named is None else self._alike.get(key[: named.start()] + key[named.end() :])
-        if named is None or alike is None:
+        rest = key if named is None else key[: named.start()] + key[named.end() :]
+        if named is None or (alike := self._alike.get(rest)) is None:
             return None
         destination = named[1].decode()
         target = Target("queue", *self._profile.read_name(destination))
@@ -218,7 +232,9 @@ class Commands:
             target = self._addressed(target, "SEND", lambda name: None)
         # Its line came as it would be written, where subscribers see the same name.
         plan = alike.to(target, named[0][1:] + b"\n" if target.shown == destination else None)
-        self._remember(key, plan)
+        self._alike[rest] = plan
+        if target.name in self._router.topology.queues:  # else it may be the only SEND to it
+            self._remember(key, plan)
         return plan
 
     def _remember(self, key: bytes, plan: SendPlan) -> None:
@@ -228,29 +244,36 @@ class Commands:
                 self._plans.clear()
             self._plans[key] = plan
 
-    def _publish_together(self, session: SessionState, plan: SendPlan, last: bytes, rows: Sequence[RunRow]) -> int:
+    def _publish_together(
+        self, session: SessionState, plan: SendPlan, raw: bytes, confirmation: bytes | None, rows: Sequence[RunRow]
+    ) -> int:
         """Put messages with one plan into their queue at once; return how many, 0 if they must be looked at each.
 
-        `last` are the header lines of the first message, without its receipt.
+        `raw` and `confirmation` are of the first one.
+
+        Raises:
+            LimitExceededError: there are too many queues.
         """
-        router, route, rules = self._router, plan.routes[0], self._profile
+        router, route, user = self._router, plan.routes[0], session.user
         queue = router.topology.queues.get(route.target)
+        undeclared = plan.declares is not None and route.target not in session.declared
+        if undeclared or (user is not None and (queue is None or not is_allowed(user, "write", route.target))):
+            return 0
+        if queue is None and plan.one_queue and not plan.unmade:
+            queue = router.topology.queue(route.target)
         if queue is None or not queue.takes_together:
-            return 0
-        if plan.declares is not None and route.target not in session.declared:
-            return 0
-        if session.user is not None and not is_allowed(session.user, "write", route.target):
             return 0
         contents: list[tuple[MessageHead, bytes]] = []
         confirmations, size, state, before, length = [], 0, 0, None, 0
-        known, (messages, room) = self._latest[0], queue.room()
+        messages, room = queue.room()
         for lines, _, body in rows:
             if lines != before or len(body) != length:  # else all but the body is the same once more
-                raw, confirmation = (known, None) if lines == known else self._without_receipt(lines, route.grammar)
-                if raw != last and self._plans.get(self._key(raw)) is not plan:
-                    break
-                last, length, body = raw, len(body), plan.body(body)
-                (head,) = plan.heads(raw, body, rules)
+                if contents:
+                    raw, confirmation, found = self._meaning(lines, route.grammar)
+                    if found is not plan:
+                        break
+                length, body = len(body), plan.body(body) if plan.text else body
+                (head,) = plan.heads(raw, body, self._profile)
                 before = None if plan.text or confirmation is not None else lines
             added = head.size + len(body)
             if size + added > room or len(contents) >= messages:
@@ -269,11 +292,9 @@ class Commands:
             session.write_queue.answer(*confirmations)
         return len(contents)
 
-    def _without_receipt(self, raw: bytes, grammar: Grammar) -> tuple[bytes, bytes | None]:
+    def _without_receipt(self, raw: bytes, grammar: Grammar) -> tuple[bytes, bytes]:
         """Return the header lines of a SEND without its receipt, unless that is passed on, and its RECEIPT."""
         start = raw.find(b"\nreceipt:")
-        if start < 0:
-            return raw, None
         found = _RECEIPT.match(raw, start)
         if found is None:
             receipt = headers_from_head(raw, grammar, "SEND").get("receipt") or ""
@@ -336,7 +357,7 @@ class Commands:
         if plan.lasts:
             self._remember(key, plan)
             named = None if plan.replaced or len(key) > _LONGEST else _QUEUE.search(key)
-            if named is not None and _is_one_queue(plan.targets):
+            if named is not None and plan.one_queue and key.count(b"\ndestination:") == 1:
                 if len(self._alike) >= _REMEMBERED:
                     self._alike.clear()
                 self._alike[key[: named.start()] + key[named.end() :]] = plan
@@ -365,15 +386,11 @@ class Commands:
 
     def _marks(self, session: SessionState) -> bool:
         """Whether the messages of a session say whose they are: it has a subscription that leaves out its own."""
-        addressed = self._profile.addressed
-        return addressed and any(consumer.options.no_local for consumer in session.consumers.values())
+        return self._profile.addressed and any(one.options.no_local for one in session.consumers.values())
 
     def _sender(self, session: SessionState) -> str | None:
         """Return by which the subscriptions that leave out their own session's messages know its messages."""
         return session.name if not self._profile.addressed or self._marks(session) else None
-
-    def _moment(self) -> int:
-        return 0 if self._profile.added_headers is None else round(self._router.clock.now() * 1000)
 
     def _plan(self, session: SessionState, headers: Headers) -> SendPlan:
         """Make the plan of a SEND.
@@ -429,6 +446,7 @@ class Commands:
             declares=None if targets[0].kind == "topic" or targets[0].owner is not None else declares,
             text=rules.text_bodies and not counted,
             unmade=rules.must_exist(header("destination") or ""),
+            one_queue=len(targets) == 1 and targets[0].kind == "queue" and not (targets[0].owner or targets[0].pattern),
             transaction=header("transaction"),
             owned=owned,
             personal=bool(owned) or unsaid or "user-id" in self._asks & written,
@@ -568,8 +586,7 @@ class Commands:
                     raise
 
     def _ack(self, session: SessionState, frame: Frame) -> None:
-        header, rules = frame.headers.get, self._profile
-        version = session.protocol.version
+        header, rules, version = frame.headers.get, self._profile, session.protocol.version
         token = rules.token_of(header("id" if version is Version.V1_2 else "message-id") or "")
         refused, named = frame.command == "NACK", header("subscription")
         concerned = session.consumers if named is None else f"#{named}" in session.consumers
@@ -649,8 +666,3 @@ def _transaction(frame: Frame) -> str:
 def _is_plain(name: str) -> bool:
     """Whether a name does not say if it is a queue or a topic."""
     return not name.startswith(("/queue/", TOPIC))
-
-
-def _is_one_queue(targets: tuple[Target, ...]) -> bool:
-    target = targets[0]
-    return len(targets) == 1 and target.kind == "queue" and target.owner is None and not target.pattern

@@ -76,8 +76,7 @@ class Item:
         self.priority = options.priority
         self.expires = options.expires
         self.group = options.group
-        self.deliveries = 0
-        self.nacks = 0
+        self.deliveries = self.nacks = 0
         self.named: bytes | None = None
 
     def __repr__(self) -> str:
@@ -196,9 +195,9 @@ class View:
     """What the consumers with one selector see of a queue, and whose turn it is.
 
     Attributes:
+        ready: the messages that wait and fulfil the condition.
         selector: the condition; `None` for those that see every message.
         no_local: the session whose messages they do not see.
-        ready: the messages that wait and fulfil it.
         turns: the consumers with room, as far as is known, the next in turn first.
         owners: the consumer of each message group.
         waiting: the messages that it was not asked about yet from `looked_at` on, as it came later than they.
@@ -207,10 +206,10 @@ class View:
 
     __slots__ = ("looked_at", "no_local", "owners", "ready", "selector", "turns", "unseen", "waiting")
 
-    def __init__(self, selector: Selector | None, no_local: str | None = None, waiting: Sequence[Item] = ()) -> None:
+    def __init__(self, ready: Ready, selector: Selector | None, no_local: str | None, waiting: Sequence[Item]) -> None:
+        self.ready = ready
         self.selector = selector
         self.no_local = no_local
-        self.ready = Ready()
         self.turns: deque[Consumer] = deque()
         self.owners: dict[str, Consumer] = {}
         self.waiting = waiting
@@ -275,24 +274,18 @@ class Queue:
         name: by which the broker keeps it.
         max_messages: ready messages that it holds at most.
         max_bytes: the same, in bytes of headers and bodies.
-        owner: the session that it ends with.
-        kept: it is there without messages and consumers too, as for a durable subscription.
         rules: in which order messages go.
+        owner: the session that it ends with.
     """
 
+    # A broker may make one for each message: so there are no keywords, and what consumers need is made for the first.
     def __init__(
-        self,
-        name: str,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        owner: str | None = None,
-        kept: bool = False,
-        rules: Profile = IN_ORDER,
+        self, name: str, max_messages: int, max_bytes: int, rules: Profile = IN_ORDER, owner: str | None = None
     ) -> None:
         self.name = name
         self.owner = owner
-        self.permanent = kept
+        self.permanent = owner is not None
+        """Whether it is there without messages and consumers too."""
         self.deleted = False
         """Whether it is gone, with all that it held."""
         self.declared = UNDECLARED
@@ -310,13 +303,14 @@ class Queue:
         self.kept = excess(sys.getsizeof(name))
         """Bytes of state that it counts for where the broker keeps it by its name."""
         self._rules = rules
-        self._prioritized = rules.prioritized
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self.ready = 0
         """Messages that wait for a consumer."""
         self._bytes = 0
-        self._all = View(None)
+        self._waits = Ready()
+        self._all: View | None = None
+        """What those of its consumers see who see every message, from the first of them on."""
         self._level = 0
         """Where persistent messages go first: the priority of others. It falls when the last subscriber leaves."""
         self._waiting: weakref.ref[Waiting] | None = None
@@ -365,11 +359,11 @@ class Queue:
 
     def holds(self, item: Item) -> bool:
         """Whether a message waits here."""
-        return item in self._all.ready or any(item in ready for ready in self._assigned.values())
+        return item in self._waits or any(item in ready for ready in self._assigned.values())
 
     def items(self) -> list[Item]:
         """Return the messages that wait, in order."""
-        waiting = [*self._all.ready, *(item for ready in self._assigned.values() for item in ready)]
+        waiting = [*self._waits, *(item for ready in self._assigned.values() for item in ready)]
         return sorted(waiting, key=lambda item: (-item.priority, item.order)) if self._assigned else waiting
 
     def room(self) -> tuple[int, int]:
@@ -384,13 +378,13 @@ class Queue:
 
     def first(self) -> Item:
         """Return the message that would be handed out next."""
-        return self._all.ready.first()
+        return self._waits.first()
 
     def append(self, item: Item) -> None:
         """Add a message at the end."""
         item.queue = self
         self._waiting = None
-        if not self._prioritized:
+        if not self._rules.prioritized:
             item.priority = self._rank(item)
         self.ready += 1
         self.counts.enqueued += 1
@@ -399,7 +393,7 @@ class Queue:
             item.order -= _IN_FRONT
             self._show([item])
             return
-        self._all.ready.append(item)
+        self._waits.append(item)
         if self._selecting:
             for view in self._selecting.values():
                 if view.looks:
@@ -414,7 +408,7 @@ class Queue:
 
     def extend(self, items: list[Item], size: int) -> None:
         """Add messages, of so many bytes in all, at the end of a queue that `takes_together`."""
-        self._waiting, count, prioritized = None, len(items), self._prioritized
+        self._waiting, count, prioritized = None, len(items), self._rules.prioritized
         for item in items:
             item.queue = self
             if not prioritized:
@@ -422,7 +416,7 @@ class Queue:
         self.ready += count
         self.counts.enqueued += count
         self._bytes += size
-        self._all.ready.append(*items)
+        self._waits.append(*items)
 
     def _rank(self, item: Item) -> int:
         if self._rules.persistent_first:
@@ -441,7 +435,7 @@ class Queue:
 
     def _show(self, items: list[Item]) -> None:
         self._waiting = None
-        self._all.ready.put_back(items)
+        self._waits.put_back(items)
         for view in self._selecting.values():
             if view.looks:
                 view.unseen.extend(items)
@@ -458,7 +452,7 @@ class Queue:
     def _hide(self, item: Item) -> bool:
         for view in self._selecting.values():
             view.ready.discard(item)
-        return self._all.ready.discard(item)
+        return self._waits.discard(item)
 
     def _taken(self, item: Item) -> None:
         self.ready -= 1
@@ -478,10 +472,11 @@ class Queue:
 
     def _view(self, selector: Selector | None, no_local: str | None) -> View:
         if selector is None and no_local is None:
+            self._all = self._all or View(self._waits, None, None, ())
             return self._all
         view = self._selecting.get((selector, no_local))
         if view is None:
-            self._selecting[selector, no_local] = view = View(selector, no_local, self.waiting()[0])
+            self._selecting[selector, no_local] = view = View(Ready(), selector, no_local, self.waiting()[0])
         return view
 
     def leave(self, consumer: Consumer) -> None:
@@ -504,10 +499,13 @@ class Queue:
 
     def _restart_turns(self) -> None:
         """Let only the first exclusive consumer have turns, or all where there is none."""
-        for view in (self._all, *self._selecting.values()):
+        for view in self._views():
             view.turns.clear()
         for consumer in [*self._exclusive][:1] or self.consumers:
             self.consumers[consumer].enter(consumer)
+
+    def _views(self) -> list[View]:
+        return [*filter(None, [self._all]), *self._selecting.values()]
 
     def resume(self, consumer: Consumer) -> None:
         """Ask a consumer again whether it has room."""
@@ -533,8 +531,8 @@ class Queue:
             for consumer in list(self._assigned):
                 left -= self._hand_assigned(consumer, refuse, now, left)
         if not self._selecting:
-            return most - left + self._dispatch(self._all, refuse, now, left)
-        for view in sorted([self._all, *self._selecting.values()], key=_turn):
+            return most - left + (self._dispatch(self._all, refuse, now, left) if self._all else 0)
+        for view in sorted(self._views(), key=_turn):
             if left <= 0:
                 break
             left -= 1 + self._look_at(view, left)
@@ -546,7 +544,7 @@ class Queue:
         if not view.looks:
             return 0
         looked = view.look(most)
-        found = [item for item in looked if item in self._all.ready and view.sees(item)]
+        found = [item for item in looked if item in self._waits and view.sees(item)]
         if found:
             view.ready.put_back(sorted(found, key=order_of))
         return len(looked)
@@ -648,7 +646,7 @@ class Snapshot(Queue):
         copied: Callable[[StoredMessage], Item],
         end: StoredMessage,
     ) -> None:
-        super().__init__(name, max_messages=sys.maxsize, max_bytes=sys.maxsize)
+        super().__init__(name, sys.maxsize, sys.maxsize)
         self._source = source
         self._unacked = unacked
         self._browsed = browsed
@@ -658,7 +656,7 @@ class Snapshot(Queue):
     def dispatch(self, refuse: Callable[[Item, str], None], now: float, most: int = sys.maxsize) -> int:
         """Hand out copies while there is room; see `Queue.dispatch`."""
         left = most
-        while left > 0 and (self.ready or self._end is not None) and self._all.turns:
+        while left > 0 and (self.ready or self._end is not None) and any(view.turns for view in self._views()):
             if not self.ready:
                 left -= self._copy(min(left, _COPIED))
             left -= super().dispatch(refuse, now, max(1, left))

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from stompy.broker.message import MessageHead, StoredMessage, route_to
 from stompy.broker.profile import Declaration, SubscribeRequest
 from stompy.broker.publisher import REFUSED, BrokerPublisher
-from stompy.broker.queues import Item, Queue, Snapshot, View, order_of
+from stompy.broker.queues import Item, Queue, Ready, Snapshot, View, order_of
 from stompy.broker.refusals import RefusedError, refusal_frames
 from stompy.broker.session_state import Consumer, Feed, OutgoingMessage, SessionState, SessionTransaction
 from stompy.broker.settings import BrokerStats, Counters, MemoryBudget, Settings
@@ -368,13 +368,13 @@ class BrokerRouter:
             topology.join(consumer, topology.declare(target.name, declares, consumer.session))
 
     def _browse(self, consumer: Consumer, target: Target) -> None:
-        queue = self.topology.queues.get(target.name)
-        shown = target.shown
+        queue, shown = self.topology.queues.get(target.name), target.shown
         end = MessageHead(route_to(shown, consumer.grammar, first=[("browser", "end")]), b"", 0)
         waiting: list[Item] = [] if queue is None else self.topology.collect(consumer, queue)
         unacked = self._unacked(queue) if self._settings.profile.browses_unacked else None
         waiting = sorted([*waiting, *unacked], key=order_of) if unacked else waiting
-        browsed = View(consumer.selector, consumer.session.name if consumer.options.no_local else None, waiting)
+        own = consumer.session.name if consumer.options.no_local else None
+        browsed = View(Ready(), consumer.selector, own, waiting)
         copied, last = self.publisher.new_item, StoredMessage(end, b"")
         consumer.backlog = Snapshot(queue, name=target.name, browsed=browsed, unacked=unacked, copied=copied, end=last)
         consumer.selector = None

@@ -191,20 +191,13 @@ class Topology:
             return self.queues[name]
         if not forced:
             self.check_room((name,))
-        queue = self._made(name, owner=owner, kept=owner is not None)
+        queue = self._made(name, owner)
         self._keep(queue, forced=forced)
         return queue
 
-    def _made(self, name: str, *, owner: str | None = None, kept: bool) -> Queue:
+    def _made(self, name: str, owner: str | None = None) -> Queue:
         settings = self._settings
-        return Queue(
-            name,
-            max_messages=settings.max_queue_messages,
-            max_bytes=settings.max_queue_bytes,
-            owner=owner,
-            kept=kept,
-            rules=settings.profile,
-        )
+        return Queue(name, settings.max_queue_messages, settings.max_queue_bytes, settings.profile, owner)
 
     def declare(self, name: str, declares: Declaration, session: SessionState) -> Queue:
         """Return a queue as a SUBSCRIBE wants it, which is made where there is none.
@@ -258,7 +251,8 @@ class Topology:
     def _keep(self, queue: Queue, *, forced: bool) -> None:
         if queue.kept:
             self._budget.take(0, queue.kept, force=forced)
-        queue.counts = self._recall(queue.name, queue.counts)
+        if self._gone:
+            queue.counts = self._recall(queue.name, queue.counts)
         self.queues[queue.name] = queue
         self.dirty[queue] = None  # so that it is forgotten again at the end of the turn, if nothing comes into it
         topic = self._settings.profile.virtual_topic(queue.name)
@@ -391,7 +385,7 @@ class Topology:
     def backlog(self, name: str) -> Queue:
         """Return a queue for the messages of one subscriber."""
         limits = self._settings
-        return Queue(name, max_messages=limits.max_backlog_messages, max_bytes=limits.max_backlog_bytes)
+        return Queue(name, limits.max_backlog_messages, limits.max_backlog_bytes)
 
     def add(self, feed: Feed) -> None:
         """Let a subscription get the messages of its topic from now on."""
@@ -479,7 +473,7 @@ class Topology:
         if feed is None:
             shown = f"{client}/{name}"
             self.check_room((shown,))
-            queue = self._made(shown, kept=True)
+            queue = self._made(shown)
             queue.kept += sys.getsizeof(client) + sys.getsizeof(name)
             self._budget.take(0, queue.kept)
             self.durables[client, name] = feed = self.bind(queue, target, options.selector)

@@ -167,6 +167,15 @@ def test_every_send_is_confirmed_by_its_first_receipt_header(
     }
 
 
+def test_the_first_of_two_destinations_counts_whatever_came_before(served: Served) -> None:
+    consumer, producer = served.client(), served.client()
+    consumer.subscribe("/topic/a")
+    for first, second in (("/queue/b", "/topic/a"), ("/topic/a", "/queue/c")):
+        producer.raw(f"SEND\ndestination:{first}\ndestination:{second}\n\n{first}\0".encode() * MANY)
+    assert {message.body for message in consumer.messages(MANY)} == {b"/topic/a"}
+    assert served.depth("/queue/b") == (MANY, 0)
+
+
 def test_bodies_without_content_length_arrive(served: Served) -> None:
     consumer, producer = served.client(), served.client()
     consumer.subscribe("/queue/a")
