@@ -39,7 +39,10 @@ _REMEMBERED = 4096
 _LONGEST = 512
 """Bytes of the longest header lines whose plan is remembered, and characters of the longest destination."""
 _RECEIPT = re.compile(rb"\nreceipt:([!-9;-\[\]-~]+)(?=\n)")
-"""A receipt that is answered as it is, without escape sequences."""
+_UNESCAPED = re.compile(r"[!-9;-\[\]-~]+")
+"""A receipt that is answered as it is, without escape sequences: in its line, and by itself."""
+_PLAIN = b"RECEIPT\nreceipt-id:%b\n\n\0"
+"""The answer to such a one."""
 _QUEUE = re.compile(rb"\ndestination:(/queue/[\w.-]+)(?=\n|$)")
 """A queue whose name has no part that means something by itself to any broker."""
 _TOGETHER = 64
@@ -300,7 +303,7 @@ class Commands:
             receipt = headers_from_head(raw, grammar, "SEND").get("receipt") or ""
             return raw, encode("RECEIPT", (("receipt-id", receipt),), grammar=grammar)
         bare = raw if self._shows_receipts else raw[:start] + raw[found.end() :]
-        return bare, b"RECEIPT\nreceipt-id:%b\n\n\0" % found[1]
+        return bare, _PLAIN % found[1]
 
     def _key(self, raw: bytes) -> bytes:
         """Return the header lines that are meant for the broker, each from the line end before it."""
@@ -324,7 +327,9 @@ class Commands:
             self._router.fail(session, session.failure, _COMMIT)
 
     def _confirm(self, session: SessionState, frame: Frame, receipt: str) -> None:
-        data = encode("RECEIPT", (("receipt-id", receipt),), grammar=session.protocol.grammar)
+        grammar = session.protocol.grammar
+        plain = _UNESCAPED.fullmatch(receipt) and not grammar.draft  # as the encoder would write it
+        data = _PLAIN % receipt.encode() if plain else encode("RECEIPT", (("receipt-id", receipt),), grammar=grammar)
         late = self._profile.late_receipts and frame.command == "SEND"
         name = frame.headers.get("transaction") if late else None
         if name is not None and name in session.transactions:
@@ -590,7 +595,7 @@ class Commands:
         token = rules.token_of(header("id" if version is Version.V1_2 else "message-id") or "")
         refused, named = frame.command == "NACK", header("subscription")
         concerned = session.consumers if named is None else f"#{named}" in session.consumers
-        if header("id") is None and version is not Version.V1_2 and concerned and rules.unreadable_token(token):
+        if version is not Version.V1_2 and header("id") is None and concerned and rules.unreadable_token(token):
             raise FaultyFrame(Fault.UNREADABLE_ID, f"{shown(token)} is no id of a message")
         name = header("transaction")
         named_delivery = session.ledger.find(token)

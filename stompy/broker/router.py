@@ -114,7 +114,8 @@ class BrokerRouter:
         try:
             try:
                 work.go_on()
-                if self._is_due():
+                moment = self._schedule.next()
+                if moment is not None and moment <= self.clock.now():
                     self.publisher.run_due()
                 if self._dirty:
                     self.flush()
@@ -146,10 +147,6 @@ class BrokerRouter:
                 write_queue.wake()
         return done
 
-    def _is_due(self) -> bool:
-        moment = self._schedule.next()
-        return moment is not None and moment <= self.clock.now()
-
     def _check_owner(self) -> None:
         if self.owner is not None:
             self.owner.check()
@@ -177,7 +174,8 @@ class BrokerRouter:
         due = True
         while due:
             with self.turn():  # its end does
-                due = self._is_due()
+                moment = self._schedule.next()
+                due = moment is not None and moment <= self.clock.now()
 
     def _look(self) -> float | None:
         """Do the work due, and hand out the rest; return the seconds until more is due."""

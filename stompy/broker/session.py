@@ -205,8 +205,7 @@ class ClientSession:
 
     def _read_and_process(self) -> bool:
         """Process the client's next bytes; return whether it may send more."""
-        data = self._read()
-        if not data:
+        if not (data := self._read()):
             return False
         parser = self._protocol.parser
         if parser.error is not None or self._state.ignored:
@@ -292,12 +291,11 @@ class ClientSession:
                     row = self._process_next(item, row)
                     if not isinstance(item, Run) or row == len(item.rows):
                         at, row = at + 1, 0
-                over = at == len(items) or state.ended or protocol.error is not None
-                if over and not state.ended and protocol.parser.error is not None:
+                if protocol.parser.error is not None and at == len(items) and not state.ended:
                     protocol.accept(())  # what the parser found after these frames
                 if protocol.error is not None:
                     self._router.fail(state, protocol.error, protocol.offender)
-            over = over or state.ended or protocol.error is not None
+            over = at == len(items) or state.ended or protocol.error is not None
         while state.calls:
             state.calls.pop(0)()
 
