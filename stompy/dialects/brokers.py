@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Literal, get_args
 
 from stompy.dialects.dialect import Dialect, HeaderPitfall
@@ -212,7 +211,7 @@ def dialect_of(server: str | None) -> Dialect:
     for start, dialect in _BY_SERVER:
         if name.startswith(start):
             return with_limits(dialect, server)
-    return replace(GENERIC, product=f"broker {server!r}") if server else GENERIC
+    return GENERIC._replace(product=f"broker {server!r}") if server else GENERIC
 
 
 def with_limits(dialect: Dialect, server: str | None) -> Dialect:
@@ -222,7 +221,7 @@ def with_limits(dialect: Dialect, server: str | None) -> Dialect:
     none.
     """
     if dialect is RABBITMQ and _RABBITMQ_4_4.match(server or ""):
-        return replace(RABBITMQ, max_transaction_frames=1024, max_open_transactions=16)
+        return RABBITMQ._replace(max_transaction_frames=1024, max_open_transactions=16)
     return dialect
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from stompy.dialects.options import BROKER_OPTIONS, SUBSCRIBE_FEATURES, SubscribeOptions
@@ -37,8 +36,7 @@ class HeaderPitfall(NamedTuple):
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(NamedTuple):
     """How one broker behaves, as data.
 
     Attributes:
@@ -84,8 +82,8 @@ class Dialect:
 
     name: str
     product: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    unsupported: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
+    unsupported: Mapping[str, str] = {}
     not_in_1_0: frozenset[str] = frozenset()
     pitfalls: Sequence[HeaderPitfall] = ()
     host: str | None = None
@@ -93,9 +91,9 @@ class Dialect:
     relative_expiry: bool = False
     omits_transient: bool = False
     prefetch_as_window: bool = False
-    routes: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
-    subscribe_defaults: Mapping[str, str] = field(default_factory=dict)
-    durable_extra: Mapping[str, str] = field(default_factory=dict)
+    routes: Mapping[str, Mapping[str, tuple[str, str]]] = {}
+    subscribe_defaults: Mapping[str, str] = {}
+    durable_extra: Mapping[str, str] = {}
     durable_as_queue: bool = False
     subscribes_temporary: bool = True
     ack_reaches: Literal["subscription", "connection"] = "subscription"
