@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from stompy.backoff import Backoff
 from stompy.connection.reconnect import Order, Reconnect, ResendLimits
@@ -244,8 +244,7 @@ _FAILOVER_OPTIONS = {
 """The options of a failover address, and their defaults, which are those of ActiveMQ."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failover:
+class Failover(NamedTuple):
     """A parsed failover address.
 
     Attributes:
@@ -254,9 +253,12 @@ class Failover:
         policy: for replacing a lost link, or `None`.
     """
 
-    urls: str = field(repr=False)
+    urls: str
     order: Order
     policy: Reconnect | None
+
+    def __repr__(self) -> str:
+        return f"<Failover order={self.order} policy={self.policy}>"
 
 
 def is_failover(url: object) -> TypeGuard[str]:

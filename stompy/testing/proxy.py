@@ -199,7 +199,7 @@ class FaultProxy(FaultControls, Closable):
         Raises:
             NotConnectedError: the proxy was not started.
         """
-        return str(replace(self._target, host=self._host, port=self.port))
+        return str(self._target._replace(host=self._host, port=self.port))
 
     @property
     def port(self) -> int:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from stompy.errors import ConfigurationError
 
@@ -48,8 +47,7 @@ _NOT_IN_A_HOST = r"[\[\]%\\<>\"^`{|}]"
 _ENDS_A_HEADER = "[\r\n\0]"
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """The address of one broker.
 
     Attributes:
@@ -69,10 +67,10 @@ class Address:
     host: str
     port: int = DEFAULT_PORT
     login: str | None = None
-    passcode: str | None = field(default=None, repr=False)
+    passcode: str | None = None
     path: str | None = None
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    query: str | None = field(default=None, repr=False)
+    options: tuple[tuple[str, str], ...] = ()
+    query: str | None = None
 
     @property
     def secure(self) -> bool:
@@ -94,6 +92,9 @@ class Address:
         """Host and port of a WebSocket, for the HTTP request; without the port where it is the usual one."""
         host = host_port(self.host.partition("%")[0].encode("idna").decode("ascii"), self.port)
         return host.rpartition(":")[0] if self.port == _DEFAULT_PORTS[self.scheme] else host
+
+    def __repr__(self) -> str:
+        return f"<Address {self} login={self.login!r}>"
 
     def __str__(self) -> str:
         """Return the URL without login, passcode, options and query."""
