@@ -43,7 +43,7 @@ _OWN_HEADERS = {
 """Headers of CONNECT that are set by arguments, and which."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Config(LinkSettings):
     """The arguments of `connect`, parsed; `vhost` overrides that of all addresses.
 
@@ -66,8 +66,8 @@ class Config(LinkSettings):
 
     addresses: tuple[Address, ...]
     order: Order = "given"
-    login: Login | None = field(default=None, repr=False)
-    passcode: Passcode | None = field(default=None, repr=False)
+    login: Login | None = None
+    passcode: Passcode | None = None
     client_id: str | None = None
     content_length: bool = True
     reconnect: Reconnect | None = None

@@ -141,7 +141,7 @@ def check_send_options(options: Mapping[str, object]) -> None:
             raise ConfigurationError(f"{name} must be {option.allowed}, not {value!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SubscribeOptions:
     """Options of one subscription.
 

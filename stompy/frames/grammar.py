@@ -115,7 +115,7 @@ _ESCAPES_1_2 = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", ":": "\\c"}
 BodyPolicy = Literal["refuse", "drop", "keep"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Grammar:
     """The rules of a version for parser and encoder.
 

@@ -126,7 +126,7 @@ class Limits(FrameLimits):
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LinkSettings:
     """Settings of one session.
 
@@ -147,7 +147,7 @@ class LinkSettings:
     heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         pair: object = self.heartbeat
