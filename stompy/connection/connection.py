@@ -35,7 +35,6 @@ from stompy.connection.subscriptions import (
     QueueBrowser,
     SubscriptionTable,
 )
-from stompy.connection.transaction import Transaction
 from stompy.deadline import Deadline, check_seconds
 from stompy.default import DEFAULT, Default, given
 from stompy.dialects.options import OtherSendOptions, SendOptions, SubscribeOptions
@@ -49,6 +48,7 @@ from stompy.world import time
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from stompy.connection.transaction import Transaction
     from stompy.dialects.options import show_send_options
 
 _LOG = logging.getLogger("stompy.connection")
@@ -325,6 +325,8 @@ class Connection:
             NotConnectedError: the connection was closed.
             ConnectionLostError: the connection was lost.
         """
+        from stompy.connection.transaction import Transaction  # late, as few programs have transactions
+
         return Transaction(self._sender, self._acker)
 
     # Receiving.

@@ -51,7 +51,6 @@ from stompy.threads import DaemonThread, must_propagate
 from stompy.transport.address import UNIX, WS, WSS, Address
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.tcp import TcpDialer
-from stompy.transport.unix import UnixDialer
 from stompy.world import random, time
 
 if TYPE_CHECKING:
@@ -528,9 +527,11 @@ def _counters(link: Link) -> Counter[str]:
 
 def dialer_of(address: Address, config: Config) -> Dialer:
     """Return the dialer for `address`."""
+    # Imported late, as `ssl` is slow to import, and as few connections need a Unix socket, a proxy or WebSocket.
     if address.scheme == UNIX:
+        from stompy.transport.unix import UnixDialer
+
         return UnixDialer(address.path or "")
-    # Imported late, as `ssl` is slow to import, and as few connections need a proxy or WebSocket.
     tcp: TcpDialer | ProxyDialer = TcpDialer(address.host, address.port, options=config.tcp)
     if config.proxy is not None:
         from stompy.transport.proxy import ProxyDialer

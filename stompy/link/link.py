@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import GENERIC
@@ -44,10 +44,12 @@ from stompy.link.writer import Writer
 from stompy.locks import Rank, SafeEvent, make_lock
 from stompy.protocol.client import error_message
 from stompy.protocol.heartbeat import HeartbeatTimer
-from stompy.protocol.unchecked import UncheckedClient
 from stompy.threads import DaemonThread
 from stompy.transport.base import Transport
 from stompy.world import threading, time
+
+if TYPE_CHECKING:
+    from stompy.protocol.unchecked import UncheckedClient
 
 _LOG = logging.getLogger("stompy.link")
 
