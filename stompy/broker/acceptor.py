@@ -27,7 +27,7 @@ from stompy.default import given
 from stompy.errors import ConfigurationError, NotConnectedError
 from stompy.frames.grammar import Version
 from stompy.locks import Rank, make_lock
-from stompy.protocol.subprotocols import subprotocols
+from stompy.protocol.rules import subprotocols
 from stompy.transport.address import PLAIN, TLS, WS, WSS, host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.unix import UnixListener

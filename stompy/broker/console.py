@@ -40,7 +40,7 @@ from stompy.frames.frame import Frame, Pairs, is_secret
 from stompy.frames.grammar import NEGOTIABLE, Leniency
 from stompy.printable import printable
 from stompy.protocol.heartbeat import HeartbeatOffer
-from stompy.protocol.subprotocols import subprotocols
+from stompy.protocol.rules import subprotocols
 from stompy.transport.address import host_port
 from stompy.transport.tcp import TcpListener
 from stompy.transport.websocket.endpoints import WebSocketListener

@@ -29,10 +29,9 @@ from stompy.frames.grammar import Version
 from stompy.frames.heads import Run, frames_of
 from stompy.frames.parser import Parser
 from stompy.protocol.heartbeat import HeartbeatRateLimit, Heartbeats, HeartbeatTimer
-from stompy.protocol.rules import Fault, FaultyFrame, fault_of
+from stompy.protocol.rules import Fault, FaultyFrame, fault_of, version_of
 from stompy.protocol.server import ServerProtocol
 from stompy.protocol.state import subscription_key
-from stompy.protocol.subprotocols import version_of
 from stompy.secret import Secret
 from stompy.world import threading, time
 

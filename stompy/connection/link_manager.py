@@ -46,7 +46,7 @@ from stompy.link.handshake import OpenedSession, open_session
 from stompy.link.link import Link, error_of
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.locks import Rank, SafeEvent, make_condition, make_lock
-from stompy.protocol.subprotocols import subprotocols
+from stompy.protocol.rules import subprotocols
 from stompy.threads import DaemonThread, must_propagate
 from stompy.transport.address import UNIX, WS, WSS, Address
 from stompy.transport.base import Dialer, Transport

@@ -27,7 +27,7 @@ from stompy.frames.grammar import Leniency, Version
 from stompy.link.settings import Credentials, LinkSettings
 from stompy.protocol.client import ClientProtocol, explain_refusal
 from stompy.protocol.heartbeat import HeartbeatOffer, HeartbeatRateLimit
-from stompy.protocol.subprotocols import version_of
+from stompy.protocol.rules import version_of
 from stompy.secret import Secret, revealed, without_traceback
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.diagnosis import GREETING_SIZE, detect_protocol

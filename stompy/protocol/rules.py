@@ -197,3 +197,17 @@ def parse_accept_version(value: str | None) -> tuple[Version, ...]:
 def highest_common(mine: Sequence[Version], theirs: Sequence[Version]) -> Version | None:
     """Return the newest version that both sides support, or `None`."""
     return max((version for version in mine if version in theirs), default=None)
+
+
+_SUBPROTOCOLS = {f"v{version.value.replace('.', '')}.stomp": version for version in NEGOTIABLE}
+"""The WebSocket subprotocols of STOMP: `v10.stomp`, `v11.stomp` and `v12.stomp`."""
+
+
+def subprotocols(versions: Sequence[Version]) -> tuple[str, ...]:
+    """Return the subprotocols of these versions, the newest first."""
+    return tuple(name for name, version in sorted(_SUBPROTOCOLS.items(), reverse=True) if version in versions)
+
+
+def version_of(transport: object) -> Version | None:
+    """Return the version that a transport has agreed on by a subprotocol; `None` if it has agreed on none."""
+    return _SUBPROTOCOLS.get(getattr(transport, "subprotocol", None) or "")

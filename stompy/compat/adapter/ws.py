@@ -15,7 +15,7 @@ from stompy.compat.transport import BaseTransport as BaseTransport
 from stompy.compat.transport import HostAndPort, Transport
 from stompy.compat.utils import *  # noqa: F403 - programs import them from here
 from stompy.frames.grammar import Version
-from stompy.protocol.subprotocols import subprotocols
+from stompy.protocol.rules import subprotocols
 from stompy.transport.address import host_port, parse_addresses
 from stompy.transport.base import Dialer
 from stompy.transport.websocket.endpoints import WebSocketDialer
