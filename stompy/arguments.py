@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import builtins
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from types import NoneType, UnionType
+from types import FunctionType, NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from stompy.default import Default
 from stompy.errors import ConfigurationError
 from stompy.printable import printable
+from stompy.values import Value
 from stompy.world import os
 
 _LONGEST = 80
@@ -91,17 +90,26 @@ def check_options(kind: type, values: Mapping[str, object], *, hidden: Collectio
 
 
 def check_fields(made: Any, kind: type | None = None) -> None:
-    """Check the fields of a dataclass against their annotations; raises as `check_arguments` does.
+    """Check the fields of a value or dataclass against their annotations; raises as `check_arguments` does.
 
     Args:
         made: the object.
         kind: the class whose fields are checked; by default its own.
     """
     kind = kind or type(made)
-    for each in fields(kind):
-        value = getattr(made, each.name)
-        if value is not each.default:
-            _check(each.name, value, each.type, kind.__module__)
+    for name, annotation, default in _fields_of(kind):
+        value = getattr(made, name)
+        if value is not default:
+            _check(name, value, annotation, kind.__module__)
+
+
+def _fields_of(kind: Any) -> list[tuple[str, Any, Any]]:
+    """Return name, annotation and default of the fields of a value or dataclass."""
+    if issubclass(kind, Value):
+        return [(name, annotation, kind.__defaults__.get(name, ...)) for name, annotation in kind.__types__.items()]
+    from dataclasses import fields  # late, as it takes time
+
+    return [(each.name, each.type, each.default) for each in fields(kind)]
 
 
 def check_value(name: str, value: object, kind: type) -> None:
@@ -136,6 +144,8 @@ def check_heartbeat(pair: tuple[float, float]) -> None:
 
 def is_async(function: object) -> bool:
     """Return whether a call only makes a coroutine, so that nothing has run when it returns."""
+    import inspect  # late, as it takes time
+
     called = (function, type(function).__call__ if callable(function) else None)
     return any(each(one) for one in called for each in (inspect.iscoroutinefunction, inspect.isasyncgenfunction))
 
@@ -208,7 +218,7 @@ def _hears(value: object, kind: Any) -> bool:
 
 
 def _methods(kind: type) -> list[str]:
-    return [name for name, value in vars(kind).items() if inspect.isfunction(value) and name not in _NOT_OURS]
+    return [name for name, value in vars(kind).items() if isinstance(value, FunctionType) and name not in _NOT_OURS]
 
 
 _NOT_OURS = ("__init__", "__subclasshook__")
@@ -225,6 +235,8 @@ def _wrong(name: str, value: object, kind: Any, *, hidden: bool = False) -> str:
 
 
 def _example(name: str, kind: Any) -> str:
+    from dataclasses import fields, is_dataclass  # late, as it takes time
+
     for each in get_args(kind) or (kind,):
         if isinstance(each, type) and is_dataclass(each):
             return f"write {name}={each.__name__}({fields(each)[0].name}=...)"

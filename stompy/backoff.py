@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stompy.deadline import check_seconds
 from stompy.errors import ConfigurationError
 from stompy.locks import Rank, make_lock
+from stompy.values import Value
 from stompy.world import random, time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
+class Backoff(Value):
     """Delays between attempts, in seconds: random, between 0 and a bound that doubles each time (full jitter).
 
     `backoff(failures)` returns one delay.

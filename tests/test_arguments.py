@@ -116,7 +116,8 @@ def accepts(hint: Any, value: Any) -> bool:
 
 def options_of(owner: str, function: Any) -> Iterator[Option]:
     """Yield the options in a signature, and those of its TypedDict."""
-    target = vars(function)["__init__"] if isinstance(function, type) else function
+    made = isinstance(function, type) and not is_dataclass(function)
+    target = vars(function)["__init__"] if made else function
     module = vars(sys.modules[function.__module__])
     late = {name: value for name, value in NAMES.items() if name not in module}
     hints = get_type_hints(target, {**late, **module})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
@@ -19,7 +19,8 @@ from stompy.link.settings import Credentials, LinkSettings
 from stompy.secret import Secret, as_secret, check_text, without_traceback
 from stompy.threads import must_propagate
 from stompy.transport.address import Address, parse_addresses
-from stompy.transport.tcp import TcpOptions
+from stompy.transport.tcp import DEFAULT_OPTIONS, TcpOptions
+from stompy.values import fields_of, replace
 
 if TYPE_CHECKING:
     import ssl
@@ -43,7 +44,6 @@ _OWN_HEADERS = {
 """Headers of CONNECT that are set by arguments, and which."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Config(LinkSettings):
     """The arguments of `connect`, parsed; `vhost` overrides that of all addresses.
 
@@ -74,12 +74,12 @@ class Config(LinkSettings):
     dialect: str | None = None
     name: str = "connection"
     tls: Tls | ssl.SSLContext | None = None
-    tcp: TcpOptions = field(default_factory=TcpOptions)
+    tcp: TcpOptions = DEFAULT_OPTIONS
     proxy: Proxy | None = None
     websocket: WebSocketOptions | None = None
 
     def __post_init__(self) -> None:
-        LinkSettings.__post_init__(self)  # `super()` does not work here, as `slots=True` recreates the class
+        super().__post_init__()
         if self.tls is not None and not any(address.secure for address in self.addresses):
             # Else a caller that gives certificates would believe that the connection is encrypted.
             raise ConfigurationError("tls was given, but no address uses TLS: write stomp+ssl:// or wss://")
@@ -119,10 +119,10 @@ class Config(LinkSettings):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with the passcode, as another process needs it to connect."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = fields_of(self)
         if isinstance(self.passcode, Secret):
             values["passcode"] = self.passcode.reveal()
-        return _unpickle, (values,)
+        return partial(Config, **values), ()
 
     def credentials(self, address: Address) -> Credentials:
         """Return login and passcode for one connect to `address`; raises as `credentials_now` does."""
@@ -143,10 +143,6 @@ class Config(LinkSettings):
             limits = replace(limits, leniency=dialect.leniency)
         headers = self.headers if self.client_id is None else {**self.headers, "client-id": self.client_id}
         return replace(self, vhost=vhost, limits=limits, headers=headers, client_id=None)
-
-
-def _unpickle(values: dict[str, Any]) -> Config:
-    return Config(**values)
 
 
 def addresses_of(url: str | Sequence[str]) -> tuple[Address, ...]:

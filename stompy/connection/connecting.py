@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypedDict
 
 from stompy.arguments import check_arguments, check_heartbeat
@@ -34,6 +33,7 @@ from stompy.transport.tcp import TcpOptions
 
 if TYPE_CHECKING:
     import ssl
+    from dataclasses import dataclass
 
     from stompy.transport.tls.options import Tls
     from stompy.transport.websocket.handshake import WebSocketOptions

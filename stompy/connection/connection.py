@@ -12,7 +12,6 @@ import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +42,7 @@ from stompy.forks import Owner, when_forked
 from stompy.link.receipts import Receipt
 from stompy.locks import Rank, SafeEvent, make_lock
 from stompy.threads import DaemonThread
+from stompy.values import Value
 from stompy.world import time
 
 if TYPE_CHECKING:
@@ -389,7 +389,9 @@ class Connection:
         function = self._function_of(handler)
         if own_thread and function is None:
             raise ConfigurationError("own_thread=True runs a handler: subscribe with one")
-        options = SubscribeOptions(given(prefetch, None), selector, durable, False, exclusive)
+        options = SubscribeOptions(
+            prefetch=given(prefetch, None), selector=selector, durable=durable, exclusive=exclusive
+        )
         link = self._links.link
         extra = headers_of_subscribe(
             link, destination, ack, options=options, headers=headers, client_id=self._config.client
@@ -701,8 +703,7 @@ class Closing:
         self._links.after_fork(self._owner.error())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionStats:
+class ConnectionStats(Value):
     """Counters and gauges of a connection.
 
     Counters are totals over all sessions; gauges are those of the latest session, even if it has ended.

@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -51,6 +50,7 @@ from stompy.threads import DaemonThread, must_propagate
 from stompy.transport.address import UNIX, WS, WSS, Address
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.tcp import TcpDialer
+from stompy.values import replace
 from stompy.world import random, time
 
 if TYPE_CHECKING:

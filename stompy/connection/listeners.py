@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -25,13 +24,13 @@ from stompy.frames.frame import Frame
 from stompy.frames.heads import Run, frames_of
 from stompy.link.link import Link, error_of
 from stompy.locks import Rank, SafeEvent, make_lock
+from stompy.values import Value
 
 if TYPE_CHECKING:
     from stompy.connection.connection import Connection
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConnectionEvent:
+class ConnectionEvent(Value):
     """An event of a connection; the argument of most methods of a `Listener`.
 
     Attributes:
@@ -41,7 +40,6 @@ class ConnectionEvent:
     connection: Connection
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectedEvent(ConnectionEvent):
     """A session is open.
 
@@ -52,7 +50,6 @@ class ConnectedEvent(ConnectionEvent):
     frame: Frame
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class DisconnectedEvent(ConnectionEvent):
     """A session has ended.
 
@@ -63,12 +60,10 @@ class DisconnectedEvent(ConnectionEvent):
     reason: StompError | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class HeartbeatTimeoutEvent(ConnectionEvent):
     """The broker sent nothing for too long."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ReconnectingEvent(ConnectionEvent):
     """An attempt to open a session follows.
 
@@ -83,7 +78,6 @@ class ReconnectingEvent(ConnectionEvent):
     reason: StompError | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class HandlerErrorEvent(ConnectionEvent):
     """A handler raised.
 
@@ -96,7 +90,6 @@ class HandlerErrorEvent(ConnectionEvent):
     error: BaseException
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ClosedEvent(ConnectionEvent):
     """There will be no further session.
 

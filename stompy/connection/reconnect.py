@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stompy.arguments import check_fields
-from stompy.backoff import Backoff, check_attempts
+from stompy.backoff import DEFAULT_BACKOFF, Backoff, check_attempts
 from stompy.deadline import check_seconds
 from stompy.default import DEFAULT, Default
 from stompy.errors import ConfigurationError, StompError, is_passing
 from stompy.locks import SafeEvent
+from stompy.values import Value
 from stompy.world import time
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ Order = Literal["given", "random", "priority"]
 """The order of addresses in one pass: as given, random, or the first address first and the others random."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResendLimits:
+class ResendLimits(Value):
     """Limits of the messages that `Reconnect(resend_unconfirmed=...)` keeps until they are confirmed.
 
     At either limit, the next send with a receipt waits, up to the send timeout.
@@ -44,8 +43,7 @@ class ResendLimits:
                 raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconnect:
+class Reconnect(Value):
     """Policy for replacing a lost session; durations in seconds.
 
     One attempt is one pass over all addresses. The first starts immediately. `backoff` is before each later one. If
@@ -65,7 +63,7 @@ class Reconnect:
     """
 
     attempts: int | None = None
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: Backoff = DEFAULT_BACKOFF
     total: float | None = None
     order: Order | Default = DEFAULT
     resend_unconfirmed: bool | ResendLimits = False

@@ -14,6 +14,7 @@ from stompy.dialects.dialect import Dialect, HeaderPitfall
 from stompy.errors import ConfigurationError
 from stompy.frames.frame import Frame
 from stompy.frames.grammar import Leniency
+from stompy.values import replace
 
 DialectName = Literal["activemq", "artemis", "rabbitmq", "stompy", "generic"]
 """The values of `connect(dialect=...)`."""
@@ -211,7 +212,7 @@ def dialect_of(server: str | None) -> Dialect:
     for start, dialect in _BY_SERVER:
         if name.startswith(start):
             return with_limits(dialect, server)
-    return GENERIC._replace(product=f"broker {server!r}") if server else GENERIC
+    return replace(GENERIC, product=f"broker {server!r}") if server else GENERIC
 
 
 def with_limits(dialect: Dialect, server: str | None) -> Dialect:
@@ -221,7 +222,7 @@ def with_limits(dialect: Dialect, server: str | None) -> Dialect:
     none.
     """
     if dialect is RABBITMQ and _RABBITMQ_4_4.match(server or ""):
-        return RABBITMQ._replace(max_transaction_frames=1024, max_open_transactions=16)
+        return replace(RABBITMQ, max_transaction_frames=1024, max_open_transactions=16)
     return dialect
 
 

@@ -9,6 +9,7 @@ from stompy.dialects.options import BROKER_OPTIONS, SUBSCRIBE_FEATURES, Subscrib
 from stompy.errors import ConfigurationError
 from stompy.frames.grammar import Leniency, Version
 from stompy.protocol.rules import Lookup
+from stompy.values import Value
 from stompy.world import time
 
 DEDUPE_HEADER = "stompy-dedupe-id"
@@ -36,7 +37,7 @@ class HeaderPitfall(NamedTuple):
     value: str | None = None
 
 
-class Dialect(NamedTuple):
+class Dialect(Value):
     """How one broker behaves, as data.
 
     Attributes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from stompy.errors import ConfigurationError
 from stompy.printable import did_you_mean
+from stompy.values import Value, fields_of
 
 _LONGEST = 1e9
 """Seconds, about thirty years: a larger number is a point in time, passed by mistake."""
@@ -45,6 +45,8 @@ class SendOptions(OtherSendOptions, total=False):
 
 
 if TYPE_CHECKING:
+    from dataclasses import dataclass
+
     # Editors on Jedi do not follow `Unpack`, but show what a function calls with its `**options`, and as its arguments
     # the fields of a dataclass. So each function that takes these options calls this one, where it costs nothing. Those
     # on Pyright find no docstring of an option that is also the name of a local variable there.
@@ -141,8 +143,7 @@ def check_send_options(options: Mapping[str, object]) -> None:
             raise ConfigurationError(f"{name} must be {option.allowed}, not {value!r}")
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class SubscribeOptions:
+class SubscribeOptions(Value):
     """Options of one subscription.
 
     Attributes:
@@ -174,8 +175,7 @@ class SubscribeOptions:
 
     def asked(self) -> dict[str, object]:
         """Return the options that were given."""
-        every = ((item.name, getattr(self, item.name)) for item in fields(self))
-        return {name: value for name, value in every if value is not None and value is not False}
+        return {name: value for name, value in fields_of(self).items() if value is not None and value is not False}
 
 
 def _check_texts(options: object, *names: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 import functools
-from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from stompy.errors import ConfigurationError
+from stompy.values import Value
 
 
 class Version(enum.Enum):
@@ -115,8 +115,7 @@ _ESCAPES_1_2 = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", ":": "\\c"}
 BodyPolicy = Literal["refuse", "drop", "keep"]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Grammar:
+class Grammar(Value):
     """The rules of a version for parser and encoder.
 
     Attributes:
@@ -143,8 +142,8 @@ class Grammar:
     """
 
     version: Version
-    escapes: dict[str, str] = field(default_factory=dict)
-    unescapes: dict[str, str] = field(default_factory=dict)
+    escapes: dict[str, str]
+    unescapes: dict[str, str]
     lenient_escapes: bool = False
     escape_raw_commands: bool = False
     crlf: bool = True
@@ -229,8 +228,7 @@ def handshake_grammar(leniency: Leniency = Leniency.NONE) -> Grammar:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameLimits:
+class FrameLimits(Value):
     """The limits of a frame of the peer; a frame beyond one of them raises `FrameTooLargeError`.
 
     They also limit the memory for a frame that is not complete yet. Source: STOMP 1.2, Size FrameLimits.
@@ -253,10 +251,10 @@ class FrameLimits:
     max_first_body: int = 64 * 1024
 
     def __post_init__(self) -> None:
-        for limit in fields(FrameLimits):
-            value = getattr(self, limit.name)
+        for name in FrameLimits.__annotations__:
+            value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ConfigurationError(f"{limit.name} must be a whole number of 0 or more, not {value!r}")
+                raise ConfigurationError(f"{name} must be a whole number of 0 or more, not {value!r}")
 
 
 DEFAULT_LIMITS = FrameLimits()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from stompy.deadline import Deadline
@@ -31,6 +30,7 @@ from stompy.protocol.rules import version_of
 from stompy.secret import Secret, revealed, without_traceback
 from stompy.transport.base import Dialer, Transport
 from stompy.transport.diagnosis import GREETING_SIZE, detect_protocol
+from stompy.values import replace
 from stompy.world import time
 
 _LOG = logging.getLogger("stompy.link")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stompy.arguments import check_fields
@@ -15,6 +14,7 @@ from stompy.frames.grammar import NEGOTIABLE, FrameLimits, Leniency, Version
 from stompy.protocol.heartbeat import DEFAULT_EOL_RATE, DEFAULT_TOLERANCE, HeartbeatOffer
 from stompy.protocol.state import MAX_SUBSCRIPTIONS, MAX_TRANSACTIONS
 from stompy.secret import Secret
+from stompy.values import Value
 
 DEFAULT_HEARTBEAT = (10.0, 10.0)
 """Seconds between heartbeats: those we can send, those we want to receive."""
@@ -35,8 +35,11 @@ class Credentials(NamedTuple):
     passcode: Secret[str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+class Timeouts(Value):
     """How long the operations of a connection may take, in seconds.
 
     Attributes:
@@ -71,7 +74,6 @@ class Timeouts:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits(FrameLimits):
     """Limits of the frames that a connection accepts, and of the messages, receipts and ids that it keeps.
 
@@ -112,7 +114,7 @@ class Limits(FrameLimits):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        FrameLimits.__post_init__(self)  # `super()` does not work here, as `slots=True` recreates the class
+        super().__post_init__()
         for name in (
             *("max_inbox_messages", "max_inbox_bytes", "hard_max_inbox_bytes"),
             *("max_receipts", "max_subscriptions", "max_transactions", "max_eol_rate"),
@@ -126,8 +128,7 @@ class Limits(FrameLimits):
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class LinkSettings:
+class LinkSettings(Value):
     """Settings of one session.
 
     Attributes:
@@ -145,9 +146,9 @@ class LinkSettings:
     vhost: str | None = None
     versions: tuple[Version, ...] = NEGOTIABLE
     heartbeat: tuple[float, float] = DEFAULT_HEARTBEAT
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    limits: Limits = field(default_factory=Limits)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    timeouts: Timeouts = Timeouts()
+    limits: Limits = Limits()
+    headers: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
         pair: object = self.heartbeat
@@ -155,6 +156,4 @@ class LinkSettings:
             raise ConfigurationError(f"heartbeat must be two numbers of seconds (send, receive), not {pair!r}")
         HeartbeatOffer.from_seconds(*self.heartbeat)
 
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    __repr__ = object.__repr__  # without login, passcode and headers

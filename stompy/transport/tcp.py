@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stompy.arguments import check_fields
@@ -20,6 +19,7 @@ from stompy.errors import ConfigurationError, ConnectError, ConnectTimeoutError
 from stompy.transport.address import host_port
 from stompy.transport.diagnosis import describe_lookup_error, describe_os_error
 from stompy.transport.sockets import SocketListener, SocketTransport, new_socket, wait_writable
+from stompy.values import Value
 from stompy.world import os, socket, threading
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ def lookup(host: str, port: int, *, flags: int) -> list[Endpoint]:
     return list(dict.fromkeys(Endpoint(family, sockaddr) for family, _, _, _, sockaddr in found))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TcpOptions:
+class TcpOptions(Value):
     """Options of TCP connections; durations in seconds.
 
     Options that the platform does not support are ignored.

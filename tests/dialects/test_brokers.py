@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -49,7 +50,7 @@ def test_the_server_header_chooses(server: str | None, dialect: Dialect) -> None
 @pytest.mark.parametrize("server", ["somebody/1", "RabbitMQ-like", "ActiveMQ"])
 def test_an_unknown_broker_is_asked_for_standard_stomp_only_and_called_by_its_name(server: str) -> None:
     dialect = dialect_of(server)
-    assert dialect._replace(product=GENERIC.product) == GENERIC
+    assert replace(dialect, product=GENERIC.product) == GENERIC
     with pytest.raises(ConfigurationError, match=server):
         dialect.send_headers({"priority": 1})
 

@@ -33,6 +33,7 @@ SHARED = frozenset(
         "installed",
         "locks",
         "threads",
+        "values",
         "world",
     }
 )
@@ -55,6 +56,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "installed": frozenset(),
     "locks": frozenset(),
     "threads": frozenset(),
+    "values": frozenset(),
     "world": frozenset(),
     "frames": frozenset(),
     "transport": frozenset(),
