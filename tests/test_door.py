@@ -45,6 +45,7 @@ def test_a_first_connect_without_tls_imports_neither_tls_nor_websocket_nor_the_o
     )
     assert "stompy.transport.unix" in new
     assert new & {"ssl", "_ssl", "hashlib", "sqlite3", "tenacity", "asyncio", "subprocess"} == set()
+    assert new & {"dataclasses", "inspect", "stompy.connection.transaction"} == set()
     assert "stompy.transport.websocket" not in new
     assert not any(
         name.startswith(("stompy.outbox", "stompy.broker", "stompy.spark", "stompy.telemetry", "stompy.testing"))

@@ -227,8 +227,8 @@ def _resolve(given: Any, what: str, address: str) -> Any:
     raise ConnectError(f"the {what} function raised {kind}", address=address)
 
 
-_FORM = re.compile(r"failover:(?://)?\((?P<inner>[^()]*)\)(?:\?(?P<options>.*))?")
-_NUMBER = re.compile(r"-?[0-9]{1,9}")
+_FORM = r"failover:(?://)?\((?P<inner>[^()]*)\)(?:\?(?P<options>.*))?"
+_NUMBER = "-?[0-9]{1,9}"
 
 _FAILOVER_OPTIONS = {
     "randomize": "true",
@@ -275,7 +275,7 @@ def parse_failover(url: str) -> Failover:
     """
     from urllib.parse import parse_qsl  # late, as `urllib` is slow to import
 
-    match = _FORM.fullmatch(url)
+    match = re.fullmatch(_FORM, url)
     if match is None:
         raise ConfigurationError(
             "a failover address has the form failover:(stomp://a:61613,stomp://b:61613)?option=value"
@@ -303,6 +303,6 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
 
 def _number(options: Mapping[str, str], name: str, *, least: int) -> int:
     value = options[name]
-    if not _NUMBER.fullmatch(value) or int(value) < least:
+    if not re.fullmatch(_NUMBER, value) or int(value) < least:
         raise ConfigurationError(f"failover option {name} must be a whole number of {least} or more, not {value!r}")
     return int(value)

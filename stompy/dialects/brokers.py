@@ -177,7 +177,7 @@ GENERIC = Dialect(name="generic", product="a broker unknown to stompy")
 
 _KNOWN = {dialect.name: dialect for dialect in (ACTIVEMQ, ARTEMIS, RABBITMQ, EMBEDDED, GENERIC)}
 _BY_SERVER = (("rabbitmq/", RABBITMQ), ("activemq/", ACTIVEMQ), ("stompy-broker", EMBEDDED))
-_RABBITMQ_4_4 = re.compile(r"rabbitmq/(4\.([4-9]|\d{2,})|[5-9]|\d{2,})\b", re.IGNORECASE)
+_RABBITMQ_4_4 = r"(?i)rabbitmq/(4\.([4-9]|\d{2,})|[5-9]|\d{2,})\b"
 
 
 def dialect_named(name: str) -> Dialect:
@@ -221,7 +221,7 @@ def with_limits(dialect: Dialect, server: str | None) -> Dialect:
     RabbitMQ has limits of transactions from 4.4 on, by its source (`rabbit_stomp_processor.erl`); 3.10 and 4.3 have
     none.
     """
-    if dialect is RABBITMQ and _RABBITMQ_4_4.match(server or ""):
+    if dialect is RABBITMQ and re.match(_RABBITMQ_4_4, server or ""):
         return replace(RABBITMQ, max_transaction_frames=1024, max_open_transactions=16)
     return dialect
 
