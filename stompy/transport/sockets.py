@@ -121,7 +121,7 @@ class DescriptorUse:
         release: releases the descriptor; called exactly once, outside the lock.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_release", "_released", "closed", "users", "writing")
+    __slots__ = ("__weakref__", "_lock", "_release", "_released", "closed", "sending", "users", "writing")
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release = release
@@ -133,13 +133,15 @@ class DescriptorUse:
         """The current users; see `enter`."""
         self.writing = False
         """Whether the one writer uses it, who sets this as others call `enter`, and in its `finally` first of all."""
+        self.sending = False
+        """The same of one that writes in parts; two marks, as TLS writes its closing alert whole meanwhile."""
         when_forked(self)
 
     def after_fork(self) -> None:
         """Release the descriptor of a forked child, where none of the users exists; the parent's is not affected."""
         self._lock = threading.RLock()
         self.users.clear()
-        self.writing = False
+        self.writing = self.sending = False
         self.close()
 
     def enter(self, user: object) -> bool:
@@ -172,7 +174,7 @@ class DescriptorUse:
 
     def _release_if_idle(self) -> None:
         with self._lock:
-            if self.users or self.writing or self._released:
+            if self.users or self.writing or self.sending or self._released:
                 return
             self._released = True
         self._release()
@@ -237,8 +239,7 @@ class SocketTransport:
         try:
             use.writing = True
             if self._shut:  # as it is before it is closed
-                how = "is closed" if use.closed else "was shut down"
-                raise ConnectionLostError(f"connection to {self.peer} {how}", outcome="not-sent")
+                raise self._ended()
             try:
                 sent = self._sock.send(data, _SEND_FLAGS)
             except OSError as error:
@@ -257,17 +258,23 @@ class SocketTransport:
             SendTimeoutError: the deadline passed first; nothing was written.
             ConnectionLostError: the stream broke or was shut down; nothing was written.
         """
-        user, use = object(), self._use
+        use = self._use
         try:
-            if not use.enter(user):
-                raise ConnectionLostError(f"connection to {self.peer} is closed", outcome="not-sent")
-            while not (sent := self._try_send(data)):
+            use.sending = True
+            if self._shut:
+                raise self._ended()
+            try:
+                sent = self._sock.send(data, _SEND_FLAGS)
+            except OSError as error:
+                sent = self._nothing_sent(error, "not-sent")
+            while not sent:
                 deadline = deadline_of(deadline)
                 if not wait_writable(self._fd, deadline=deadline):
                     raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="not-sent")
+                sent = self._try_send(data)
             return sent
         finally:
-            use.users.discard(user)
+            use.sending = False
             if use.closed:
                 use.left()
 
@@ -304,6 +311,10 @@ class SocketTransport:
         except ConnectionLostError:
             return [data]  # which the next `sendall` finds out
         return None if sent == len(data) else [data[sent:]]
+
+    def _ended(self) -> ConnectionLostError:
+        how = "is closed" if self._use.closed else "was shut down"
+        return ConnectionLostError(f"connection to {self.peer} {how}", outcome="not-sent")
 
     def _send_rest(self, view: memoryview, sent: int, deadline: Deadline) -> None:
         while sent < len(view):

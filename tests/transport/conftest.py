@@ -38,6 +38,7 @@ _WAITING_PLACES = (
     ("stompy/transport/sockets.py", "_by_poll"),
     ("stompy/link/writer.py", "_await_lock"),
     ("stompy/link/writer.py", "wait"),
+    ("stompy/transport/websocket/transport.py", "_write"),
     ("threading.py", "wait"),
     ("threading.py", "join"),
     ("threading.py", "_wait_for_tstate_lock"),  # in `join`, before Python 3.13

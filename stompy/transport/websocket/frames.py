@@ -35,8 +35,12 @@ _MEANINGS = {
 _MAX_CONTROL = 125
 """Bytes of the payload of a control frame."""
 
-_FIN, _RESERVED, _OPCODE, _MASK = 0x80, 0x70, 0x0F, 0x80
+FIN = 0x80
+"""The bit of the first byte that marks the last frame of a message."""
+_RESERVED, _OPCODE, _MASK = 0x70, 0x0F, 0x80
 _head_of_16_bits, _head_of_64_bits = struct.Struct(">BBH").pack, struct.Struct(">BBQ").pack
+masked_head = struct.Struct(">BBH4s").pack
+"""The head of a masked frame of 126 to 65,535 bytes: its first byte, 254, its size, the key."""
 _CHUNK = 4_096
 """Bytes that are masked at a time without `apply_mask`, so that they stay in the cache of the processor."""
 
@@ -74,7 +78,7 @@ def encode(opcode: int, payload: bytes | memoryview, key: bytes | None = None, *
         last: whether it is the last frame of its message.
     """
     size = len(payload)
-    first, mask = opcode | _FIN if last else opcode, 0 if key is None else _MASK
+    first, mask = opcode | FIN if last else opcode, 0 if key is None else _MASK
     if size <= 125:
         head = bytes((first, mask | size))
     elif size < 65_536:
@@ -192,7 +196,7 @@ class Decoder:
         available, mask, checks_text = len(data), self._mask, self._checks_text
         key_size = 4 if mask else 0
         while at + 4 <= available:
-            opcode, size, start = data[at] ^ _FIN, data[at + 1] ^ mask, at + 2
+            opcode, size, start = data[at] ^ FIN, data[at + 1] ^ mask, at + 2
             if size > 125:
                 if size > 126 or (size := data[start] << 8 | data[at + 3]) < 126:
                     break
@@ -259,7 +263,7 @@ class Decoder:
             payload = data[start : start + size]
             self._control(opcode, payload if key is None else masked(payload, key), pieces)
             return start + size
-        self._left, self._key, self._at, self._last = size, key, 0, bool(first & _FIN)
+        self._left, self._key, self._at, self._last = size, key, 0, bool(first & FIN)
         self._opcode = opcode or self._opcode
         if not size:
             self.empty += 1
@@ -276,7 +280,7 @@ class Decoder:
         if second & _MASK != self._mask:
             return "sent a frame without a mask" if self._mask else "sent a masked frame, which only a client may"
         if opcode >= CLOSE:
-            if not first & _FIN or second & ~_MASK > _MAX_CONTROL:
+            if not first & FIN or second & ~_MASK > _MAX_CONTROL:
                 return "sent a control frame that is too long or in fragments"
         elif (opcode == CONTINUATION) is (self._opcode == CONTINUATION):
             return "sent a fragment of no message" if opcode == CONTINUATION else "began a message within another one"

@@ -25,6 +25,7 @@ from stompy.forks import free_when_forked
 from stompy.transport.websocket.frames import (
     BINARY,
     CLOSE,
+    FIN,
     GOING_AWAY,
     MAX_FRAME,
     NO_STATUS,
@@ -35,9 +36,11 @@ from stompy.transport.websocket.frames import (
     TEXT,
     Decoder,
     PeerViolation,
+    apply_mask,
     close_payload,
     describe_close,
     encode,
+    masked_head,
     message_frames,
     parse_close,
 )
@@ -63,7 +66,6 @@ _PART = 256 * 1024
 """Bytes that are written at once, of long messages and of many."""
 _KEYS = struct.Struct("4s" * 128)
 """Masking keys that are taken from the operating system at once."""
-_NO_PARTS: Iterator[bytes] = iter(())
 
 
 class WebSocketTransport:
@@ -106,6 +108,7 @@ class WebSocketTransport:
         free_when_forked(self._lock)
         self._unsent: bytes | memoryview = b""  # the rest of a frame
         self._control: deque[bytes] = deque(maxlen=_MAX_ANSWERS)
+        self._writing = False  # a thread writes messages, and what is pending before and after them
         self._interrupted = False  # a write has begun, or was ended by a signal, so that it is unknown what was written
         self._close_sent = False  # or queued
         self._close_written = False
@@ -199,10 +202,17 @@ class WebSocketTransport:
             SendTimeoutError: the deadline passed first.
             ConnectionLostError: the stream broke or was shut down.
         """
-        if not data or len(data) > MAX_FRAME or self._unsent or self._control:
+        size, keys = len(data), self._keys
+        if not size or size > MAX_FRAME:
             self.send_messages((data,), deadline_of(deadline))  # of all of it
+            return
+        opcode = BINARY if not self._text else TEXT if data.isascii() else _opcode_of(data)
+        if keys and 125 < size < MAX_FRAME and apply_mask is not None:
+            key = keys.pop()
+            frame = masked_head(FIN | opcode, 0xFE, size, key) + apply_mask(data, key)  # as `encode`, in fewer calls
         else:
-            self._write(self._frame(data), _NO_PARTS, deadline)
+            frame = encode(opcode, data, self._next_key())
+        self._write(frame, (), deadline)
 
     def send_messages(self, messages: Sequence[bytes], deadline: Budget) -> None:
         """Write several messages together; see `stompy.transport.base.MessageTransport.send_messages`."""
@@ -236,14 +246,10 @@ class WebSocketTransport:
     def _frames(self, data: bytes) -> Iterable[bytes]:
         if not data:
             return ()
+        opcode = _opcode_of(data) if self._text else BINARY
         if len(data) <= MAX_FRAME:
-            return (self._frame(data),)
-        return message_frames(_opcode_of(data) if self._text else BINARY, data, self._next_key)
-
-    def _frame(self, data: bytes) -> bytes:
-        keys = self._keys
-        opcode = BINARY if not self._text else TEXT if data.isascii() else _opcode_of(data)
-        return encode(opcode, data, keys.pop() if keys else self._next_key())
+            return (encode(opcode, data, self._next_key()),)
+        return message_frames(opcode, data, self._next_key)
 
     def _next_key(self) -> bytes | None:
         if not self._client:
@@ -252,48 +258,53 @@ class WebSocketTransport:
             self._keys += _KEYS.unpack(os.urandom(_KEYS.size))
         return self._keys.pop()
 
-    def _write(self, part: bytes | memoryview, rest: Iterator[bytes], budget: Budget) -> None:
+    def _write(self, part: bytes | memoryview, rest: Iterator[bytes] | tuple[()], budget: Budget) -> None:
         """Write parts, of whole frames each; seconds of `budget` count anew for each of them."""
         begun, left = False, budget
         try:
-            with self._lock:
-                if self._close_sent or self._interrupted or self._shut:
-                    raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
-                self._interrupted = True
-                try:
-                    if self._unsent or self._control:
-                        self._flush(deadline_of(budget))
-                    while part:
-                        if begun and (left := deadline_of(left)).expired:  # a slow reader must not extend it
-                            raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="unknown")
-                        sent, begun = self._underlying.send(part, left), True
-                        if sent < len(part):
-                            part = memoryview(part)[sent:]
-                        else:
-                            part, left = next(rest, b""), budget
-                    if not begun or (isinstance(left, Deadline) and left.expired):
-                        self._underlying.sendall(b"", left)  # what TLS has taken and not written yet
-                except ConnectionLostError as error:
-                    if begun:
-                        self._unsent, error.outcome = memoryview(b"".join((part, *rest))), "unknown"
-                    self._interrupted = False
-                    raise
+            self._writing = True
+            if self._control or self._unsent:  # in this order: see `_flush`
+                left = deadline_of(budget)
+                with self._lock:
+                    pass  # a thread that has begun to write them, without waiting, ends
+            if self._close_sent or self._interrupted:
+                raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
+            self._interrupted = True
+            try:
+                while self._control or self._unsent:
+                    self._flush(left)
+                while part:
+                    if begun and (left := deadline_of(left)).expired:  # a slow reader must not extend it
+                        raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="unknown")
+                    sent, begun = self._underlying.send(part, left), True
+                    if sent < len(part):
+                        part = memoryview(part)[sent:]
+                    else:
+                        part, left = next(rest, b"") if rest else b"", budget
+                if not begun or (type(left) is Deadline and left.expired):
+                    self._underlying.sendall(b"", left)  # what TLS has taken and not written yet
+            except ConnectionLostError as error:
+                if begun:
+                    self._unsent, error.outcome = memoryview(b"".join((part, *rest))), "unknown"
                 self._interrupted = False
+                raise
+            self._interrupted = False
         finally:
+            self._writing = False
             if self._control:
                 self._send_control()
 
-    def _flush(self, deadline: Deadline) -> None:
-        """Write the rest of an earlier frame and the control frames, with the lock held."""
-        while self._unsent or self._control:
-            if not self._unsent:
-                frame = self._control.popleft()
-                if self._close_written:
-                    continue  # queued at the same time as a Close frame, which nothing follows
-                self._close_written = frame[0] & 0x0F == CLOSE
-                self._unsent = frame
-            sent = self._underlying.send(self._unsent, deadline)
-            self._unsent = self._unsent[sent:]
+    def _flush(self, deadline: Budget) -> None:
+        """Write a part of the rest of an earlier frame, else of a control frame; no other thread may write."""
+        if not self._unsent:
+            frame = self._unsent = self._control[0]  # in one of both all the time, for the look of a writer
+            self._control.popleft()
+            if self._close_written:
+                self._unsent = b""  # queued at the same time as a Close frame, which nothing follows
+                return
+            self._close_written = frame[0] & 0x0F == CLOSE
+        sent = self._underlying.send(self._unsent, deadline)
+        self._unsent = self._unsent[sent:]
 
     def _answer(self, opcode: int, payload: bytes) -> None:
         """Queue a control frame; none follows a Close frame."""
@@ -312,9 +323,12 @@ class WebSocketTransport:
             try:
                 if not lock.acquire(blocking=False):
                     return True
-                if self._interrupted:
-                    return False
-                self._flush(NOW)
+                while self._control or self._unsent:
+                    if self._writing:
+                        return True
+                    if self._interrupted:
+                        return False
+                    self._flush(NOW)
             except ConnectionLostError:
                 return False  # with the next message; or the connection is lost, which the reader finds out
             finally:

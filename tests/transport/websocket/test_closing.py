@@ -29,7 +29,7 @@ from stompy.transport.websocket.transport import WebSocketTransport
 from tests.support.seed import chance
 from tests.transport.conftest import GIVE_UP, Calling, ample
 
-CLOSING = close_payload(4001)
+CLOSING, NORMAL = close_payload(4001), close_payload(1000)
 
 
 class Gate:
@@ -101,6 +101,24 @@ def test_a_message_that_is_being_written_is_followed_by_the_answer_to_a_close_fr
     underlying.gate.opened.set()
     writing.result()
     assert received(peer) == [(BINARY, b"x", True), (CLOSE, CLOSING, True)]
+    client.close()
+
+
+def test_a_message_waits_for_the_end_of_a_control_frame_that_is_being_written(
+    pair: tuple[Gated, socket.socket], calling: Calling
+) -> None:
+    underlying, peer = pair
+    client = WebSocketTransport(underlying, client=True)
+    peer.sendall(encode(PING, b"a") + encode(PING, b"b") + encode(BINARY, b"y"))
+    reading = calling(lambda: client.recv(ample()))
+    assert underlying.gate.reached.wait(GIVE_UP)
+    writing = calling(lambda: client.sendall(b"x", ample()))
+    writing.until_blocked()
+    underlying.gate.opened.set()
+    assert reading.result() == b"y"
+    writing.result()
+    client.shutdown()
+    assert received(peer) == [(PONG, b"a", True), (PONG, b"b", True), (BINARY, b"x", True), (CLOSE, NORMAL, True)]
     client.close()
 
 
