@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -139,6 +140,41 @@ def describe_close(code: int, reason: str) -> str:
     return f"{code}{f' ({meaning})' if meaning else ''}{f': {reason}' if reason else ''}"
 
 
+def _short_head(four: bytes, mask: int) -> tuple[int, int, int]:
+    """Return the opcode of a message of one short frame, and where its payload begins and ends.
+
+    Anything else ends after all bytes.
+
+    Args:
+        four: the first four bytes of the frame.
+        mask: the bit of its second byte.
+    """
+    if four[0] in _WHOLE:
+        size, start = four[1] ^ mask, 6 if mask else 2
+        if size == 126:
+            size = four[2] << 8 | four[3]
+            if size > 125:
+                return four[0] ^ FIN, start + 2, start + 2 + size
+        elif 0 < size < 126:
+            return four[0] ^ FIN, start, start + size
+    return CONTINUATION, 0, sys.maxsize
+
+
+class _Heads(dict[bytes, tuple[int, int, int]]):
+    """`_short_head` of frames without a mask: a cache, as to calculate it costs twice as much."""
+
+    def __missing__(self, four: bytes) -> tuple[int, int, int]:
+        found = _short_head(four, 0)
+        if len(self) < _MAX_HEADS:
+            self[four] = found
+        return found
+
+
+_WHOLE = (FIN | TEXT, FIN | BINARY)
+_MAX_HEADS = 1000
+_HEADS = _Heads()
+
+
 class Decoder:
     """Decode the frames of one peer. Payloads are returned as they arrive, so at most a frame's header is kept.
 
@@ -194,20 +230,17 @@ class Decoder:
     def _short_messages(self, data: bytes, at: int, pieces: list[Piece]) -> int:
         """Decode whole messages of one short frame, which most are, fast; return the position after them."""
         available, mask, checks_text = len(data), self._mask, self._checks_text
-        key_size = 4 if mask else 0
-        while at + 4 <= available:
-            opcode, size, start = data[at] ^ FIN, data[at + 1] ^ mask, at + 2
-            if size > 125:
-                if size > 126 or (size := data[start] << 8 | data[at + 3]) < 126:
-                    break
-                start += 2
-            body = start + key_size
-            end = body + size
-            if end > available or not size or (opcode != TEXT and opcode != BINARY):
+        last = available - 4
+        while at <= last:
+            four = data[at : at + 4]
+            opcode, start, size = _short_head(four, mask) if mask else _HEADS[four]
+            end = at + size
+            if end > available:
                 break
-            part = data[body:end]
+            part = data[at + start : end]
             if mask:
-                part = masked(part, data[start:body])
+                key = data[at + start - 4 : at + start]
+                part = masked(part, key) if apply_mask is None else apply_mask(part, key)
             if checks_text and opcode == TEXT and not part.isascii():
                 break
             pieces.append((opcode, part, True))
