@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import struct
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -51,6 +50,11 @@ try:
     from websockets.speedups import apply_mask
 except ImportError:
     apply_mask = None
+
+_HEADS: dict[bytes, tuple[int, int, int]] = {}
+"""Of messages of one short frame without a mask, by its first four bytes: the opcode, the size and that of the
+head. A cache, as to calculate them costs twice as much."""
+_MAX_HEADS = 1000
 
 Piece = tuple[int, bytes, bool]
 """The opcode of a message or of a control frame, bytes of its payload, and whether they are its last ones."""
@@ -140,41 +144,6 @@ def describe_close(code: int, reason: str) -> str:
     return f"{code}{f' ({meaning})' if meaning else ''}{f': {reason}' if reason else ''}"
 
 
-def _short_head(four: bytes, mask: int) -> tuple[int, int, int]:
-    """Return the opcode of a message of one short frame, and where its payload begins and ends.
-
-    Anything else ends after all bytes.
-
-    Args:
-        four: the first four bytes of the frame.
-        mask: the bit of its second byte.
-    """
-    if four[0] in _WHOLE:
-        size, start = four[1] ^ mask, 6 if mask else 2
-        if size == 126:
-            size = four[2] << 8 | four[3]
-            if size > 125:
-                return four[0] ^ FIN, start + 2, start + 2 + size
-        elif 0 < size < 126:
-            return four[0] ^ FIN, start, start + size
-    return CONTINUATION, 0, sys.maxsize
-
-
-class _Heads(dict[bytes, tuple[int, int, int]]):
-    """`_short_head` of frames without a mask: a cache, as to calculate it costs twice as much."""
-
-    def __missing__(self, four: bytes) -> tuple[int, int, int]:
-        found = _short_head(four, 0)
-        if len(self) < _MAX_HEADS:
-            self[four] = found
-        return found
-
-
-_WHOLE = (FIN | TEXT, FIN | BINARY)
-_MAX_HEADS = 1000
-_HEADS = _Heads()
-
-
 class Decoder:
     """Decode the frames of one peer. Payloads are returned as they arrive, so at most a frame's header is kept.
 
@@ -229,18 +198,32 @@ class Decoder:
 
     def _short_messages(self, data: bytes, at: int, pieces: list[Piece]) -> int:
         """Decode whole messages of one short frame, which most are, fast; return the position after them."""
-        available, mask, checks_text = len(data), self._mask, self._checks_text
+        available, mask, checks_text, heads = len(data), self._mask, self._checks_text, _HEADS
         last = available - 4
-        while at <= last:
-            four = data[at : at + 4]
-            opcode, start, size = _short_head(four, mask) if mask else _HEADS[four]
-            end = at + size
+        while True:  # CPython 3.11 specialises such a loop in its first call, one with a condition after eight calls
+            if at > last:
+                break
+            if not mask and (four := data[at : at + 4]) in heads:
+                opcode, size, start = heads[four]
+            else:
+                opcode, size, start = data[at] ^ FIN, data[at + 1] ^ mask, 2
+                if size > 125:
+                    if size > 126 or (size := data[at + 2] << 8 | data[at + 3]) < 126:
+                        break
+                    start = 4
+                if not size or (opcode != TEXT and opcode != BINARY):
+                    break
+                if mask:
+                    start += 4
+                elif len(heads) < _MAX_HEADS:
+                    heads[four] = opcode, size, start
+            body = at + start
+            end = body + size
             if end > available:
                 break
-            part = data[at + start : end]
+            part = data[body:end]
             if mask:
-                key = data[at + start - 4 : at + start]
-                part = masked(part, key) if apply_mask is None else apply_mask(part, key)
+                part = masked(part, data[body - 4 : body])
             if checks_text and opcode == TEXT and not part.isascii():
                 break
             pieces.append((opcode, part, True))

@@ -154,16 +154,17 @@ class WebSocketTransport:
     def _decode(self, data: bytes) -> bytes:
         decoder = self._decoder
         pieces = decoder.receive(data)
-        parts = []
+        parts, text = [], self._text
         for opcode, payload, _ in pieces:
             if opcode <= BINARY:
                 parts.append(payload)
-                if not self._client:
-                    self._text = opcode == TEXT
+                text = opcode == TEXT
             elif opcode == PING:
                 self._answer(PONG, payload)
             elif opcode == CLOSE:
                 self._closed(*parse_close(payload))
+        if not self._client:
+            self._text = text
         if decoder.error is None and decoder.empty:
             self._limit_rate(decoder)
         if decoder.error is not None:
