@@ -6,6 +6,7 @@ import contextlib
 import logging
 import random
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -104,12 +105,13 @@ def test_a_message_that_is_being_written_is_followed_by_the_answer_to_a_close_fr
     client.close()
 
 
+@pytest.mark.parametrize("pings", [[b"a"], [b"a", b"b"]], ids=["one", "two"])
 def test_a_message_waits_for_the_end_of_a_control_frame_that_is_being_written(
-    pair: tuple[Gated, socket.socket], calling: Calling
+    pair: tuple[Gated, socket.socket], calling: Calling, pings: list[bytes]
 ) -> None:
     underlying, peer = pair
     client = WebSocketTransport(underlying, client=True)
-    peer.sendall(encode(PING, b"a") + encode(PING, b"b") + encode(BINARY, b"y"))
+    peer.sendall(b"".join(encode(PING, ping) for ping in pings) + encode(BINARY, b"y"))
     reading = calling(lambda: client.recv(ample()))
     assert underlying.gate.reached.wait(GIVE_UP)
     writing = calling(lambda: client.sendall(b"x", ample()))
@@ -118,7 +120,8 @@ def test_a_message_waits_for_the_end_of_a_control_frame_that_is_being_written(
     assert reading.result() == b"y"
     writing.result()
     client.shutdown()
-    assert received(peer) == [(PONG, b"a", True), (PONG, b"b", True), (BINARY, b"x", True), (CLOSE, NORMAL, True)]
+    pongs = [(PONG, ping, True) for ping in pings]
+    assert received(peer) == [*pongs, (BINARY, b"x", True), (CLOSE, NORMAL, True)]
     client.close()
 
 
@@ -183,3 +186,47 @@ def test_a_flood_of_frames_without_content_ends_the_connection(
         assert (opcode, parse_close(payload)[0]) == (CLOSE, 1008)
         said = "peer: ended: the WebSocket peer sent a flood of frames without content (more than 1000 a second)"
         assert caplog.messages == ([] if client else [said]), "a client's own error says so"
+
+
+@pytest.mark.parametrize("client", [True, False], ids=["client", "broker"])
+def test_messages_and_answers_to_pings_leave_whole_and_in_order(client: bool, calling: Calling) -> None:
+    """The peer reads little at a time, so that frames are written in parts."""
+    draw = chance("messages and pings", client)
+    bodies = [bytes([draw.randrange(255)]) * draw.choice((1, 130, 5_000)) for _ in range(400)]
+    key, decoder = None if client else bytes(4), Decoder(masks=client)
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    theirs.settimeout(GIVE_UP)
+    transport = WebSocketTransport(SocketTransport(ours, peer="peer"), client=client)
+
+    def read() -> list[tuple[int, bytes, bool]]:
+        pieces: list[tuple[int, bytes, bool]] = []
+        while not pieces or pieces[-1][1] != b"\xff":
+            data = theirs.recv(1_000)
+            assert data, "the end came early"
+            pieces += decoder.receive(data)
+        return pieces
+
+    def ping() -> None:
+        for number in range(2_000):
+            theirs.sendall(encode(PING, b"%d" % number, key))
+
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with theirs:
+            reading, peer = calling(lambda: transport.recv(ample())), calling(read)
+            pinging = calling(ping)
+            for body in bodies:
+                transport.sendall(body, ample())
+            pinging.result()
+            theirs.sendall(encode(BINARY, b"x", key))
+            assert reading.result() == b"x"
+            transport.sendall(b"\xff", ample())
+            pieces = peer.result()
+    finally:
+        sys.setswitchinterval(switching)
+        transport.close()
+    assert b"".join(payload for opcode, payload, _ in pieces if opcode == BINARY) == b"".join((*bodies, b"\xff"))
+    answered = [int(payload) for opcode, payload, _ in pieces if opcode == PONG]
+    assert answered == sorted(set(answered))
