@@ -69,8 +69,8 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_ESCAPING, "    if not lenient:\n", "    if False:\n", "unescape bears undefined sequences"),
     (
         _CHECKS,
-        'if bad is not None:\n            raise RemoteProtocolError(f"undefined',
-        'if False:\n            raise RemoteProtocolError(f"undefined',
+        'if bad is not None:\n                raise RemoteProtocolError(f"undefined',
+        'if False:\n                raise RemoteProtocolError(f"undefined',
         "undefined escapes pass",
     ),
     (_CHECKS, "raise _malformed_line(text, bad.end(), command)", "pass", "lines without name or colon pass"),
