@@ -30,6 +30,8 @@ from stompy.protocol.heartbeat import Heartbeats, HeartbeatTimer
 from stompy.testing.replaced import installed
 from stompy.testing.world import Event, Thread, World, current_world
 from stompy.transport import sockets
+from stompy.transport.websocket import transport as websocket
+from stompy.transport.websocket.frames import BINARY, PING, PONG, Decoder, encode
 from stompy.worker import processes
 from tests.simulation.schedules import Schedules
 from tests.support.receipts import outcome_of
@@ -236,6 +238,7 @@ Depths: TypeAlias = tuple[tuple[int, Literal["line", "opcode"] | None], ...]
 DEPTHS: Depths = ((2, None), (1, "line"))
 """Preemptions of a schedule; before what a thread may lose its turn, if not only where it waits."""
 EACH_STEP: Depths = ((1, "opcode"),)
+TWO_LINES: Depths = (*EACH_STEP, (2, "line"))
 BEGAN = 1000.0
 """The time at which each world begins; it only passes where all threads wait."""
 
@@ -483,6 +486,23 @@ def noted_side_by_side(module: ModuleType) -> None:
     assert sorted(crashes.free) == [0, 1, 2]
 
 
+def answered_while_a_message_is_written(module: ModuleType) -> None:
+    """A message and the answer to a ping leave whole, each written in parts by whichever thread."""
+    wire: list[bytes] = []
+
+    def send(data: bytes, deadline: object) -> int:
+        wire.append(bytes(data[: (len(data) + 1) // 2]))
+        return len(wire[-1])
+
+    arrived = encode(PING, b"ping", bytes(4)) + encode(BINARY, b"y", bytes(4))
+    underlying = SimpleNamespace(peer="peer", send=send)
+    transport = module.WebSocketTransport(underlying, client=False, received=arrived)
+    together(lambda: transport.sendall(b"message", Deadline(LONG)), transport.recv)
+    decoder = Decoder(masks=False)
+    assert sorted(decoder.receive(b"".join(wire))) == [(BINARY, b"message", True), (PONG, b"ping", True)]
+    assert decoder.error is None
+
+
 class Thing:
     """An object whose `after_fork` a forked child calls."""
 
@@ -584,3 +604,19 @@ ATOMS = [
         },
     ),
 ]
+
+WRITTEN = Piece(
+    answered_while_a_message_is_written,
+    websocket,
+    {
+        "the end of a frame that another thread writes is not waited for": (
+            "                with self._lock:\n                    pass  # a thread that has begun",
+            "                # a thread that has begun",
+        ),
+        "taken out and then kept": (
+            "            frame = self._unsent = self._control[0]  # in one of both all the time, for the look of a "
+            "writer\n            self._control.popleft()\n",
+            "            frame = self._control.popleft()\n            self._unsent = frame\n",
+        ),
+    },
+)

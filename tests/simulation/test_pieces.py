@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompy.errors import StompError
-from tests.simulation.pieces import ATOMS, EACH_STEP, PIECES, Piece, explore, with_fault
+from tests.simulation.pieces import ATOMS, EACH_STEP, PIECES, TWO_LINES, WRITTEN, Piece, explore, with_fault
 
 
 @pytest.mark.timeout(300)
@@ -33,3 +33,11 @@ def test_what_takes_no_lock_holds_at_each_step_of_the_interpreter(piece: Piece) 
     for planted in piece.faults.values():
         with pytest.raises((AssertionError, StompError, LookupError)):
             explore(piece, with_fault(piece.module, *planted), EACH_STEP)
+
+
+@pytest.mark.timeout(300)
+def test_what_is_written_without_a_lock_holds_with_two_preemptions() -> None:
+    assert explore(WRITTEN, WRITTEN.module, TWO_LINES) > 1
+    for planted in WRITTEN.faults.values():
+        with pytest.raises(AssertionError):
+            explore(WRITTEN, with_fault(WRITTEN.module, *planted), TWO_LINES)

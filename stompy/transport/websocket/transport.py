@@ -320,13 +320,12 @@ class WebSocketTransport:
             `False` if they cannot be written: the peer does not read, or a signal left a frame unfinished.
         """
         lock = self._lock
-        while self._control and not lock._is_owned():  # type: ignore[attr-defined]
+        # Looked at again when the lock is released, as a writer that ends meanwhile leaves to this one what is queued.
+        while self._control and not self._writing and not lock._is_owned():  # type: ignore[attr-defined]
             try:
                 if not lock.acquire(blocking=False):
                     return True
-                while self._control or self._unsent:
-                    if self._writing:
-                        return True
+                while (self._control or self._unsent) and not self._writing:
                     if self._interrupted:
                         return False
                     self._flush(NOW)
@@ -337,7 +336,7 @@ class WebSocketTransport:
                     lock.release()
                 except RuntimeError:
                     pass  # it was not acquired
-        return not self._interrupted
+        return self._writing or not self._interrupted
 
     # Closing
 
