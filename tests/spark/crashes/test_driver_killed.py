@@ -242,7 +242,8 @@ def test_executors_and_python_workers_are_killed_on_a_cluster(activemq: Target, 
         assert process.stdout is not None
         done = any(line.startswith("done") for line in process.stdout)
     if not done:  # Spark starts a Python worker again, but not one that is killed while it starts: that fails the query
-        assert "pyspark.daemon" in (tmp_path / "log").read_text()
+        log = (tmp_path / "log").read_text()
+        assert "pyspark.daemon" in log, [line for line in log.splitlines() if "Exception" in line]
         with driver(tmp_path, given, **settings) as process:
             wait_for(process, "done", tmp_path)
     check(tmp_path, activemq, kills=3)
