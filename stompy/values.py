@@ -7,7 +7,7 @@ methods of values are written once. The functions of `dataclasses` take them too
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -38,16 +38,21 @@ class _OfDataclass:
         self._look = look
 
     def __get__(self, value: Value | None, kind: type[Value]) -> Any:
-        from copy import copy
-        from dataclasses import MISSING, field, make_dataclass
+        return self._look(_dataclass_of(kind))
 
-        fields: list[Any] = []
-        for name, annotation in kind.__types__.items():
-            default = kind.__defaults__.get(name, MISSING)
-            changes = type(default).__hash__ is None  # a dataclass takes no default that could
-            options = {"default_factory": partial(copy, default)} if changes else {"default": default}
-            fields.append((name, annotation, field(**options)))
-        return self._look(make_dataclass(kind.__name__, fields, kw_only=True))
+
+@cache
+def _dataclass_of(kind: type[Value]) -> type:
+    from copy import copy
+    from dataclasses import MISSING, field, make_dataclass
+
+    fields: list[Any] = []
+    for name, annotation in kind.__types__.items():
+        default = kind.__defaults__.get(name, MISSING)
+        changes = type(default).__hash__ is None  # a dataclass takes no default that could
+        options = {"default_factory": partial(copy, default)} if changes else {"default": default}
+        fields.append((name, annotation, field(**options)))
+    return make_dataclass(kind.__name__, fields, kw_only=True)
 
 
 def _signature(kind: type) -> Any:

@@ -114,8 +114,7 @@ class BrokerRouter:
         try:
             try:
                 work.go_on()
-                moment = self._schedule.next()
-                if moment is not None and moment <= self.clock.now():
+                if self._is_due():
                     self.publisher.run_due()
                 if self._dirty:
                     self.flush()
@@ -147,6 +146,10 @@ class BrokerRouter:
                 write_queue.wake()
         return done
 
+    def _is_due(self) -> bool:
+        moment = self._schedule.next()
+        return moment is not None and moment <= self.clock.now()
+
     def _check_owner(self) -> None:
         if self.owner is not None:
             self.owner.check()
@@ -174,8 +177,7 @@ class BrokerRouter:
         due = True
         while due:
             with self.turn():  # its end does
-                moment = self._schedule.next()
-                due = moment is not None and moment <= self.clock.now()
+                due = self._is_due()
 
     def _look(self) -> float | None:
         """Do the work due, and hand out the rest; return the seconds until more is due."""

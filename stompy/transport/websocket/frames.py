@@ -199,10 +199,7 @@ class Decoder:
     def _short_messages(self, data: bytes, at: int, pieces: list[Piece]) -> int:
         """Decode whole messages of one short frame, which most are, fast; return the position after them."""
         available, mask, checks_text, heads = len(data), self._mask, self._checks_text, _HEADS
-        last = available - 4
-        while True:  # CPython 3.11 specialises such a loop in its first call, one with a condition after eight calls
-            if at > last:
-                break
+        while at + 4 <= available:
             if not mask and (four := data[at : at + 4]) in heads:
                 opcode, size, start = heads[four]
             else:
