@@ -432,6 +432,15 @@ def closed_while_it_is_used(module: ModuleType) -> None:
 
 def closed_while_it_writes(module: ModuleType) -> None:
     """A socket is closed once, and not while a thread writes to it."""
+    _closed_while(module, lambda transport: transport.sendall(b"x", None))
+
+
+def closed_while_it_writes_in_parts(module: ModuleType) -> None:
+    """The same of a thread that writes a part."""
+    _closed_while(module, lambda transport: transport.send(b"x", None))
+
+
+def _closed_while(module: ModuleType, write_to: Callable[[Any], object]) -> None:
     sent: list[bytes] = []
     closed: list[bool] = []
     busy: list[bytes] = []
@@ -445,7 +454,7 @@ def closed_while_it_writes(module: ModuleType) -> None:
 
     def write() -> None:
         with contextlib.suppress(ConnectionLostError):
-            transport.sendall(b"x", None)
+            write_to(transport)
 
     sock = SimpleNamespace(
         fileno=lambda: 0,
@@ -569,11 +578,18 @@ ATOMS = [
         sockets,
         {
             "looked whether it is closed, and then noted as a user": (
-                "            use.writing = True\n            if use.closed:\n                raise ConnectionLostError("
-                'f"connection to {self.peer} is closed", outcome="not-sent")\n            if self._shut:\n',
-                "            if use.closed:\n                raise ConnectionLostError("
-                'f"connection to {self.peer} is closed", outcome="not-sent")\n            shut = self._shut\n'
-                "            use.writing = True\n            if shut:\n",
+                "            use.writing = True\n            if self._shut:",
+                "            shut = self._shut\n            use.writing = True\n            if shut:",
+            )
+        },
+    ),
+    Piece(
+        closed_while_it_writes_in_parts,
+        sockets,
+        {
+            "looked whether it is closed, and then noted as a user": (
+                "            use.sending = True\n            if self._shut:",
+                "            shut = self._shut\n            use.sending = True\n            if shut:",
             )
         },
     ),

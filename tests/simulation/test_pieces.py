@@ -31,13 +31,15 @@ def test_a_planted_fault_is_found(piece: Piece, fault: str) -> None:
 def test_what_takes_no_lock_holds_at_each_step_of_the_interpreter(piece: Piece) -> None:
     assert explore(piece, piece.module, EACH_STEP) > 1
     for planted in piece.faults.values():
+        module = with_fault(piece.module, *planted)
         with pytest.raises((AssertionError, StompError, LookupError)):
-            explore(piece, with_fault(piece.module, *planted), EACH_STEP)
+            explore(piece, module, EACH_STEP)
 
 
 @pytest.mark.timeout(300)
 def test_what_is_written_without_a_lock_holds_with_two_preemptions() -> None:
     assert explore(WRITTEN, WRITTEN.module, TWO_LINES) > 1
     for planted in WRITTEN.faults.values():
+        module = with_fault(WRITTEN.module, *planted)
         with pytest.raises(AssertionError):
-            explore(WRITTEN, with_fault(WRITTEN.module, *planted), TWO_LINES)
+            explore(WRITTEN, module, TWO_LINES)
