@@ -194,8 +194,12 @@ class Programs:
             try:
                 conn = self._connect(name, inbox=consumer.inbox)
                 opened[:] = [conn]
-                with conn:
-                    self._handle_all(conn, name, consumer)
+                try:
+                    with conn:
+                        self._handle_all(conn, name, consumer)
+                except StompError:
+                    self._seen.read[name].clear()  # an end by an exception drains nothing
+                    raise
             except StompError:
                 current_world().switch(lambda: False, 0.5, "a pause")
 
