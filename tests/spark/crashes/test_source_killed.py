@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.crashes.test_driver_killed import kill, named
 from tests.spark.receiver.helpers import eventually
 from tests.spark.streaming_run import ENOUGH, StreamingRun, Target, owner
 
@@ -107,5 +108,21 @@ def test_what_a_receivers_thread_raises_fails_the_query(spark: SparkSession, act
         eventually(lambda query=query: not query.isActive, within=ENOUGH)  # type: ignore[misc]
         assert f"the receiver has a bug: {word}('killed')" in str(query.exception())
         work.send(100)
+    work.finish()
+    work.check()
+
+
+@pytest.mark.hard_case("T6")
+def test_a_python_worker_of_the_driver_is_killed_while_it_plans(work: StreamingRun) -> None:
+    work.send(3000)
+    query = work.start(maxOffsetsPerTrigger="100")
+
+    def ended() -> bool:
+        for planner in named(os.getpid(), "plan_data_source_read"):
+            kill(planner)
+        return not query.isActive
+
+    eventually(ended, within=ENOUGH)
+    assert query.exception() is not None
     work.finish()
     work.check()
