@@ -69,7 +69,7 @@ _TERMINATED = tuple(code for number in (signal.SIGTERM, signal.SIGINT) for code 
 """Exit codes of a child that a signal ended, before it ran tasks or after."""
 
 _AFTER_START = (WorkerExit.OK, WorkerExit.UNFINISHED, WorkerExit.STUCK)
-"""Exit codes of a child that has taken messages, or could have."""
+"""Exit codes of a child that has ended in order, with messages or without."""
 
 _HOPELESS = (WorkerExit.USAGE, WorkerExit.BROKER)
 """Exit codes of a child that would only come again."""
@@ -547,12 +547,12 @@ class _Child:
             code: its exit code.
             running: number of messages that it was running.
         """
-        if running:
-            return True
-        if self.report is None or not self.report.tasks:
-            return False
-        counted = any(any(task.counts.values()) for task in self.report.tasks.values())
-        return counted or code in _AFTER_START or time.monotonic() - self._started >= _QUICK
+        if self.report is None:
+            return running > 0
+        tasks = self.report.tasks.values()  # none without a session
+        counted = any(any(task.counts.values()) for task in tasks)
+        lived = bool(tasks) and time.monotonic() - self._started >= _QUICK
+        return running > 0 or code in _AFTER_START or counted or lived
 
     def _close_orders(self) -> None:
         if self._orders >= 0:

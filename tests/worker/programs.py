@@ -25,11 +25,13 @@ def note(text: str) -> None:
 slow = stompy.Worker(concurrency=8, timeouts=stompy.Timeouts(close=30))
 impatient = stompy.Worker(concurrency=1, timeouts=stompy.Timeouts(close=0.1))
 single = stompy.Worker(concurrency=1, timeouts=stompy.Timeouts(close=0.1), max_messages=1)
+brief = stompy.Worker(concurrency=1, max_seconds=0.1)
 
 
 @slow.task("/queue/a", name="slow")
 @impatient.task("/queue/a", name="slow")
 @single.task("/queue/a", name="slow")
+@brief.task("/queue/a", name="slow")
 def until_released(message: stompy.Message) -> None:
     """Run until the test makes the file `release`."""
     note(f"begin {message.text}")

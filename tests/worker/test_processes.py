@@ -213,6 +213,16 @@ def test_children_whose_only_message_takes_too_long_are_replaced_however_often(
     assert process.wait(LONG) == 0
 
 
+def test_children_that_reach_a_limit_without_a_broker_are_replaced_however_often(start: Start, free_port: int) -> None:
+    process = start("brief", "--processes", "1", url=f"stomp://127.0.0.1:{free_port}")
+    log = process.stderr
+    assert log is not None
+    for _ in range(7):
+        assert any(b"is replaced" in line for line in log), "it has ended"
+    process.terminate()
+    assert process.wait(LONG) == 0
+
+
 # What is seen from outside.
 
 
