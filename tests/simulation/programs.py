@@ -439,7 +439,10 @@ class Programs:
         seen.over = True
         self._over.set()
         for name, thread in [*threads.items(), *((closer.name, closer) for closer in self._closers)]:
-            thread.join(100.0)
+            noted = -1
+            while thread.is_alive() and noted != len(seen.trace):  # a slow reader may have hundreds of batches left
+                noted = len(seen.trace)
+                thread.join(100.0)
             if thread.is_alive():
                 seen.breaches.append(f"{name} does not end: it waits for {thread.waits_for}")
         end = world.now + CALM
