@@ -31,7 +31,7 @@ from stompy.testing.replaced import installed
 from stompy.testing.world import Event, Thread, World, current_world
 from stompy.transport import sockets
 from stompy.transport.websocket import transport as websocket
-from stompy.transport.websocket.frames import BINARY, PING, PONG, Decoder, encode
+from stompy.transport.websocket.frames import BINARY, CLOSE, NORMAL, PING, PONG, Decoder, close_payload, encode
 from stompy.worker import processes
 from tests.simulation.schedules import Schedules
 from tests.support.receipts import outcome_of
@@ -497,19 +497,48 @@ def noted_side_by_side(module: ModuleType) -> None:
 
 def answered_while_a_message_is_written(module: ModuleType) -> None:
     """A message and the answer to a ping leave whole, each written in parts by whichever thread."""
-    wire: list[bytes] = []
-
-    def send(data: bytes, deadline: object) -> int:
-        wire.append(bytes(data[: (len(data) + 1) // 2]))
-        return len(wire[-1])
-
+    wire = Halves()
     arrived = encode(PING, b"ping", bytes(4)) + encode(BINARY, b"y", bytes(4))
-    underlying = SimpleNamespace(peer="peer", send=send)
-    transport = module.WebSocketTransport(underlying, client=False, received=arrived)
+    transport = module.WebSocketTransport(wire, client=False, received=arrived)
     together(lambda: transport.sendall(b"message", Deadline(LONG)), transport.recv)
     decoder = Decoder(masks=False)
-    assert sorted(decoder.receive(b"".join(wire))) == [(BINARY, b"message", True), (PONG, b"ping", True)]
+    assert sorted(decoder.receive(bytes(wire.data))) == [(BINARY, b"message", True), (PONG, b"ping", True)]
     assert decoder.error is None
+
+
+def closed_while_a_message_is_written(module: ModuleType) -> None:
+    """Nothing follows a Close frame, and a message is written whole before it or not at all."""
+    wire = Halves()
+    transport = module.WebSocketTransport(wire, client=False)
+    outcomes = []
+
+    def write() -> None:
+        try:
+            transport.sendall(b"message", Deadline(LONG))
+            outcomes.append("sent")
+        except ConnectionLostError as error:
+            outcomes.append(error.outcome)
+
+    together(write, transport.shutdown_write)
+    close = encode(CLOSE, close_payload(NORMAL))
+    message = encode(BINARY, b"message") if outcomes == ["sent"] else b""
+    assert outcomes in (["sent"], ["not-sent"])
+    assert wire.data == message + close
+
+
+class Halves:
+    """A transport that takes half of what is written."""
+
+    peer = "peer"
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def send(self, data: bytes, deadline: object) -> int:
+        """Take half of it."""
+        part = data[: (len(data) + 1) // 2]
+        self.data += part
+        return len(part)
 
 
 class Thing:
@@ -621,18 +650,31 @@ ATOMS = [
     ),
 ]
 
-WRITTEN = Piece(
-    answered_while_a_message_is_written,
-    websocket,
-    {
-        "the end of a frame that another thread writes is not waited for": (
-            "                with self._lock:\n                    pass  # a thread that has begun",
-            "                # a thread that has begun",
-        ),
-        "taken out and then kept": (
-            "            frame = self._unsent = self._control[0]  # in one of both all the time, for the look of a "
-            "writer\n            self._control.popleft()\n",
-            "            frame = self._control.popleft()\n            self._unsent = frame\n",
-        ),
-    },
-)
+WRITTEN = [
+    Piece(
+        answered_while_a_message_is_written,
+        websocket,
+        {
+            "the end of a frame that another thread writes is not waited for": (
+                "                with self._lock:\n                    pass  # a thread that has begun",
+                "                # a thread that has begun",
+            ),
+            "taken out and then kept": (
+                "            frame = self._unsent = self._control[0]  # in one of both all the time, for the look of a "
+                "writer\n            self._control.popleft()\n",
+                "            frame = self._control.popleft()\n            self._unsent = frame\n",
+            ),
+        },
+    ),
+    Piece(
+        closed_while_a_message_is_written,
+        websocket,
+        {
+            "a message follows a Close frame": ("if self._close_sent:  # looked", "if False:  # looked"),
+            "the rest of a Close frame is left": (
+                "if self._interrupted:\n                raise",
+                "if self._interrupted or self._close_sent:\n                raise",
+            ),
+        },
+    ),
+]

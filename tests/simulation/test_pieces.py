@@ -37,9 +37,10 @@ def test_what_takes_no_lock_holds_at_each_step_of_the_interpreter(piece: Piece) 
 
 
 @pytest.mark.timeout(300)
-def test_what_is_written_without_a_lock_holds_with_two_preemptions() -> None:
-    assert explore(WRITTEN, WRITTEN.module, TWO_LINES) > 1
-    for planted in WRITTEN.faults.values():
-        module = with_fault(WRITTEN.module, *planted)
+@pytest.mark.parametrize("piece", WRITTEN, ids=lambda piece: piece.program.__name__)
+def test_what_is_written_without_a_lock_holds_with_two_preemptions(piece: Piece) -> None:
+    assert explore(piece, piece.module, TWO_LINES) > 1
+    for planted in piece.faults.values():
+        module = with_fault(piece.module, *planted)
         with pytest.raises(AssertionError):
-            explore(WRITTEN, module, TWO_LINES)
+            explore(piece, module, TWO_LINES)

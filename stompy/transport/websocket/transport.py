@@ -268,12 +268,14 @@ class WebSocketTransport:
                 left = deadline_of(budget)
                 with self._lock:
                     pass  # a thread that has begun to write them, without waiting, ends
-            if self._close_sent or self._interrupted:
-                raise ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
+            if self._interrupted:
+                raise self._was_shut_down()
             self._interrupted = True
             try:
                 while self._control or self._unsent:
                     self._flush(left)
+                if self._close_sent:  # looked at when a Close frame that was queued meanwhile is written
+                    raise self._was_shut_down()
                 while part:
                     if begun and (left := deadline_of(left)).expired:  # a slow reader must not extend it
                         raise SendTimeoutError(f"{self.peer} did not accept the bytes in time", outcome="unknown")
@@ -294,6 +296,9 @@ class WebSocketTransport:
             self._writing = False
             if self._control:
                 self._send_control()
+
+    def _was_shut_down(self) -> ConnectionLostError:
+        return ConnectionLostError(f"connection to {self.peer} was shut down", outcome="not-sent")
 
     def _flush(self, deadline: Budget) -> None:
         """Write a part of the rest of an earlier frame, else of a control frame; no other thread may write."""
