@@ -17,9 +17,11 @@ from stompy.spark.option_tables import batch_options, spool_options, stream_opti
 from stompy.spark.receivers import ReceiverPool
 from stompy.spark.source.admission import shares
 from stompy.spark.source.engine import StreamEngine
+from stompy.spark.spool.claims import Claim
 from stompy.spark.spool.files import Files
 from stompy.spark.spool.index import Segment
 from stompy.spark.spool.spool import Spool, make_spool
+from stompy.spark.spool.view import SpoolView
 from stompy.spark.spool.writer import SpoolWriter
 from tests.spark.source.test_engine import at
 from tests.spark.spool.builders import IMPATIENT, record, seal
@@ -201,6 +203,26 @@ def test_a_spool_that_is_missing_is_an_error_or_a_warning(tmp_path: Path, caplog
     with query(tmp_path, "a", failondataloss="false") as engine:
         assert step(engine, end)[1] == [6]
     assert "is not among those of spoolDir" in caplog.text
+
+
+def test_a_restarted_query_takes_no_spool_whose_owner_is_about_to_begin_for_an_older_copy(tmp_path: Path) -> None:
+    added(tmp_path, "a", range(5))
+    added(tmp_path, "b", range(5, 9))
+    with query(tmp_path) as engine:
+        start, _ = step(engine, engine.initial())
+    added(tmp_path, "b", range(9, 12))
+    files = Files(str(tmp_path / "a"))
+    ends_at = SpoolView(make_spool(files, "/queue/a", shared=True)).next
+    owner = Claim(files, patience=IMPATIENT)
+    with query(tmp_path) as engine:
+        end = engine.latest(start)
+        assert end != start
+        with pytest.raises(SpoolBusyError, match="does not start to fill it"):
+            engine.commit(start)
+        owner.begin(ends_at)
+        engine.commit(start)
+        assert sum(piece.rows for part in engine.plan(start, end) for piece in part) == 3
+    owner.release()
 
 
 @pytest.mark.parametrize("number", range(4))
