@@ -12,6 +12,7 @@ are kept for each release of CPython, as another one has other instructions, in 
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -118,6 +119,7 @@ class Counter:
 
 def counted(rows: Mapping[str, Row], clients: Sequence[str]) -> Iterator[tuple[str, Figures]]:
     """Yield the figures of each row, by client."""
+    compileall.compile_dir(TOP / "stompy", quiet=1)  # or the short round of a row that imports more would do it
     with tempfile.TemporaryDirectory() as folder, peer(tls=False) as server:
         counters = {client: Counter(client, server["port"], Path(folder)) for client in clients}
         try:

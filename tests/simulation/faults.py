@@ -446,7 +446,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "a Close frame takes the messages that arrived with it": _fault(
         "transport.websocket.transport",
-        ('        return b"".join(parts)\n', '        return b"" if decoder.closed else b"".join(parts)\n'),
+        ('        return b"".join([', '        return b"" if decoder.closed else b"".join(['),
     ),
     "a refused frame of the drop-in counts as confirmed": _fault(
         "compat.listener",

@@ -39,6 +39,7 @@ FIN = 0x80
 """The bit of the first byte that marks the last frame of a message."""
 _RESERVED, _OPCODE, _MASK = 0x70, 0x0F, 0x80
 _head_of_16_bits, _head_of_64_bits = struct.Struct(">BBH").pack, struct.Struct(">BBQ").pack
+_first_four = struct.Struct(">BBH").unpack_from
 masked_head = struct.Struct(">BBH4s").pack
 """The head of a masked frame of 126 to 65,535 bytes: its first byte, 254, its size, the key."""
 _CHUNK = 4_096
@@ -50,11 +51,6 @@ try:
     from websockets.speedups import apply_mask
 except ImportError:
     apply_mask = None
-
-_HEADS: dict[bytes, tuple[int, int, int]] = {}
-"""Of messages of one short frame without a mask, by its first four bytes: the opcode, the size and that of the
-head. A cache, as to calculate them costs twice as much."""
-_MAX_HEADS = 1000
 
 Piece = tuple[int, bytes, bool]
 """The opcode of a message or of a control frame, bytes of its payload, and whether they are its last ones."""
@@ -198,32 +194,26 @@ class Decoder:
 
     def _short_messages(self, data: bytes, at: int, pieces: list[Piece]) -> int:
         """Decode whole messages of one short frame, which most are, fast; return the position after them."""
-        available, mask, checks_text, heads = len(data), self._mask, self._checks_text, _HEADS
-        while at + 4 <= available:
-            if not mask and (four := data[at : at + 4]) in heads:
-                opcode, size, start = heads[four]
+        available, mask, checks_text = len(data), self._mask, self._checks_text
+        text, binary, last = FIN | TEXT, FIN | BINARY, available - 4
+        long, start = mask | 126, 8 if mask else 4  # of a frame with its length in 16 bits
+        while at <= last:
+            first, second, size = _first_four(data, at)
+            if second == long and size > 125:
+                body = at + start
+            elif mask < second < long:
+                size, body = second ^ mask, at + start - 2
             else:
-                opcode, size, start = data[at] ^ FIN, data[at + 1] ^ mask, 2
-                if size > 125:
-                    if size > 126 or (size := data[at + 2] << 8 | data[at + 3]) < 126:
-                        break
-                    start = 4
-                if not size or (opcode != TEXT and opcode != BINARY):
-                    break
-                if mask:
-                    start += 4
-                elif len(heads) < _MAX_HEADS:
-                    heads[four] = opcode, size, start
-            body = at + start
+                break
             end = body + size
-            if end > available:
+            if end > available or (first != binary and first != text):
                 break
             part = data[body:end]
             if mask:
                 part = masked(part, data[body - 4 : body])
-            if checks_text and opcode == TEXT and not part.isascii():
+            if checks_text and first == text and not part.isascii():
                 break
-            pieces.append((opcode, part, True))
+            pieces.append((first ^ FIN, part, True))
             at = end
         return at
 

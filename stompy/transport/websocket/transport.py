@@ -154,19 +154,17 @@ class WebSocketTransport:
     def _decode(self, data: bytes) -> bytes:
         decoder = self._decoder
         pieces = decoder.receive(data)
-        parts, text = [], self._text
-        for opcode, payload, _ in pieces:
-            if opcode <= BINARY:
-                parts.append(payload)
-                text = opcode == TEXT
-            elif opcode == PING:
-                self._answer(PONG, payload)
-            elif opcode == CLOSE:
-                self._closed(*parse_close(payload))
-        if not self._client:
-            self._text = text
-        if decoder.error is None and decoder.empty:
-            self._limit_rate(decoder)
+        if decoder.empty:  # control frames are, too
+            for opcode, payload, _ in pieces:
+                if opcode == PING:
+                    self._answer(PONG, payload)
+                elif opcode == CLOSE:
+                    self._closed(*parse_close(payload))
+            pieces = [piece for piece in pieces if piece[0] <= BINARY]
+            if decoder.error is None:
+                self._limit_rate(decoder)
+        if pieces and not self._client:
+            self._text = pieces[-1][0] == TEXT
         if decoder.error is not None:
             message = f"the WebSocket peer {decoder.error.message}"
             self._answer(CLOSE, close_payload(decoder.error.code, message))
@@ -176,7 +174,7 @@ class WebSocketTransport:
         self._send_control()
         if decoder.error is not None and not self._client:
             self._underlying.shutdown_write()
-        return b"".join(parts)
+        return b"".join([piece[1] for piece in pieces])
 
     def _limit_rate(self, decoder: Decoder) -> None:
         """Refuse a flood of frames that bring nothing: each costs as much as one that does, and is counted nowhere."""
