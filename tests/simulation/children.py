@@ -111,8 +111,11 @@ class Service:
 
     def _ready(self) -> bool:
         """Return whether each child is there and takes messages."""
-        all_there = len(self._system.children(self._name)) == self._watch.program.children
-        return all_there and self._worker is not None and self._worker.health().ready
+        program = self._watch.program
+        if self._worker is None or len(self._system.children(self._name)) < program.children:
+            return False
+        # Those that end after seconds may never all be past their start.
+        return program.max_seconds is not None or self._worker.health().ready
 
     def _terminate(self) -> None:
         self._note(f"{self._name} gets SIGTERM")

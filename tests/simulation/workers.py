@@ -225,7 +225,8 @@ class Watch:
             in_time = now - tried.began < tried.limit - MARGIN  # else it may have failed by its limit before
             if len(running) > 1:
                 tried.result = "interrupted"
-            elif len(active) == 1 and in_time and not self._elsewhere(tried):
+            # Another message may be noted as running that has not reached its task in the same moment.
+            elif len(active) == 1 and in_time and now > tried.began and not self._elsewhere(tried):
                 tried.result = "crashed"
             if in_time:
                 self.alone.add(tried.body)
