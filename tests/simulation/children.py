@@ -112,7 +112,7 @@ class Service:
     def _ready(self) -> bool:
         """Return whether each child is there and takes messages."""
         program = self._watch.program
-        if self._worker is None or len(self._system.children(self._name)) < program.children:
+        if self._worker is None or len(self._system.children(self._name)) != program.children:
             return False
         # Those that end after seconds may never all be past their start.
         return program.max_seconds is not None or self._worker.health().ready
