@@ -138,14 +138,21 @@ def recorded() -> dict[str, dict[str, Figures]]:
 
 
 def table() -> Iterator[str]:
-    """Yield the lines of what was recorded, for the page."""
-    for release, rows in recorded().items():
-        yield f"| CPython {release} | stompy | stomp.py | ratio |"
-        yield "|---|---|---|---|"
-        for name, row in ROWS.items():
-            ours, theirs = rows[name]["stompy"], rows[row.base or name]["stompy" if row.base else "stomp.py"]
-            shown = "" if row.base else f"{theirs:,.0f}"
-            yield f"| {row.title} | {ours:,.0f} | {shown} | {ours / theirs:.2f} |"
+    """Yield the lines of what was recorded, for the page: the figures of this Python, and the ratios of the others."""
+    kept = recorded()
+    own = platform.python_version()
+    releases = [own, *(release for release in sorted(kept, key=_numbers) if release != own)]
+    yield f"| CPython {own} | stompy | stomp.py | ratio | {' | '.join(releases[1:])} |"
+    yield f"|---|---|---|{'---|' * len(releases)}"
+    for name, row in ROWS.items():
+        base, beside = (row.base, CLIENTS[0]) if row.base else (name, CLIENTS[1])
+        ratios = [f"{kept[release][name]['stompy'] / kept[release][base][beside]:.2f}" for release in releases]
+        ours, theirs = kept[own][name]["stompy"], "" if row.base else f"{kept[own][name]['stomp.py']:,.0f}"
+        yield f"| {row.title} | {ours:,.0f} | {theirs} | {' | '.join(ratios)} |"
+
+
+def _numbers(release: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", release)]
 
 
 def above(figures: Mapping[str, float], limits: Mapping[str, float]) -> Iterator[str]:
