@@ -11,7 +11,7 @@ from tools.code_lines import code_lines
 TOP = Path(__file__).parent.parent
 FOLDERS = ("stompy", "tests", "tools", "benchmarks", "examples", "docs")
 MAX_LINES = 800
-MOST_CODE, MOST_FILES = 31_960, 199
+MOST_CODE, MOST_FILES = 31_961, 199
 """Lines without blanks, comments and docstrings, and files, of the package; smaller numbers are always welcome.
 
 About 1,250 of them are the world of `stompy.testing.simulate`, most of which was in tests/simulation before.

@@ -186,7 +186,7 @@ def test_ctrl_c_while_it_is_imported_prints_no_traceback(imported: bytes, form: 
     """From our first module on; what comes earlier is the interpreter's."""
     arguments = ("subscribe", "/queue/a", "--url", "stomp://127.0.0.1:1")
     command = [sys.executable, "-X", "importtime", *form, *arguments]
-    # What it writes waits in a small pipe, so that it is not far ahead of what was read.
+    # Its output waits in a small pipe, so that it is not far ahead of what was read.
     process = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, pipesize=4096)
     assert process.stderr is not None
     assert any(line.endswith(imported + b"\n") for line in process.stderr)

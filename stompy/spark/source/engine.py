@@ -98,7 +98,7 @@ class StreamEngine:
         """
         opened = self._claimed(look=True)
         if self._available_now:
-            self._refreshed(opened)
+            self._refresh(opened)
         readable = {key for key, each in opened.items() if each.view.refresh()}
         begin = self._start(start, opened, readable)
         opened = self._opened  # without those that were read
@@ -153,7 +153,8 @@ class StreamEngine:
             SpoolDataLossError: messages are missing (option failOnDataLoss).
             SpoolBusyError, SpoolFencedError: another query reads a spool.
         """
-        opened = self._refreshed(self._claimed())
+        opened = self._claimed()
+        self._refresh(opened)
         begins, ends = self._checked(start, opened), self._checked(end, opened)
         pieces: list[Piece] = []
         for key, until in ends.items():
@@ -172,8 +173,8 @@ class StreamEngine:
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Record that everything before `end` was processed; raises as `plan`."""
-        # A query that was restarted has not seen what a spool holds whose owner was about to begin.
-        opened = self._refreshed(self._claimed())
+        opened = self._claimed()
+        self._refresh(opened)  # a query that was restarted has not seen a spool whose owner was about to begin
         for key, done in self._checked(end, opened).items():
             opened[key].view.note_processed(done.next)
             opened[key].loss.forget_below(done.next)
@@ -304,7 +305,7 @@ class StreamEngine:
             raise SpoolMismatchError("startingOffsets names it, and it is no spool of spoolDir", path=min(unknown))
         others = places.get("", EARLIEST)
         if by_url or since is not None or others != EARLIEST:
-            self._refreshed(opened)
+            self._refresh(opened)
         return {
             key: each.at(each.starting(by_url.get(each.spool.files.url, others), since)) for key, each in opened.items()
         }
@@ -334,12 +335,11 @@ class StreamEngine:
                 "receivers=0, `stompy spool fill` must fill it while the query runs, except with Trigger.AvailableNow"
             )
 
-    def _refreshed(self, opened: Mapping[str, Offsets]) -> Mapping[str, Offsets]:
-        """Refresh the views, and return the spools; raises as `SpoolView.await_refresh`."""
+    def _refresh(self, opened: Mapping[str, Offsets]) -> None:
+        """Refresh the views; raises as `SpoolView.await_refresh`."""
         for each in opened.values():
             # An owner that has died is replaced by ours, before anything can be compared.
             each.view.await_refresh(self.options.lock_timeout, self._check_receivers)
-        return opened
 
     def _receive_available(self, opened: Mapping[str, Offsets], begin: Vector, *, unlimited: bool) -> bool:
         """Receive for the next micro-batch; return whether the queue counts as empty, or the time is over."""
