@@ -73,7 +73,7 @@ class Direction:
         if network.weather.pieces and len(part) > 1 and not self._new and network.random.random() < 0.3:
             part = part[: network.random.randrange(1, len(part))]
         self._new = False
-        broken = len(part) >= self._breaks_at
+        broken = network.weather.breaks > 0 and len(part) >= self._breaks_at
         kept = part[: int(self._breaks_at)] if broken else part
         self._breaks_at -= len(part)
         if self.stream.tap is not None:
@@ -323,7 +323,7 @@ class Network:
             stream.broken("end", stream.directions[0])
 
     def clear_up(self) -> None:
-        """Let nothing more break."""
+        """Let nothing more break, neither of what is open."""
         self._frames.clear()
         self.weather = Weather(latency=self.weather.latency, window=self.weather.window, pieces=self.weather.pieces)
 
