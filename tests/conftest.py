@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -82,13 +81,6 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
         named = getattr(item, "_nodeid", item.nodeid)
         if named != item.nodeid:
             item._id = type(item.id).parse(named)
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Let pytest-rerunfailures ask its parent process before each test without waiting: it makes two small writes."""
-    asks = getattr(getattr(session.config, "failures_db", None), "sock", None)
-    if asks is not None:
-        asks.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _own_threads() -> set[threading.Thread]:

@@ -7,10 +7,9 @@
     tools/gate.py --check-long    fails if that was not run, all green, since the last release in CHANGELOG.md
 
 Each stage is a target of the Makefile. What it prints goes to `build/gate/STAGE.log`; the first stage that fails ends
-the run, and the end of its log is shown. A test that fails is run once more: what passes then is counted in the column
-`again` and its traceback stays in the log; more than two of them fail the run, and `--long` runs nothing again. The
-table stands in `.ci/gate.json` (`.ci/gate-long.json`) afterwards, and the one before beside it, with `previous` in its
-name, so that growth shows. Standard library only.
+the run, and the end of its log is shown. No test has a second try. The table stands in `.ci/gate.json`
+(`.ci/gate-long.json`) afterwards, and the one before beside it, with `previous` in its name, so that growth shows.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -33,12 +32,7 @@ TOP = Path(__file__).resolve().parent.parent
 LOGS = TOP / "build" / "gate"
 SHOWN_LINES = 150
 AT_ONCE = 2
-MOST_AGAIN = 2
-"""Tests of a whole run that may pass at the second try: it starts some hundred brokers, Javas and browsers."""
-AGAIN = f"--reruns=1 --max-suite-reruns={MOST_AGAIN} --rerun-show-tracebacks"
-
-
-COUNTED = ("passed", "skipped", "failed", "again")
+COUNTED = ("passed", "skipped", "failed")
 
 
 @dataclass(frozen=True)
@@ -106,14 +100,13 @@ LONG: tuple[Stage, ...] = (
 
 @dataclass
 class Result:
-    """What became of a stage: seconds; tests that passed, were skipped, failed, ran again; the day and the commit."""
+    """What became of a stage: seconds; tests that passed, were skipped, failed; the day and the commit."""
 
     stage: str
     seconds: int
     passed: int = 0
     skipped: int = 0
     failed: int = 0
-    again: int = 0
     status: str = "ok"
     date: str = field(default_factory=lambda: datetime.datetime.now(datetime.timezone.utc).date().isoformat())
     commit: str = field(default_factory=lambda: head())
@@ -130,7 +123,7 @@ class Running:
         self._process = subprocess.Popen(
             ["make", "--no-print-directory", stage.name],
             cwd=TOP,
-            env={**os.environ, "PYTEST_ADDOPTS": f"--durations=25 {'' if stage in LONG else AGAIN}", **stage.settings},
+            env={**os.environ, "PYTEST_ADDOPTS": "--durations=25", **stage.settings},
             stdin=subprocess.DEVNULL,
             stdout=self._file,
             stderr=subprocess.STDOUT,
@@ -180,11 +173,11 @@ def head() -> str:
 
 
 def count_tests(log: str) -> dict[str, int]:
-    """Return how many tests passed, were skipped, failed, and ran again, by the closing lines of pytest in a log."""
+    """Return how many tests passed, were skipped and failed, by the closing lines of pytest in a log."""
     counts = dict.fromkeys(COUNTED, 0)
     for line in re.findall(r"^(?:=+ )?((?:\d+ [a-z]+,? )+)in \d.*$", log, re.MULTILINE):
         for number, word in re.findall(r"(\d+) ([a-z]+)", line):
-            word = {"error": "failed", "errors": "failed", "rerun": "again"}.get(word, word)
+            word = {"error": "failed", "errors": "failed"}.get(word, word)
             if word in counts:
                 counts[word] += int(number)
     return counts
@@ -218,11 +211,6 @@ def run(stages: Sequence[Stage]) -> Iterator[Result]:
             one.end()
 
 
-def ran_again(log: Path) -> list[str]:
-    """Return the lines of a log that name the tests which ran again."""
-    return re.findall(r"^RERUN .*", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-
-
 def show_end(log: Path) -> None:
     """Print the end of a log."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -235,7 +223,7 @@ Kept = dict[str, dict[str, Any]]
 
 def table(results: Sequence[Result], before: Kept) -> Iterator[str]:
     """Yield the lines of the table; in brackets stands the run before."""
-    columns = ("seconds", "passed", "skipped", "again")
+    columns = ("seconds", "passed", "skipped")
     yield f"{'stage':20}" + "".join(f"{name:>16}" for name in columns) + "  status"
     for result in results:
         old = before.get(result.stage, {})
@@ -296,14 +284,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("", *table(results, before), f"all in {seconds} s", sep="\n")
     failed = [result for result in results if result.status != "ok"]
     totals = {word: sum(getattr(result, word) for result in results) for word in COUNTED}
-    steady = totals["again"] <= MOST_AGAIN
-    if options.long or (steady and not (failed or options.only)):
+    if options.long or not (failed or options.only):
         keep([result for result in results if result.status == "ok"], kind=kind)
-    if totals["again"]:
-        print(f"{totals['again']} passed when run again, {MOST_AGAIN} may: see RERUN in build/gate/*.log")
-        print(*(line for result in results for line in ran_again(LOGS / f"{result.stage}.log")), sep="\n")
     print(f"{totals['passed']} passed, {max(totals['failed'], len(failed))} failed, {totals['skipped']} skipped")
-    return 1 if failed or not steady else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ SCRIPT = TOP / "tools/gate.py"
 MAKEFILE = """\
 test-one: ; @echo '3 passed, 2 skipped in 0.10s'; echo 'and again'; echo '== 4 passed in 1.00s =='
 test-none: ; @echo 'no tests ran in 0.01s'
-unsteady unsteady-2: ; @echo 'RERUN tests/test_it.py::test_it'; echo '5 passed, 2 rerun in 0.10s'
 broken: ; @echo 'the reason'; exit 3
 endless: ; @sleep 60 & echo $$! >{folder}/child; wait
 plain: ; @true
@@ -73,32 +72,13 @@ def test_the_first_failure_ends_the_run_and_nothing_of_it_stays(top: Path, stage
         assert not state.exists() or state.read_text().split()[2] == "Z"
 
 
-@pytest.mark.parametrize(
-    ("names", "again", "status"),
-    [(["unsteady"], 2, 0), (["unsteady", "unsteady-2"], 4, 1)],
-    ids=["two", "four"],
-)
-def test_tests_that_passed_when_run_again_are_counted_and_more_than_two_fail_the_run(
-    top: Path, names: list[str], again: int, status: int
-) -> None:
-    done = run(top, "".join(f'Stage("{name}", tests=True),' for name in names))
-    assert done.returncode == status
-    assert f"{again} passed when run again, 2 may" in done.stdout
-    assert done.stdout.splitlines().count("RERUN tests/test_it.py::test_it") == len(names)
-    assert (top / ".ci" / "gate.json").exists() is (status == 0)
-
-
-@pytest.mark.parametrize(("failures", "status"), [(1, 0), (2, 1)])
-def test_a_test_that_fails_is_run_once_more(tmp_path: Path, failures: int, status: int) -> None:
-    (tmp_path / "test_it.py").write_text(
-        f"tries = []\ndef test_it():\n    tries.append(1)\n    assert len(tries) > {failures}\n"
-    )
-    (options,) = (line for line in SCRIPT.read_text(encoding="utf-8").splitlines() if line.startswith("AGAIN = "))
-    given = options.partition('"')[2].rstrip('"').replace("{MOST_AGAIN}", "5").split()
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *given, "test_it.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False)
-    assert done.returncode == status, done.stdout
-    assert "assert 1 > " in done.stdout
+def test_a_test_that_fails_has_no_second_try(top: Path) -> None:
+    (top / "test_it.py").write_text("tries = []\ndef test_it():\n    tries.append(1)\n    assert len(tries) > 1\n")
+    command = f"{sys.executable} -m pytest -q -p no:cacheprovider test_it.py"
+    (top / "Makefile").write_text(f"suite: ; @{command}\n")
+    done = run(top, 'Stage("suite", tests=True),')
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
 
 
 LONG = ("test-long-client", "test-long-worker", "test-long-spark", "test-autobahn", "fuzz", "mutation")
