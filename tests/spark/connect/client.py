@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from stompy.spark import cause, session
@@ -21,7 +22,8 @@ def main() -> None:
     spark = session("client", remote="local[2]")
     source = {"url": url, "idleTimeout": "1", "prefetch": "100"}
 
-    running = archive(
+    start = partial(
+        archive,
         spark,
         source={**source, "destination": "/queue/archived", "spoolDir": f"{folder}/spool"},
         path=f"{folder}/archive",
@@ -29,6 +31,13 @@ def main() -> None:
         body=Body("text"),
         available_now=True,
     )
+    while True:
+        try:
+            running = start()
+            break
+        except Exception as error:  # the server gives the Python worker of a query 10 s to import PySpark, no option
+            if "Timed out while waiting for the Python worker to connect back" not in str(error):
+                raise
     assert running.query.awaitTermination(ENOUGH)
 
     stream = spark.readStream.format("stomp").options(
