@@ -73,7 +73,7 @@ ROWS = {
     "send-differing": Row("`send`, a header that differs each time", "send-differing"),
     "batch-typed": Row("`batch()`, text with a content type and a header", "send-batch", {"kind": "typed"}),
     "transaction-typed": Row("transaction, the same", "send-transaction", {"kind": "typed"}),
-    "receipts": Row("receipts, pipelined, all awaited; stomp.py: none", "send-receipts"),
+    "receipts": Row("receipts, 100 in flight, all awaited; stomp.py: none", "send-receipts", {"window": 100}),
     "latency": Row("send, reply, handler", "latency", steady=False),
     "receive-ws": Row("receive, handler, over WebSocket; ratio to TCP", "receive", {"ws": True}, base="receive"),
     "send-ws": Row("`send` of bytes over WebSocket; ratio to TCP", "send", {"ws": True}, base="send"),
