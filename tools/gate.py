@@ -32,6 +32,8 @@ TOP = Path(__file__).resolve().parent.parent
 LOGS = TOP / "build" / "gate"
 SHOWN_LINES = 150
 AT_ONCE = 2
+PYTEST = "--durations=25 --timeout=180"
+"""Options of every suite: a slow machine takes three times as long, and a test alone has a minute."""
 COUNTED = ("passed", "skipped", "failed")
 
 
@@ -123,7 +125,7 @@ class Running:
         self._process = subprocess.Popen(
             ["make", "--no-print-directory", stage.name],
             cwd=TOP,
-            env={**os.environ, "PYTEST_ADDOPTS": "--durations=25", **stage.settings},
+            env={**os.environ, "PYTEST_ADDOPTS": PYTEST, **stage.settings},
             stdin=subprocess.DEVNULL,
             stdout=self._file,
             stderr=subprocess.STDOUT,
