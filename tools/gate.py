@@ -33,7 +33,7 @@ LOGS = TOP / "build" / "gate"
 SHOWN_LINES = 150
 AT_ONCE = 2
 PYTEST = "--durations=25 --timeout=180"
-"""Options of every suite: a slow machine takes three times as long, and a test alone has a minute."""
+"""Options of every suite: a machine may be less than half as fast as others, and a test alone has a minute."""
 COUNTED = ("passed", "skipped", "failed")
 
 
