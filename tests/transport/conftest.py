@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import linecache
 import socket
 import sys
 import threading
@@ -38,7 +39,7 @@ _WAITING_PLACES = (
     ("stompy/transport/sockets.py", "_by_poll"),
     ("stompy/link/writer.py", "_await_lock"),
     ("stompy/link/writer.py", "wait"),
-    ("stompy/transport/websocket/transport.py", "_write"),
+    ("stompy/transport/websocket/transport.py", "with self._lock:"),  # a line: the rest of `_write` does not wait
     ("threading.py", "wait"),
     ("threading.py", "join"),
     ("threading.py", "_wait_for_tstate_lock"),  # in `join`, before Python 3.13
@@ -77,7 +78,8 @@ class Call(threading.Thread):
             # Its caller too: a lock that the tests watch has an `acquire` in Python.
             for each in filter(None, (frame, frame and frame.f_back)):
                 code = each.f_code
-                if any(code.co_filename.endswith(file) and code.co_name == name for file, name in _WAITING_PLACES):
+                place = code.co_name, linecache.getline(code.co_filename, each.f_lineno).strip()
+                if any(code.co_filename.endswith(file) and name in place for file, name in _WAITING_PLACES):
                     return
             assert self.is_alive(), "the call ended instead of waiting"
             time.sleep(0.001)
