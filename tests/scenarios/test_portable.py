@@ -37,7 +37,7 @@ def expires(connect: Connect, queue: str, topic: str) -> None:
 def delay(connect: Connect, queue: str, topic: str) -> None:
     connection = connect()
     subscription = connection.subscribe(queue)
-    connection.send(queue, "later", delay=1.0, confirm=True)
+    connection.send(queue, "later", delay=1.0)
     connection.send(queue, "now", confirm=True)
     assert texts(subscription, 2) == ["now", "later"]
 
