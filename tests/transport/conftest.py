@@ -77,8 +77,8 @@ class Call(threading.Thread):
             frame = _frame_of(self)
             # Its caller too: a lock that the tests watch has an `acquire` in Python.
             for each in filter(None, (frame, frame and frame.f_back)):
-                code = each.f_code
-                place = code.co_name, linecache.getline(code.co_filename, each.f_lineno).strip()
+                code = each.f_code  # some instructions are of no line
+                place = code.co_name, linecache.getline(code.co_filename, each.f_lineno or 0).strip()
                 if any(code.co_filename.endswith(file) and name in place for file, name in _WAITING_PLACES):
                     return
             assert self.is_alive(), "the call ended instead of waiting"
