@@ -109,6 +109,7 @@ def _bodies(data: bytes) -> list[tuple[int, int]]:
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the platform has no timers that signal")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # raised in a callback, where it is lost
 @pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("number", range(_ROUNDS))
 def test_frames_stay_whole_and_what_calls_say_is_true(number: int) -> None:
