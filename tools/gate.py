@@ -76,7 +76,7 @@ GATE: tuple[Stage, ...] = (
     Stage("bench-instructions"),
     Stage("simulate", limit=1500),
     Stage("test-load", tests=True, limit=1500),
-    Stage("test-pythons", tests=True, limit=1800),
+    Stage("test-pythons", tests=True, limit=2400),
     Stage("build"),
     Stage("demo"),
     Stage("test-tools", tests=True),
