@@ -21,8 +21,8 @@ from tests.support.ports import reserved_port
 from tests.worker.conftest import WITHIN, wait_until
 
 QUICK = stompy.Reconnect(backoff=stompy.Backoff(first=0.01, longest=0.05))
-SOON = r"(in \d\.\d s|is being made)"
-"""When the next attempt is: a slow machine may say so when the pause is over."""
+WHEN = r"(in \d\.\d s|is being made)"
+"""Of the next attempt: on a slow machine the pause may be over when it is logged."""
 
 
 @pytest.fixture
@@ -56,12 +56,12 @@ def test_a_lost_broker_is_named_with_the_reason_and_the_next_attempt(
         connection = stompy.connect(url, reconnect=QUICK)
         assert connection.stats().outage is None
     with connection:
-        wait_until(lambda: re.search(rf"{gone(url)}; attempt \d+ {SOON}", str(connection.stats().outage)))
+        wait_until(lambda: re.search(rf"{gone(url)}; attempt \d+ {WHEN}", str(connection.stats().outage)))
         with pytest.raises(stompy.ConnectionLostError, match=rf"within 0\.05 s: {gone(url)}") as caught:
             connection.send("/queue/a", "x", timeout=0.05)
         assert caught.value.outcome == "not-sent"
         assert isinstance(caught.value.__cause__, stompy.ConnectError)
-        wait_until(lambda: logged(caplog, rf"{gone(url)}; attempt \d+ {SOON}"))
+        wait_until(lambda: logged(caplog, rf"{gone(url)}; attempt \d+ {WHEN}"))
         with Broker(port=closed_port):
             connection.send("/queue/a", "x", timeout=WITHIN)
             assert connection.stats().outage is None
@@ -100,7 +100,7 @@ def test_a_broken_certificate_is_told_apart(
     expired = stompy.Tls(cert=certificates.expired)
     with connection, Broker(port=closed_port, tls=expired):
         pattern = rf":{closed_port}: .*certificate .*expired"
-        wait_until(lambda: logged(caplog, rf"{pattern}.*; attempt \d+ {SOON}"))
+        wait_until(lambda: logged(caplog, rf"{pattern}.*; attempt \d+ {WHEN}"))
         wait_until(lambda: re.search(pattern, str(connection.stats().outage)))
         with pytest.raises(stompy.ConnectionLostError, match=pattern) as caught:
             connection.send("/queue/a", "x", timeout=0.05)
@@ -118,7 +118,7 @@ def test_a_name_that_is_not_found_is_told_apart(
     worker = worker_of("stomp://broker.invalid", timeouts=stompy.Timeouts(start=0.2))
     with pytest.raises(stompy.ConnectError, match=r"broker\.invalid:61613: host name not found: broker\.invalid"):
         worker.start()
-    assert logged(caplog, rf"broker.invalid:61613: host name not found: broker.invalid; attempt 2 {SOON}")
+    assert logged(caplog, rf"broker.invalid:61613: host name not found: broker.invalid; attempt 2 {WHEN}")
 
 
 def test_the_first_session_is_waited_for_aloud(closed_port: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -133,7 +133,7 @@ def test_the_first_session_is_waited_for_aloud(closed_port: int, caplog: pytest.
     with stompy.connect(url, timeouts=stompy.Timeouts(start=WITHIN), reconnect=QUICK, listeners=[Starter()]):
         pass
     brokers[0].close()
-    assert logged(caplog, rf"{gone(url)}; attempt 2 {SOON}")
+    assert logged(caplog, rf"{gone(url)}; attempt 2 {WHEN}")
     assert logged(caplog, rf"connected to 127\.0\.0\.1:{closed_port}, after \d+\.\d s")
 
 
@@ -143,7 +143,7 @@ def test_a_worker_without_a_broker_says_where_and_why(closed_port: int, caplog: 
     thread = threading.Thread(target=worker.start)
     thread.start()
     try:
-        pattern = rf"{gone(url)}; attempt \d+ {SOON}"
+        pattern = rf"{gone(url)}; attempt \d+ {WHEN}"
         wait_until(lambda: logged(caplog, f"worker: {pattern}"))
         wait_until(lambda: re.search(gone(url), str(worker.health().outage)))
         assert json.loads(worker.health().as_json())["outage"]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.broker
 
 LIFE = 0.3
 DELAY = 1.0
-"""Seconds. What is to arrive before is sent at once after it, as a receipt may take long."""
+"""Seconds. The message that has to overtake is sent right after, without a wait for a receipt, which may take long."""
 
 
 @pytest.mark.scenario("expiry")
