@@ -172,7 +172,8 @@ def test_a_broker_that_ends_every_link_at_once_is_asked_with_growing_pauses(
         peer.close()
         peer = sessions.next()
         peer.expect_and_confirm("SUBSCRIBE")
-        until(lambda wanted=number: conn.stats().links == wanted)  # type: ignore[misc]
+        until(lambda wanted=number: conn.connected and conn.stats().links == wanted)  # type: ignore[misc]
+    until(lambda: len(waits.seconds) == 6)
     assert waits.seconds == [0.0, 0.001, 0.002, 0.003, 0.003, 0.003]
 
 
@@ -205,7 +206,7 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
             peer.close()
             peer = sessions.next()
             peer.expect_and_confirm("SUBSCRIBE")
-            until(lambda wanted=number: conn.stats().links == wanted)  # type: ignore[misc]
+            until(lambda wanted=number: conn.connected and conn.stats().links == wanted)  # type: ignore[misc]
     assert waits.seconds == [0.0, 0.001, 0.002, 0.003, 0.003]
     assert "bug" not in caplog.text
     told = [record.name for record in caplog.records if "lower limits or inbox of connect" in record.getMessage()]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+import stompy
 from stompy.broker import Broker
 from stompy.broker.message import StoredMessage
 from stompy.broker.publisher import BrokerPublisher
@@ -88,6 +90,18 @@ def test_the_soak_notices_a_duplicate_that_nobody_could_know(monkeypatch: pytest
         publish(publisher, message.with_head(message.shared.moved(message.destination, (("soak-id", "another"),))))
 
     check_noticed(twice, "came twice, without a flag", monkeypatch)
+
+
+def test_the_soak_notices_an_order_that_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    send, swapped = stompy.Connection.send_async, {b"0 99": b"0 100", b"0 100": b"0 99"}
+
+    def send_swapped(conn: stompy.Connection, destination: str, body: bytes, **options: Any) -> stompy.Receipt | None:
+        return send(conn, destination, swapped.get(body, body), **options)
+
+    monkeypatch.setattr(stompy.Connection, "send_async", send_swapped)
+    plan = Plan(messages=200, cuts=0, restarts=0, window=20, producers=1, consumers=1)
+    with pytest.raises(SoakError, match=r"came after later ones, and no lost session had them: .*'0 99'"):
+        soak(plan)
 
 
 Publish = Callable[[BrokerPublisher, StoredMessage], None]
