@@ -6,7 +6,7 @@ import pytest
 
 import stompy
 from stompy.connection.message import AckMode
-from tests.scenarios.acts import REFUSED, SOON, acked, left, put_back, refused, seen, send_all, until_end
+from tests.scenarios.acts import REFUSED, SOON, acked, left, refused, seen, send_all, until_end
 from tests.scenarios.conftest import Connect, Expect, Raw
 from tests.scenarios.expected.model import CLASSIC, LIKE
 from tests.support.candidates import Candidate
@@ -269,11 +269,11 @@ def test_how_often_a_message_is_redelivered_when_connections_are_lost(
     frames = []
     for _ in range(12):
         connection = connect()
-        put_back(connection)
         subscription = connection.subscribe(queue, ack="client-individual")
-        connection.send(queue, "end", confirm=True)
-        message = subscription.receive(timeout=SOON)
-        if message.text != "x":
+        # Not for another message behind it: Artemis puts back what a session had after the receipt of its DISCONNECT.
+        try:
+            message = subscription.receive(timeout=3.0)
+        except stompy.ReceiveTimeoutError:
             break
         frames.append(message.frame)
         connection.close()

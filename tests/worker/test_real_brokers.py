@@ -301,6 +301,6 @@ def test_a_delay_waits_behind_no_longer_one_of_its_parking_queue(real: RunningBr
         for kind, count in (("long", 600), ("short", 20)):
             for number in range(count):
                 conn.send_async("/queue/behind", f"{kind} {number}", persistent=True)
-            conn.flush()
+            conn.flush(timeout=60)  # each is synced to a disk, beside those that the worker parks
         wait_until(lambda: len(seen.items) >= 20, within=70)
     assert all(text.startswith("short") for text in seen.items[:20])
