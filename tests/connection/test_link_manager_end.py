@@ -207,6 +207,7 @@ def test_frames_that_memory_cannot_hold_are_said_to_be_and_asked_for_with_growin
             peer = sessions.next()
             peer.expect_and_confirm("SUBSCRIBE")
             until(lambda wanted=number: conn.connected and conn.stats().links == wanted)  # type: ignore[misc]
+    until(lambda: len(waits.seconds) == 5)
     assert waits.seconds == [0.0, 0.001, 0.002, 0.003, 0.003]
     assert "bug" not in caplog.text
     told = [record.name for record in caplog.records if "lower limits or inbox of connect" in record.getMessage()]
@@ -249,6 +250,7 @@ def test_links_that_end_at_once_but_were_of_use_are_replaced_with_pauses_that_do
         receipt.result(SOON)
         peer.close()
         peer = sessions.next()
+    until(lambda: len(waits.seconds) == 6)
     assert waits.seconds == [0.0, *[0.001] * 5]
 
 

@@ -253,7 +253,7 @@ class Soak:
             if message.redelivered:
                 self._overtaken.discard(message.body)
             if message.body not in self._seen:
-                self._check_order(message)
+                self._note_overtaken(message.body)
                 self._seen[message.body] = identity
                 self.tally.consumed += 1
                 if self.tally.consumed == self.plan.messages:
@@ -265,7 +265,7 @@ class Soak:
             else:
                 raise SoakError(f"{message.body!r} came twice, without a flag and as {identity!r}")
 
-    def _check_order(self, message: stompy.Message) -> None:
+    def _note_overtaken(self, body: bytes) -> None:
         """Note which messages this first delivery overtakes, where the order of sending is guaranteed.
 
         A broker that does not know yet that a session is lost gives its successor the messages behind those that the
@@ -274,7 +274,7 @@ class Soak:
         # Several consumers may overtake each other, as may copies that the program resends after later messages.
         if self.plan.consumers > 1 or self.plan.resending == "producer":
             return
-        producer, number = map(int, message.body.split())
+        producer, number = map(int, body.split())
         due = self._next[producer]
         self._overtaken.update(b"%d %d" % (producer, skipped) for skipped in range(due, number))
         self._next[producer] = max(due, number + 1)
