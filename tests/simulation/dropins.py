@@ -99,7 +99,8 @@ class Order(stomp.ConnectionListener):
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
-        self._open = False
+        self._open = 0
+        """Open sessions: two where the callbacks of the first take too long."""
         self.connects_since = 0.0
         """When the last `connect` was called."""
         self.begun = self.ended = 0
@@ -113,7 +114,7 @@ class Order(stomp.ConnectionListener):
         """Look that the session before has ended, unless its callbacks took too long."""
         if self._open and current_world().now < self.connects_since + HANDOVER:
             self._report("on_connected was called before on_disconnected of the session before")
-        self._open = True
+        self._open += 1
 
     def on_before_message(self, frame: stomp.utils.Frame) -> None:
         """Look that the session is open."""
@@ -123,7 +124,7 @@ class Order(stomp.ConnectionListener):
 
     def on_disconnected(self) -> None:
         """Count the end of a session."""
-        self._open = False
+        self._open = max(0, self._open - 1)  # it may end before on_connected was called
         self.ended += 1
         if self.ended > self.begun + 1:  # it may end before on_connecting was called
             self._report(f"on_disconnected was called {self.ended} times in {self.begun} sessions")
