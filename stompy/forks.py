@@ -149,9 +149,9 @@ def be_process(number: int) -> None:
     _forks = number
 
 
-def tracked() -> tuple[set[weakref.ref[Any]], set[weakref.ref[Any]]]:
-    """Return what `when_forked` and `free_when_forked` have noted; simulated worlds take theirs out again."""
-    return _objects, _locks
+def tracked() -> tuple[set[weakref.ref[Any]], set[weakref.ref[Any]], list[object]]:
+    """Return what `when_forked`, `free_when_forked` and `never_free` have noted; simulated worlds take theirs out."""
+    return _objects, _locks, _kept
 
 
 def _in_child() -> None:

@@ -216,8 +216,8 @@ class World:
             DeadlockError: the program waits forever.
         """
         _worlds.append(self)
-        forked, (objects, held) = forks(), tracked()
-        before, held_before = set(objects), set(held)
+        forked, (objects, held, unfreed) = forks(), tracked()
+        before, held_before, unfreed_before = set(objects), set(held), len(unfreed)
         be_process(next(_processes))
         outcome: list[T] = []
         main = Thread(lambda: outcome.append(program()), "main")
@@ -229,13 +229,13 @@ class World:
         self.release()
         be_process(forked)  # what is left does nothing more, as in a forked child
         self.finished = True
-        left = objects - before
-        for reference in left:
+        for reference in (left := objects - before):
             if (thing := reference()) is not None:
                 thing.after_fork()
         # A real fork has nothing to do with them.
         objects.difference_update(left)
         held.intersection_update(held_before)
+        del unfreed[unfreed_before:]
         self.kept.clear()
         _worlds.pop()
         if self.errors:

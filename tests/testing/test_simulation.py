@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import queue
 import socket
@@ -298,6 +299,16 @@ def test_a_program_that_does_not_end_says_where_it_is(program: Callable[[Simulat
     with pytest.raises(SimulationError, match=error) as found:
         simulate(program, seeds=1)
     assert f"in {program.__name__}" in str(found.value)
+
+
+def test_a_world_leaves_no_database_in_memory() -> None:
+    def databases() -> int:
+        gc.collect()
+        return sum(isinstance(each, sqlite3.Connection) for each in gc.get_objects())
+
+    before = databases()
+    simulate(Produced(outbox=True).program, seeds=10)
+    assert databases() == before
 
 
 def asserts_in_a_handler(simulation: Simulation) -> None:
