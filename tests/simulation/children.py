@@ -36,6 +36,8 @@ class Service:
         self._worker: stompy.Worker | None = None
         """That of the parent."""
         self._processed = 0
+        self._orphans: set[str] = set()
+        """Children whose parent was killed."""
         self._over = False
         self.events = Thread(self._disturb, f"events of {name}")
         self._threads = [self.events]
@@ -173,9 +175,14 @@ class Service:
                 watch.died(process)
             else:
                 watch.left(process)
+                limited = watch.program.max_messages is not None or watch.program.max_seconds is not None
+                in_order = code in (WorkerExit.OK, WorkerExit.UNFINISHED)
+                if in_order and not (limited or self._signalled or process in self._orphans):
+                    watch.breaches.append(f"{process} has ended with {code}, and its parent has not asked it to")
             return
         children = system.children(process)
         if code == -SIGKILL:
+            self._orphans.update(children)
             self._threads.append(Thread(partial(self._see_end, children), f"orphans of {process}"))
             self._threads[-1].start()
             return
