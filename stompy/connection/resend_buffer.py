@@ -177,9 +177,9 @@ class FrameBuffer:
         receipts = self._receipts
         self._data, self._receipts, self._size = [], [], 0
         for receipt in receipts:
-            self.link.receipts.forget(receipt)
             reported(receipt)
             resolve(receipt, error)
+            self.link.receipts.forget(receipt)
 
     def _flush_in_own_thread(self, timeout: float | Default | None) -> None:
         if threading.get_ident() == self._thread:

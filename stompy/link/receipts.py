@@ -450,8 +450,9 @@ class Receipts:
             receipt._move(self._link)
 
     def forget(self, receipt: Receipt) -> None:
-        """Drop a receipt whose frame was not written."""
-        self._pending.pop(receipt.id, None)
+        """Drop a receipt whose call fails, so that a `flush` beside that call does not wait for it."""
+        if self._pending.pop(receipt.id, None) is not None and receipt._store is None:
+            resolve(receipt, StompError("the call that asked for this receipt has failed"))
 
     def confirm(self, receipt_id: str) -> bool:
         """Confirm the receipt; return `False` for an id that is not pending (late, duplicate, unknown)."""
@@ -465,8 +466,7 @@ class Receipts:
         """Reject the receipt that an ERROR named."""
         receipt = self._pending.pop(receipt_id, None)
         if receipt is not None:
-            store = receipt._store
-            resolve(receipt, error if store is None else store.rejected(receipt, error))
+            resolve(receipt, error if receipt._store is None else receipt._store.rejected(receipt, error))
 
     def fail_all(self, error: StompError) -> None:
         """Resolve all but those to resend as unknown, and accept no more: the link has ended."""

@@ -234,6 +234,15 @@ def test_a_forgotten_receipt_is_none_any_more(receipts: Receipts) -> None:
     assert not receipts.confirm(receipt.id)
 
 
+def test_a_wait_for_a_receipt_that_is_forgotten_ends(receipts: Receipts, around: Around, calling: Calling) -> None:
+    receipt = expected(receipts)
+    waiting = calling(receipt.result)  # as a flush beside the call whose frame is not written
+    until(lambda: len(around.flow.holders) == 1)
+    receipts.forget(receipt)
+    with pytest.raises(StompError, match="failed"):
+        waiting.result()
+
+
 def test_outstanding_receipts_are_those_that_wait(receipts: Receipts) -> None:
     first, second = expected(receipts), expected(receipts)
     receipts.confirm(first.id)

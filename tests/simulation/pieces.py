@@ -94,6 +94,15 @@ def confirmed_while_waited_for(module: ModuleType) -> None:
     assert (outcome_of(receipt), len(found)) == ("confirmed", 0)
 
 
+def forgotten_while_waited_for(module: ModuleType) -> None:
+    """A receipt that is dropped, as its call has failed, wakes those that wait for it beside that call."""
+    found, _ = receipts_of(module)
+    receipt = found.make()
+    found.register(receipt)
+    together(lambda: module.await_outcome(receipt, Deadline(LONG), LONG), lambda: found.forget(receipt))
+    assert receipt.done()
+
+
 def confirmed_while_it_gets_a_callback(module: ModuleType) -> None:
     """A callback is called once, whether the RECEIPT is read before or after it was added."""
     found, soon = receipts_of(module)
@@ -281,6 +290,16 @@ PIECES = [
                 "            if receipt._event is None:",
                 "        if receipt._resolved:\n            return\n        with receipt._lock:\n"
                 "            if receipt._event is None:",
+            ),
+        },
+    ),
+    Piece(
+        forgotten_while_waited_for,
+        receipts,
+        {
+            "it wakes nobody": (
+                '            resolve(receipt, StompError("the call that asked for this receipt has failed"))\n',
+                "            pass\n",
             ),
         },
     ),
@@ -582,7 +601,7 @@ ATOMS = [
         receipts,
         {
             "looked up and then taken out": (
-                "        self._pending.pop(receipt.id, None)",
+                "        if self._pending.pop(receipt.id, None) is not None and receipt._store is None:",
                 "        if receipt.id in self._pending:\n            del self._pending[receipt.id]",
             )
         },
