@@ -304,26 +304,26 @@ class Systemd:
 def stacks_on_request(written: Callable[[], None] | None) -> Iterator[None]:
     """Write the stacks of all threads to standard error at SIGUSR1, unless the program handles it; main thread only.
 
-    They are written from C, so also while the main thread waits in C code.
-
     Args:
         written: called afterwards, in the main thread.
     """
     number = getattr(signal, "SIGUSR1", None)
-    if (
-        number is None
-        or threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(number) is not signal.SIG_DFL
-    ):
+    elsewhere = threading.current_thread() is not threading.main_thread()
+    if number is None or elsewhere or signal.getsignal(number) is not signal.SIG_DFL:
         yield
         return
-    try:
-        signal.signal(number, lambda *_: written and written())
+
+    def write(*_: object) -> None:
+        # With the GIL: `faulthandler.register` goes through the threads without it, and crashes where one just ends.
         with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):  # there is no standard error
-            faulthandler.register(number, all_threads=True, chain=True)
+            faulthandler.dump_traceback()
+        if written is not None:
+            written()
+
+    try:
+        signal.signal(number, write)
         yield
     finally:
-        faulthandler.unregister(number)
         signal.signal(number, signal.SIG_DFL)
 
 

@@ -6,6 +6,8 @@ import json
 import signal
 import socket
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -298,6 +300,45 @@ def test_a_terminal_that_hangs_up_stops_it_in_order(
     (tmp_path / "release").touch()
     assert process.wait(WITHIN) == 0
     assert noted() == ["begin x", "end x"]
+
+
+COMES_AND_GOES = """
+import sys, threading
+from stompy.worker.service import stacks_on_request
+
+def come_and_go():
+    while not over:
+        thread = threading.Thread(target=len, args=("",))
+        thread.start()
+        thread.join()
+
+over = []
+with stacks_on_request(None):
+    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    print("begins", flush=True)
+    over.append(sys.stdin.read())
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_a_process_lives_on_when_it_writes_stacks_while_threads_come_and_go(tmp_path: Path) -> None:
+    program, pipe = [sys.executable, "-c", COMES_AND_GOES], subprocess.PIPE
+    with (
+        open(tmp_path / "stacks", "wb") as stacks,
+        subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=stacks) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        for _ in range(1000):
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(0.0005)
+        process.stdin.close()
+    assert process.returncode == 0
+    assert b"come_and_go" in (tmp_path / "stacks").read_bytes()
 
 
 @pytest.mark.parametrize("processes", [[], ["--processes", "2"]])
