@@ -121,8 +121,8 @@ def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.C
         timeout=200,
         destination=queue,
         headers=SURVIVES,
-        # The broker's silence ends a link, so that a broker that stands still is noticed.
-        options={**broker.options, "heartbeat": (1.0, 1.0), "timeouts": stompy.Timeouts(connect=5.0)},
+        # A silent broker ends a link, so that one that stands still is noticed; `send` waits for one that starts.
+        options={**broker.options, "heartbeat": (1.0, 1.0), "timeouts": stompy.Timeouts(connect=5.0, send=200)},
     )
     with FaultProxy(broker.url) as proxy:
         tally = Soak(plan, proxy, killed, paused).run()
