@@ -273,6 +273,14 @@ def await_outcome(receipt: Receipt, deadline: Deadline, seconds: float | None) -
 
 def resolve(receipt: Receipt, error: StompError | None) -> None:
     """Set the outcome, once. Called without the lock, by the link, the store or a batch."""
+    if error is not None:
+        with receipt._lock:
+            if receipt._resolved:
+                return
+            receipt._error = error
+        # Before anybody sees the outcome: a flush that has waited for it must find the failure.
+        if receipt._failed is not None:
+            receipt._failed.add(receipt, error)
     with receipt._lock:
         if receipt._resolved:
             return
@@ -287,9 +295,6 @@ def resolve(receipt: Receipt, error: StompError | None) -> None:
         _set(receipt, error)
     for callback in callbacks or ():
         receipt._call_soon(callback)
-    account = receipt._account
-    if error is not None and receipt._failed is not None and isinstance(account, _Account):
-        receipt._failed.add(receipt, account, error)
     if receipt._store is not None:
         receipt._store.resolved(receipt)
 
@@ -359,16 +364,14 @@ class FailedFrames:
 
     def watch(self, receipt: Receipt) -> None:
         """Count a frame of this thread if it fails; called when the call that sent it returns without an error."""
-        account = receipt._account = self._own.account
-        receipt._failed = self
-        error = receipt._error
-        if error is not None:  # already; `resolve`, which sets it first, may have looked too early
-            self.add(receipt, account, error)
+        receipt._account, receipt._failed = self._own.account, self
+        if (error := receipt._error) is not None:  # already; `resolve`, which sets it first, may have looked too early
+            self.add(receipt, error)
 
-    def add(self, receipt: Receipt, account: _Account, error: StompError) -> None:
+    def add(self, receipt: Receipt, error: StompError) -> None:
         """Count a frame that failed, once, unless a call has raised its error."""
         with self._lock:
-            if receipt._account is not account:
+            if not isinstance(account := receipt._account, _Account):
                 return
             failure = account.failure
             if failure is None or not failure.count:
@@ -464,19 +467,18 @@ class Receipts:
 
     def reject(self, receipt_id: str, error: StompError) -> None:
         """Reject the receipt that an ERROR named."""
-        receipt = self._pending.pop(receipt_id, None)
-        if receipt is not None:
+        if (receipt := self._pending.get(receipt_id)) is not None:
             resolve(receipt, error if receipt._store is None else receipt._store.rejected(receipt, error))
+            self._pending.pop(receipt_id, None)  # last, so that a flush finds it here, or else its failure
 
     def fail_all(self, error: StompError) -> None:
         """Resolve all but those to resend as unknown, and accept no more: the link has ended."""
         with self._lock:
             self._closed = True
-            left = list(self._pending.copy().values())
-            self._pending.clear()
-        for receipt in left:
+        for receipt in self._pending.copy().values():
             if receipt._store is None or not receipt._store.will_resend(receipt):
                 resolve(receipt, error)
+            self._pending.pop(receipt.id, None)
 
     def outstanding(self) -> list[Receipt]:
         """Return the pending receipts, but for those of transactions whose COMMIT has not left yet."""

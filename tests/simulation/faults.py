@@ -109,6 +109,22 @@ FAULTS: dict[str, Fault] = {
         "connection.resend_buffer",
         ("headers = {**link.dialect.dedupe_headers(self.identity), **self._headers}", "headers = {**self._headers}"),
     ),
+    "a flush waits for a frame whose call has failed": _fault(
+        "link.receipts",
+        (
+            '            resolve(receipt, StompError("the call that asked for this receipt has failed"))\n',
+            "            pass\n",
+        ),
+    ),
+    "a flush wakes before a refused frame counts": _fault(
+        "link.receipts",
+        (
+            "            receipt._error = error\n        # Before",
+            "            receipt._error, receipt._resolved = error, True\n"
+            "            if receipt._event is not None:\n                receipt._event.set()\n        # Before",
+        ),
+        ("        if receipt._resolved:\n            return\n        receipt._error = error\n", ""),
+    ),
     "what is to be resent is confirmed at once": _fault(
         "connection.resend_buffer",
         (

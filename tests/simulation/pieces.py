@@ -42,6 +42,14 @@ LONG = 1000.0
 LOST = ConnectionLostError("planted")
 
 
+COUNTED_LATE = (
+    "            receipt._error = error\n        # Before",
+    "            receipt._error, receipt._resolved = error, True\n"
+    "            if receipt._event is not None:\n                receipt._event.set()\n        # Before",
+)
+"""The outcome of a receipt is known before it counts as failed."""
+
+
 def with_fault(module: ModuleType, old: str, new: str) -> ModuleType:
     """Return a copy of a module in which a text that occurs once is another one."""
     source = inspect.getsource(module)
@@ -134,6 +142,33 @@ def confirmed_while_the_link_ends(module: ModuleType) -> None:
     together(send, lambda: found.fail_all(LOST), lambda: found.confirm(first.id))
     assert first.done()
     assert len(found) == 0
+
+
+def flush_beside(module: ModuleType, fail: Callable[[Any, str], object]) -> None:
+    """Run a flush of the thread whose frame fails meanwhile."""
+    found, _ = receipts_of(module)
+    failed, raised = module.FailedFrames(), []
+    receipt = found.make()
+    found.register(receipt)
+
+    def flush() -> None:
+        failed.watch(receipt)
+        for each in found.outstanding():
+            module.await_outcome(each, Deadline(LONG), LONG)
+        raised.append(failed.take())
+
+    together(flush, lambda: fail(found, receipt.id))
+    assert (raised, len(found), found.outstanding()) == ([LOST], 0, [])
+
+
+def flushed_while_a_frame_is_refused(module: ModuleType) -> None:
+    """A flush raises what the broker refused, whenever the ERROR is read."""
+    flush_beside(module, lambda found, receipt_id: found.reject(receipt_id, LOST))
+
+
+def flushed_while_the_link_ends(module: ModuleType) -> None:
+    """A flush raises that a frame was lost, whenever the link ends."""
+    flush_beside(module, lambda found, _: found.fail_all(LOST))
 
 
 def paused_and_resumed(module: ModuleType) -> None:
@@ -319,8 +354,31 @@ PIECES = [
         {
             "registered after the end": ("            if self._closed:\n                self._link.check_open()\n", ""),
             "closed after the list is taken": (
-                "        with self._lock:\n            self._closed = True\n            left",
-                "        with self._lock:\n            left",
+                "            self._closed = True\n        for receipt in self._pending.copy().values():",
+                "            left = [*self._pending.values()]\n        self._closed = True\n"
+                "        for receipt in left:",
+            ),
+        },
+    ),
+    Piece(
+        flushed_while_a_frame_is_refused,
+        receipts,
+        {
+            "counted after its outcome is known": COUNTED_LATE,
+            "taken out first": (
+                "if (receipt := self._pending.get(receipt_id)) is not None:",
+                "if (receipt := self._pending.pop(receipt_id, None)) is not None:",
+            ),
+        },
+    ),
+    Piece(
+        flushed_while_the_link_ends,
+        receipts,
+        {
+            "counted after its outcome is known": COUNTED_LATE,
+            "taken out first": (
+                "        for receipt in self._pending.copy().values():",
+                "        left = [*self._pending.values()]\n        self._pending.clear()\n        for receipt in left:",
             ),
         },
     ),

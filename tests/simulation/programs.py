@@ -118,14 +118,16 @@ class Programs:
 
     def _send_all(self, conn: stompy.Connection, producer: Producer, sender: str, ops: tuple[Op, ...]) -> None:
         receipts: list[tuple[Sent, stompy.Receipt]] = []
+        raised: set[str] = set()
         for number, op in enumerate(ops):
             body = f"{sender}.{number}"
             try:
                 self._do(conn, producer, sender, op, body, receipts)
-            except StompError:
-                pass
-            except HandlerError:
-                pass
+            except (StompError, HandlerError):
+                raised.add(body)
+        # The error of a batch is about all of its frames, and no flush raises it again.
+        watched = [receipt for sent, receipt in receipts if sent.body.rpartition(".")[0] not in raised]
+        self._flush(conn, sender, watched)
         for sent, receipt in receipts:
             try:
                 with self._seen.call(f"result of {sent.body}", 30.0):
@@ -133,6 +135,20 @@ class Programs:
                 sent.outcome = "confirmed"
             except StompError as error:
                 sent.outcome = outcome_of(error)
+
+    def _flush(self, conn: stompy.Connection, sender: str, receipts: Sequence[stompy.Receipt]) -> None:
+        """Wait for what is pending, beside another thread that may still send."""
+        breaches = self._seen.breaches
+        try:
+            with self._seen.call(f"flush of {sender}", 30.0):
+                conn.flush(timeout=30.0)
+            if not all(receipt.done() and receipt.exception() is None for receipt in receipts):
+                breaches.append(f"the flush of {sender} has returned, although not all is confirmed (promise 3)")
+        except stompy.ReceiptTimeoutError:
+            if not conn.stats().receipts_pending:
+                breaches.append(f"the flush of {sender} has waited for nothing (promise 3)")
+        except StompError:
+            pass
 
     def _new(self, producer: Producer, sender: str, body: str, block: str | None = None) -> Sent:
         resends = producer.resends and block is None
@@ -164,10 +180,13 @@ class Programs:
             with self._seen.outcome([sent], "sending"), self._seen.call(f"send_async {body}", 4.0):
                 receipts.append((sent, conn.send_async(queue, body, persistent=True)))
         elif op == "batch":
-            block = [self._new(producer, sender, f"{body}.{index}") for index in range(3)]
-            with self._seen.outcome(block, "written"), self._seen.call(f"batch {body}", 8.0), conn.batch():
-                for sent in block:
-                    conn.send(queue, sent.body, persistent=True)
+            first, awaited, last = [self._new(producer, sender, f"{body}.{index}") for index in range(3)]
+            written = self._seen.outcome([first, last], "written")
+            with written, self._seen.call(f"batch {body}", 8.0), conn.batch():
+                conn.send(queue, first.body, persistent=True)
+                with self._seen.outcome([awaited], "sending"):
+                    receipts.append((awaited, conn.send_async(queue, awaited.body, persistent=True)))
+                conn.send(queue, last.body, persistent=True)
         else:
             block = [self._new(producer, sender, f"{body}.{index}", body) for index in range(3)]
             if op == "refused":
@@ -287,9 +306,13 @@ class Programs:
 
     def _settle(self, message: stompy.Message, consumer: Consumer) -> None:
         if consumer.mode in ("client", "client-individual"):
-            confirm = current_world().random.random() < 0.5
+            drawn = current_world().random.random()
+            confirm = drawn < 0.5
             with self._seen.call(f"ack of {message.text}", 8.0):
-                message.ack(confirm=confirm)
+                if drawn < 0.2:
+                    message.ack_async().result()
+                else:
+                    message.ack(confirm=confirm)
             if confirm and consumer.mode == "client-individual":
                 self._seen.acknowledged[message.text] = current_world().now
 
