@@ -271,19 +271,19 @@ def await_outcome(receipt: Receipt, deadline: Deadline, seconds: float | None) -
         # It moved to another link, whose flow control is the one to hold now.
 
 
-def resolve(receipt: Receipt, error: StompError | None) -> None:
-    """Set the outcome, once. Called without the lock, by the link, the store or a batch."""
+def resolve(receipt: Receipt, error: StompError | None) -> bool:
+    """Set the outcome, once; return whether it was not set. Called without the lock."""
     if error is not None:
         with receipt._lock:
             if receipt._resolved:
-                return
+                return False
             receipt._error = error
         # Before anybody sees the outcome: a flush that has waited for it must find the failure.
         if receipt._failed is not None:
             receipt._failed.add(receipt, error)
     with receipt._lock:
         if receipt._resolved:
-            return
+            return False
         receipt._error = error
         receipt._resolved = True
         callbacks, event, is_future = receipt._callbacks, receipt._event, receipt._is_future
@@ -297,6 +297,7 @@ def resolve(receipt: Receipt, error: StompError | None) -> None:
         receipt._call_soon(callback)
     if receipt._store is not None:
         receipt._store.resolved(receipt)
+    return True
 
 
 class _FutureState:
@@ -395,8 +396,7 @@ class FailedFrames:
         with self._lock:
             own, account.failure = account.failure, None
             unseen, self._unseen = self._unseen, []
-            failures = [each for each in (own, *unseen) if each is not None and each.count]
-            return failures[0].error if failures else None
+            return next((each.error for each in (own, *unseen) if each is not None and each.count), None)
 
 
 class Receipts:
@@ -459,17 +459,17 @@ class Receipts:
 
     def confirm(self, receipt_id: str) -> bool:
         """Confirm the receipt; return `False` for an id that is not pending (late, duplicate, unknown)."""
-        receipt = self._pending.pop(receipt_id, None)
-        if receipt is None:
+        if (receipt := self._pending.get(receipt_id)) is None:
             return False
-        resolve(receipt, None)
-        return True
+        first = resolve(receipt, None)
+        self._pending.pop(receipt_id, None)  # last, so that a flush finds each receipt here, or else its outcome
+        return first
 
     def reject(self, receipt_id: str, error: StompError) -> None:
         """Reject the receipt that an ERROR named."""
         if (receipt := self._pending.get(receipt_id)) is not None:
             resolve(receipt, error if receipt._store is None else receipt._store.rejected(receipt, error))
-            self._pending.pop(receipt_id, None)  # last, so that a flush finds it here, or else its failure
+            self._pending.pop(receipt_id, None)
 
     def fail_all(self, error: StompError) -> None:
         """Resolve all but those to resend as unknown, and accept no more: the link has ended."""

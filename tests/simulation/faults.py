@@ -67,9 +67,9 @@ FAULTS: dict[str, Fault] = {
     "a RECEIPT confirms the oldest pending frame": _fault(
         "link.receipts",
         (
-            "        receipt = self._pending.pop(receipt_id, None)\n        if receipt is None:\n            return False",
-            "        receipt = self._pending.pop(next(iter(self._pending), receipt_id), None)\n"
-            "        if receipt is None:\n            return False",
+            "        if (receipt := self._pending.get(receipt_id)) is None:\n",
+            "        receipt_id = next(iter(self._pending.copy()), receipt_id)\n"
+            "        if (receipt := self._pending.get(receipt_id)) is None:\n",
         ),
     ),
     "waiting for a receipt has no limit": _fault(
@@ -123,7 +123,7 @@ FAULTS: dict[str, Fault] = {
             "            receipt._error, receipt._resolved = error, True\n"
             "            if receipt._event is not None:\n                receipt._event.set()\n        # Before",
         ),
-        ("        if receipt._resolved:\n            return\n        receipt._error = error\n", ""),
+        ("        if receipt._resolved:\n            return False\n        receipt._error = error\n", ""),
     ),
     "what is to be resent is confirmed at once": _fault(
         "connection.resend_buffer",

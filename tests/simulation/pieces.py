@@ -144,8 +144,8 @@ def confirmed_while_the_link_ends(module: ModuleType) -> None:
     assert len(found) == 0
 
 
-def flush_beside(module: ModuleType, fail: Callable[[Any, str], object]) -> None:
-    """Run a flush of the thread whose frame fails meanwhile."""
+def flush_beside(module: ModuleType, answer: Callable[[Any, str], object], expected: object) -> None:
+    """Run a flush of the thread whose frame is answered meanwhile."""
     found, _ = receipts_of(module)
     failed, raised = module.FailedFrames(), []
     receipt = found.make()
@@ -155,20 +155,26 @@ def flush_beside(module: ModuleType, fail: Callable[[Any, str], object]) -> None
         failed.watch(receipt)
         for each in found.outstanding():
             module.await_outcome(each, Deadline(LONG), LONG)
+        assert receipt.done()
         raised.append(failed.take())
 
-    together(flush, lambda: fail(found, receipt.id))
-    assert (raised, len(found), found.outstanding()) == ([LOST], 0, [])
+    together(flush, lambda: answer(found, receipt.id))
+    assert (raised, len(found), found.outstanding()) == ([expected], 0, [])
+
+
+def flushed_while_a_frame_is_confirmed(module: ModuleType) -> None:
+    """When a flush returns, each receipt is done, whenever the RECEIPT is read."""
+    flush_beside(module, lambda found, receipt_id: found.confirm(receipt_id), None)
 
 
 def flushed_while_a_frame_is_refused(module: ModuleType) -> None:
     """A flush raises what the broker refused, whenever the ERROR is read."""
-    flush_beside(module, lambda found, receipt_id: found.reject(receipt_id, LOST))
+    flush_beside(module, lambda found, receipt_id: found.reject(receipt_id, LOST), LOST)
 
 
 def flushed_while_the_link_ends(module: ModuleType) -> None:
     """A flush raises that a frame was lost, whenever the link ends."""
-    flush_beside(module, lambda found, _: found.fail_all(LOST))
+    flush_beside(module, lambda found, _: found.fail_all(LOST), LOST)
 
 
 def paused_and_resumed(module: ModuleType) -> None:
@@ -357,6 +363,16 @@ PIECES = [
                 "            self._closed = True\n        for receipt in self._pending.copy().values():",
                 "            left = [*self._pending.values()]\n        self._closed = True\n"
                 "        for receipt in left:",
+            ),
+        },
+    ),
+    Piece(
+        flushed_while_a_frame_is_confirmed,
+        receipts,
+        {
+            "taken out first": (
+                "if (receipt := self._pending.get(receipt_id)) is None:",
+                "if (receipt := self._pending.pop(receipt_id, None)) is None:",
             ),
         },
     ),
@@ -647,11 +663,7 @@ ATOMS = [
         confirmed_twice_side_by_side,
         receipts,
         {
-            "looked up and then taken out": (
-                "self._pending.pop(receipt_id, None)\n        if receipt is None:\n            return False",
-                "self._pending.get(receipt_id)\n        if receipt is None:\n            return False\n"
-                "        self._pending.pop(receipt_id, None)",
-            )
+            "the second one is the first as well": ("        return first\n", "        return True\n"),
         },
     ),
     Piece(

@@ -142,9 +142,8 @@ class Programs:
         try:
             with self._seen.call(f"flush of {sender}", 30.0):
                 conn.flush(timeout=30.0)
-            for receipt in receipts:  # a RECEIPT that is being read takes out its frame before the outcome is known
-                if not current_world().switch(receipt.done, 0.001, "a RECEIPT") or receipt.exception() is not None:
-                    breaches.append(f"the flush of {sender} has returned, although not all is confirmed (promise 3)")
+            if not all(receipt.done() and receipt.exception() is None for receipt in receipts):
+                breaches.append(f"the flush of {sender} has returned, although not all is confirmed (promise 3)")
         except stompy.ReceiptTimeoutError:
             if not conn.stats().receipts_pending:
                 breaches.append(f"the flush of {sender} has waited for nothing (promise 3)")
