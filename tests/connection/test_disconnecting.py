@@ -423,8 +423,7 @@ def test_a_forgotten_connection_warns_and_is_collected() -> None:
             del conn
             gc.collect()
         until(lambda: not connection_threads())
-        gc.collect()
-        until(lambda: closing() is None)
+        until(lambda: gc.collect() is not None and closing() is None)
 
 
 def test_a_closed_connection_does_not_warn(recwarn: pytest.WarningsRecorder) -> None:
