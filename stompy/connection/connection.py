@@ -304,13 +304,14 @@ class Connection:
         Args:
             destination: where the responder is subscribed.
             body: as in `send`.
-            timeout: seconds; by default the receipt timeout. Later replies are dropped and counted.
+            timeout: seconds in total; by default the receipt timeout. Later replies are dropped and counted.
             options: those of `Connection.send`; headers without `reply-to` and `correlation-id`.
 
         Raises:
             ReceiveTimeoutError: no reply in time.
             ConfigurationError: as `send`, or the headers have one of these two; nothing was sent.
-            ConnectionLostError: the connection was lost first.
+            ConnectionLostError: the session was lost first, and its reply queue with it: a request is never sent on
+                the next one. `SendTimeoutError` if it was not written in time.
         """
         if TYPE_CHECKING:
             show_send_options(**options)

@@ -27,6 +27,7 @@ from stompy.dialects.options import SendOptions, check_send_options
 from stompy.errors import (
     ConcurrencyError,
     ConfigurationError,
+    ConnectionLostError,
     NotConnectedError,
     ReceiptTimeoutError,
     ReceiveTimeoutError,
@@ -39,6 +40,8 @@ from stompy.world import os, threading, time
 
 if TYPE_CHECKING:
     from stompy.connection.link_manager import LinkManager
+    from stompy.frames.encoder import Encoded
+    from stompy.link.link import Link
 
 _monotonic = time.monotonic  # called for each message
 
@@ -100,6 +103,15 @@ class Sender:
         """Write this thread's batch, if there is one; raises as `FrameBuffer.flush` does."""
         batch = self._current()
         if batch is not None:
+            batch.flush(timeout=timeout)
+
+    def write(self, link: Link, frame: Encoded, timeout: float | Default | None) -> None:
+        """Write a frame to this link and to no other, behind this thread's batch, if there is one."""
+        batch = self._current()
+        if batch is None:
+            link.writer.write(frame, None, timeout)
+        else:
+            batch.add(frame)
             batch.flush(timeout=timeout)
 
     def _current(self) -> FrameBuffer | None:
@@ -296,13 +308,10 @@ class Batch:
             raise
 
 
-class _PendingRequest:
-    __slots__ = ("arrived", "error", "reply")
+class _PendingRequest(SafeEvent):
+    """Set when it has its answer: the reply, or why there will be none."""
 
-    def __init__(self) -> None:
-        self.arrived = SafeEvent()
-        self.reply: Message | None = None
-        self.error: StompError | None = None
+    answer: Message | StompError | None = None
 
 
 class ReplyInbox(ActiveSubscription):
@@ -313,27 +322,20 @@ class ReplyInbox(ActiveSubscription):
         self.has_reader = True
         self.late = 0
         """Number of replies that came after their timeout."""
-        self._lock = make_lock(Rank.LEAF, "pending requests")
         self.pending: dict[str, _PendingRequest] = {}
-        """Requests by correlation id."""
-
-    def expect(self, correlation: str, request: _PendingRequest) -> None:
-        """Register a request before it is sent."""
-        with self._lock:
-            self.pending[correlation] = request
+        """Requests by correlation id; whoever takes one out answers it."""
 
     def offer(self, messages: Sequence[Message]) -> None:
         """Resolve the requests that these messages answer; drop and count late replies."""
         release(messages)
         for message in messages:
             correlation = message.headers.get("correlation-id")
-            with self._lock:
-                request = self.pending.pop(correlation, None) if correlation is not None else None
+            request = self.pending.pop(correlation, None) if correlation is not None else None
             if request is None:
                 self.late += 1
                 continue
-            request.reply = message
-            request.arrived.set()
+            request.answer = message
+            request.set()
 
     def link_lost(self, reason: StompError) -> bool:
         """End: a temporary queue exists only in its session."""
@@ -343,15 +345,11 @@ class ReplyInbox(ActiveSubscription):
     def end(self, reason: StompError | None) -> None:
         """End, and fail all pending requests."""
         super().end(reason)
-        with self._lock:
-            unanswered = list(self.pending.values())
-            self.pending.clear()
-        for request in unanswered:
-            request.error = reason or NotConnectedError("the connection was closed before the reply came")
-            request.arrived.set()
-
-
-_OWN_HEADERS = frozenset(("reply-to", "correlation-id"))
+        while self.pending:
+            with contextlib.suppress(KeyError):  # its caller was faster, and has taken out the last one
+                _, request = self.pending.popitem()
+                request.answer = reason or NotConnectedError("the connection was closed before the reply came")
+                request.set()
 
 
 class RequestReply:
@@ -379,28 +377,30 @@ class RequestReply:
         check_destination(destination)
         headers = options.pop("headers", None) or {}
         check_headers(headers)
-        for name in _OWN_HEADERS.intersection(headers):
+        for name in {"reply-to", "correlation-id"}.intersection(headers):
             raise ConfigurationError(f"header {name!r} is set by request, to recognise the reply")
         deadline = Deadline(timeout)
-        link = self._sender.links.live(deadline.remaining())
         inbox = self._open_inbox(deadline)
+        link = self._sender.links.live(deadline.remaining())
         correlation = f"{inbox.id.rpartition('/')[2]}-{next(self._numbers)}"
         request, flow = _PendingRequest(), link.flow
         try:
-            inbox.expect(correlation, request)
+            inbox.pending[correlation] = request
+            if inbox.closed:  # and maybe before it had the request, so that nobody would answer it
+                raise ConnectionLostError("the session ended before the request was sent", outcome="not-sent")
             own = {"reply-to": inbox.destination, "correlation-id": correlation}
-            self._sender.send(destination, body, options.pop("content_type", None), {**headers, **own}, options)
-            self._sender.flush_batch(timeout=deadline.remaining())
+            encoder = self._sender.links.encoder(link)
+            frame = encoder.send(destination, body, options.pop("content_type", None), {**headers, **own}, options)
+            self._sender.write(link, frame, DEFAULT if timeout is None else deadline.remaining())
             flow.hold(request)
-            request.arrived.wait(deadline.remaining())
+            request.wait(deadline.remaining())
         finally:
             flow.holders.discard(request)
             inbox.pending.pop(correlation, None)
-        if request.reply is not None:
-            return request.reply
-        if request.error is not None:
-            raise request.error
-        raise ReceiveTimeoutError(f"no reply from {destination!r} within {timeout:g} s", outcome="unknown")
+        if isinstance(request.answer, Message):
+            return request.answer
+        text = f"no reply from {destination!r} within {timeout:g} s"
+        raise request.answer or ReceiveTimeoutError(text, outcome="unknown")
 
     def _open_inbox(self, deadline: Deadline) -> ReplyInbox:
         """Return the reply inbox; subscribe at the first request, with the lock held until the deadline at most."""
@@ -411,12 +411,11 @@ class RequestReply:
             if self._inbox is None or self._inbox.closed:
                 dialect = self._subscriptions.links.link.dialect
                 inbox = ReplyInbox(self._subscriptions, name=f"/temp-queue/{os.urandom(8).hex()}")
-                try:
-                    self._subscriptions.add(inbox, timeout=deadline.remaining(), announce=dialect.subscribes_temporary)
-                except ReceiptTimeoutError as error:
-                    raise ReceiveTimeoutError("the reply queue could not be subscribed to in time") from error
+                self._subscriptions.add(inbox, timeout=deadline.remaining(), announce=dialect.subscribes_temporary)
                 self._inbox = inbox
             return self._inbox
+        except ReceiptTimeoutError as error:
+            raise ReceiveTimeoutError("the reply queue could not be subscribed to in time") from error
         finally:
             try:  # noqa: SIM105 - `suppress` is Python code, where a signal may arrive first
                 self._opening.release()

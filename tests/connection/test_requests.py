@@ -8,8 +8,8 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from tests.connection.conftest import Talk, Talking
-from tests.support.peer import WITHIN, until
+from tests.connection.conftest import Sessions, Talk, Talking
+from tests.support.peer import WITHIN, Peer, until
 from tests.transport.conftest import Calling
 
 
@@ -34,10 +34,9 @@ def test_a_request_sets_the_headers_of_the_reply_itself(talking: Talking, header
     assert talk.peer.quiet()
 
 
-def answer(talk: Talk, inbox: stompy.Frame, frame: stompy.Frame, body: str) -> None:
-    talk.peer.deliver(
-        body, subscription=inbox.headers["id"], headers={"correlation-id": frame.headers["correlation-id"]}
-    )
+def answer(talk: Talk | Peer, inbox: stompy.Frame, frame: stompy.Frame, body: str) -> None:
+    peer = talk if isinstance(talk, Peer) else talk.peer
+    peer.deliver(body, subscription=inbox.headers["id"], headers={"correlation-id": frame.headers["correlation-id"]})
 
 
 def test_many_requests_share_one_inbox_and_each_gets_its_own_reply(talking: Talking, calling: Calling) -> None:
@@ -101,6 +100,45 @@ def test_a_request_in_flight_fails_with_the_connection(talking: Talking, calling
         kind = stompy.NotConnectedError
     with pytest.raises(kind):
         call.result()
+
+
+LARGE = b"x" * 50_000_000
+"""More than a peer that does not read takes."""
+
+
+def test_a_request_leaves_on_the_session_that_gets_its_reply(sessions: Sessions, calling: Calling) -> None:
+    conn, peer = sessions.connect()
+    first = calling(lambda: conn.request("/queue/rpc", "x"))
+    inbox = peer.expect_and_confirm("SUBSCRIBE")
+    answer(peer, inbox, peer.expect("SEND"), "y")
+    first.result()
+    blocking = calling(lambda: conn.send("/queue/a", LARGE))
+    blocking.until_blocked()
+    call = calling(lambda: conn.request("/queue/rpc", "x"))
+    call.until_blocked()
+    peer.close()
+    following = sessions.next()
+    with pytest.raises(stompy.ConnectionLostError) as caught:
+        call.result()
+    assert caught.value.outcome == "not-sent"
+    with pytest.raises(stompy.ConnectionLostError):
+        blocking.result()
+    assert following.quiet()
+
+
+def test_a_request_waits_no_longer_than_its_timeout_to_be_written(talking: Talking, calling: Calling) -> None:
+    talk = talking(timeouts=stompy.Timeouts(send=10 * WITHIN))
+    first = calling(lambda: talk.conn.request("/queue/rpc", "x"))
+    inbox = talk.peer.expect_and_confirm("SUBSCRIBE")
+    answer(talk, inbox, talk.peer.expect("SEND"), "y")
+    first.result()
+    blocking = calling(lambda: talk.conn.send("/queue/a", LARGE))
+    blocking.until_blocked()
+    with pytest.raises(stompy.SendTimeoutError) as caught:
+        calling(lambda: talk.conn.request("/queue/rpc", "x", timeout=0.01)).result()
+    assert caught.value.outcome == "not-sent"
+    assert talk.peer.expect("SEND").body == LARGE
+    blocking.result()
 
 
 def test_a_request_inside_a_handler_works() -> None:
