@@ -20,7 +20,7 @@ from stompy.dialects.brokers import dialect_named
 from stompy.testing.proxied import Direction, Ending
 from stompy.testing.proxy import FaultProxy
 from tests.support.conversation import Ways, converse, expected_endings, expected_messages
-from tests.support.durable import KINDS, NEWEST, SURVIVES, Durable, durable_or_skip
+from tests.support.durable import KINDS, NEWEST, SURVIVES, Durable, durable_or_skip, make_queues
 from tests.support.needs import each
 from tests.support.options import chosen
 from tests.support.peer import until
@@ -124,6 +124,7 @@ def test_nothing_confirmed_is_lost(broker: Durable, queue: str, capsys: pytest.C
         # A silent broker ends a link, so that one that stands still is noticed; `send` waits for one that starts.
         options={**broker.options, "heartbeat": (1.0, 1.0), "timeouts": stompy.Timeouts(connect=5.0, send=200)},
     )
+    make_queues(broker.machine, broker.url, queue, **broker.options)
     with FaultProxy(broker.url) as proxy:
         tally = Soak(plan, proxy, killed, paused).run()
     with capsys.disabled():
@@ -177,6 +178,7 @@ def test_an_outbox_loses_nothing_when_the_broker_is_killed_under_it(
     broker: Durable, queue: str, tmp_path: Path
 ) -> None:
     count = 1_000 * (MORE + 1)
+    make_queues(broker.machine, broker.url, queue, **broker.options)
     with stompy.Outbox(
         tmp_path / "a.outbox", broker.url, backoff=stompy.Backoff(first=0.01, longest=0.2), **broker.options
     ) as outbox:

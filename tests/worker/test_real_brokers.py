@@ -13,6 +13,7 @@ import pytest
 import stompy
 from stompy.testing.brokers import RunningBroker
 from stompy.testing.containers import broker_or_skip
+from tests.support.durable import make_queues
 from tests.support.needs import each
 from tests.worker.conftest import WITHIN, Seen, Start, orders_to_refused, send, wait_until
 
@@ -120,6 +121,7 @@ def test_a_killed_session_loses_and_reorders_nothing(real: RunningBroker, seen: 
         time.sleep(0.005)  # so that the broker is killed before the end
         seen.add((context.message.headers["key"], number))
 
+    make_queues(real, real.url(), "/queue/keyed")
     with stompy.connect(real.url()) as conn:
         for number in range(300):
             conn.send_async("/queue/keyed", number, headers={"key": f"k{number % 3}"}, persistent=True)
@@ -142,6 +144,7 @@ def test_dead_letters_outlive_a_crash_of_the_broker(real: RunningBroker) -> None
     def handle(message: stompy.Message) -> None:
         raise ValueError
 
+    make_queues(real, real.url(), "/queue/crash", "/queue/crash.dead")
     with stompy.connect(real.url()) as conn:
         for number in range(100):
             conn.send_async("/queue/crash", number, persistent=True)
