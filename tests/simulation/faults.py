@@ -132,6 +132,55 @@ FAULTS: dict[str, Fault] = {
             "            pass\n        resolve(receipt, None)\n        return True",
         ),
     ),
+    "a request goes to the next session, without its reply queue": _fault(
+        "connection.sending",
+        (
+            "            self._sender.write(link, frame, DEFAULT if timeout is None else deadline.remaining())\n",
+            "            self._sender.send(destination, body, None, {**headers, **own}, options)\n",
+        ),
+    ),
+    "a reply answers the oldest request": _fault(
+        "connection.sending",
+        (
+            "self.pending.pop(correlation, None) if correlation is not None else None",
+            "self.pending.pop(next(iter(self.pending.copy()), correlation), None)",
+        ),
+    ),
+    "a handler goes on after its subscription has ended": _fault(
+        "connection.routing",
+        ("(source is None or not source.unsubscribing or link.dialect.ack_after_unsubscribe)", "True"),
+    ),
+    "a listener misses all but the first message of a read": _fault(
+        "connection.routing",
+        (
+            "                        for listener in listeners:\n",
+            "                        for listener in listeners if message is messages[0] else ():\n",
+        ),
+    ),
+    "a listener is called for an error behind the next message": _fault(
+        "connection.listeners",
+        (
+            "            if self.dispatcher.is_current():\n                run_logged(job)\n            else:\n"
+            "                self.dispatcher.put(job)",
+            "            self.dispatcher.put(job)",
+        ),
+    ),
+    "a listener is called twice for the end of a session": _fault(
+        "connection.link_manager",
+        (
+            "            self._announced = None\n            self._subscriptions.link_lost(reason)\n",
+            "            self._subscriptions.link_lost(reason)\n",
+        ),
+    ),
+    "a receipt forgets a callback that comes beside its outcome": _fault(
+        "link.receipts",
+        (
+            "        with self._lock:\n            if not self._resolved:\n"
+            "                self._callbacks = [*(self._callbacks or ()), callback]\n                return\n",
+            "        if not self._resolved:\n            with self._lock:\n"
+            "                self._callbacks = [*(self._callbacks or ()), callback]\n            return\n",
+        ),
+    ),
     "a message that was written goes to the next session too": _fault(
         "connection.sending",
         (

@@ -38,6 +38,7 @@ class Wire:
         """By receipt, the bodies of the messages that a producer has sent outside of transactions."""
         self._over = False
         """Whether the client has read an ERROR, which is the last frame of a session."""
+        self._subscribed: set[bytes] = set()
         self._leaves = False
         """Whether the client has ended a subscription: it takes no more messages."""
 
@@ -54,6 +55,8 @@ class Wire:
                 continue
             self._count += 1
             self._leaves |= command in ("UNSUBSCRIBE", "DISCONNECT")
+            if command == "SUBSCRIBE":
+                self._subscribed.add(_header(b"destination", frame))
             transaction = _header(b"transaction", frame)
             if command == "COMMIT" and self._last.get(transaction, 0) > self._taken:
                 name = transaction.decode()
@@ -64,6 +67,10 @@ class Wire:
             self._asked[receipt] = self._count
             if command == "SEND" and self._process[0] == "p":
                 body = _body(frame)
+                reply_to = _header(b"reply-to", frame)
+                # RabbitMQ makes the queue by this header.
+                if reply_to and reply_to not in self._subscribed and self._seen.plan.like != "rabbitmq":
+                    self._seen.breaches.append(f"{body} was asked on a session that gets no reply")
                 if not _header(b"stompy-dedupe-id", frame):
                     self._seen.written[body] += 1
                 if receipt and not transaction:
@@ -71,8 +78,10 @@ class Wire:
 
     def _read(self, command: str, frame: bytes) -> None:
         self._over = command == "ERROR"
-        if command == "MESSAGE" and not self._leaves:
-            self._seen.read[self._process].add(_body(frame))
+        if command == "MESSAGE":
+            self._seen.read[self._process].append(_body(frame))
+            if not self._leaves:
+                self._seen.owed[self._process].add(_body(frame))
         elif body := self._bodies.get(_header(b"receipt-id", frame)):
             self._seen.answered[body] = "confirmed" if command == "RECEIPT" else "rejected"
 
@@ -228,7 +237,7 @@ def _dropped(seen: Seen) -> Iterator[str]:
         if consumer.mode == "auto" and takes_all and not consumer.fails and consumer.killed_at is None:
             name = f"c{number}"
             handled = {each.body for each in seen.handled if each.consumer == name}
-            for body in sorted(seen.read[name] - handled):
+            for body in sorted(seen.owed[name] - handled):
                 yield f"{body} was received by {name} in mode auto, and is lost"
 
 
@@ -238,7 +247,8 @@ def _out_of_order(seen: Seen) -> Iterator[str]:
         return
     consumers = Counter(each.queue for each in seen.plan.receivers)
     for queue, count in consumers.items():
-        if count > 1 or any(each.fails for each in seen.plan.receivers):
+        beside = any(each.receives_twice for each in seen.plan.consumers)
+        if count > 1 or beside or any(each.fails for each in seen.plan.receivers):
             continue
         order: dict[str, list[str]] = defaultdict(list)
         for each in seen.handled:

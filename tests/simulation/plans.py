@@ -18,8 +18,8 @@ from tests.simulation.outboxes import OutboxProgram
 from tests.simulation.spools import HAS_ARROW, SpoolProgram
 from tests.simulation.workers import CLOSE, WorkerProgram
 
-Op = Literal["send", "confirm", "async", "batch", "transaction", "abort", "refused", "pause"]
-Style = Literal["handler", "receive", "iterate", "transaction"]
+Op = Literal["send", "confirm", "async", "batch", "transaction", "abort", "refused", "request", "pause"]
+Style = Literal["handler", "listener", "receive", "iterate", "transaction"]
 OPS: tuple[Op, ...] = ("send", "confirm", "confirm", "async", "async", "batch", "transaction", "abort", "pause")
 STYLES: tuple[Style, ...] = ("handler", "handler", "receive", "iterate", "transaction")
 MODES: tuple[stompy.AckMode, ...] = ("handled", "handled", "client-individual", "client", "auto")
@@ -65,6 +65,17 @@ class Consumer:
     killed_at: float | None
     inbox: int = 10_000
     """How many messages wait for the program before its connection stops reading."""
+    hears: bool = False
+    """Whether a listener gets the messages too, before the handler."""
+    leaves: float = 0.0
+    """How often it ends its subscription and begins another one."""
+    alone: bool = True
+    """Whether its handler shares the thread of the listener, or one thread receives; else it has its own, or two do."""
+
+    @property
+    def receives_twice(self) -> bool:
+        """Whether two threads receive; in mode client an ACK would cover messages of the other one."""
+        return self.style == "receive" and not self.alone and self.mode != "client"
 
 
 @dataclass(frozen=True)
@@ -170,6 +181,7 @@ class Plan:
             plan = replace(plan, weather=weather, web=web, fragment=lot.choice((MAX_FRAME, MAX_FRAME, 40)))
         lot = Random(seed + 7)  # noqa: S311 - as above
         plan = plan.with_disks(lot) if faults else plan
+        plan = plan.with_callbacks(Random(seed + 10))  # noqa: S311 - as above
         lot = Random(seed + 8)  # noqa: S311 - as above
         if plan.workers and lot.random() < CHILDREN:
             with_children = tuple(each.with_children(lot, faults=faults) for each in plan.workers)
@@ -198,6 +210,32 @@ class Plan:
             for each in self.spools
         )
         return replace(self, outboxes=outboxes, spools=spools)
+
+    def with_callbacks(self, random: Random) -> Plan:
+        """Return the plan with requests, with listeners that get messages, and with subscriptions that end."""
+
+        def asking(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+            at = random.randint(0, len(ops))
+            return (*ops[:at], "request", *ops[at:]) if random.random() < 0.2 else ops
+
+        def changed(consumer: Consumer) -> Consumer:
+            called = consumer.style == "handler"
+            # RabbitMQ keeps for the session what an ended subscription had.
+            ends = self.like != "rabbitmq" or consumer.mode == "auto"
+            return replace(
+                consumer,
+                style="listener" if called and random.random() < 0.3 else consumer.style,
+                hears=called and random.random() < 0.5,
+                leaves=random.choice((0.0, 0.0, 0.1, 0.5)) if ends else 0.0,
+                alone=random.random() < 0.75,
+            )
+
+        producers = tuple(replace(each, threads=tuple(map(asking, each.threads))) for each in self.producers)
+        return replace(self, producers=producers, consumers=tuple(map(changed, self.consumers)))
+
+    def killed(self, name: str) -> bool:
+        """Return whether a producer or a consumer is killed."""
+        return (self.producers if name[0] == "p" else self.consumers)[int(name[1:])].killed_at is not None
 
     @property
     def names(self) -> list[str]:
@@ -284,6 +322,8 @@ class Plan:
                 replace(consumer, killed_at=None),
                 replace(consumer, fails=0.0),
                 replace(consumer, slow=0.0),
+                replace(consumer, leaves=0.0),
+                replace(consumer, alone=True),
             ):
                 if changed_one != consumer:
                     rest_of = self.consumers[number + 1 :]

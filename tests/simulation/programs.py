@@ -30,6 +30,7 @@ from stompy.transport.sockets import SocketTransport
 from stompy.transport.tcp import TcpDialer, TcpListener
 from stompy.transport.websocket.frames import MAX_FRAME
 from tests.simulation import dropins, outboxes, spools, workers
+from tests.simulation.callbacks import Called, Heard, HeardMessages, heard_wrongly
 from tests.simulation.children import Service
 from tests.simulation.disks import Disk, DiskFault, Disks
 from tests.simulation.dropins import DropInProgram
@@ -71,7 +72,8 @@ class Programs:
         """Set when nothing breaks any more."""
         self._threads: dict[str, Thread] = {}
         self._closers: list[Thread] = []
-        self._connections: list[stompy.Connection] = []
+        self._heard: list[Heard] = []
+        """The listeners of the connections that were opened."""
         self._disks = Disks(network.hang_up)
         self._services: dict[str, Service] = {}
         """Workers with child processes."""
@@ -79,7 +81,7 @@ class Programs:
     def _url(self, name: str) -> str:
         return f"{'ws' if name in self._seen.plan.web else 'stomp'}://{ADDRESS}"
 
-    def _connect(self, name: str, *, resends: bool = False, inbox: int = 10_000) -> stompy.Connection:
+    def _connect(self, name: str, heard: Heard, *, resends: bool = False, inbox: int = 10_000) -> stompy.Connection:
         policy = stompy.Reconnect(backoff=stompy.Backoff(first=0.05, longest=1.0), resend_unconfirmed=resends)
         limits = stompy.Limits(max_inbox_messages=inbox)
         with self._seen.call("connect", 20.0 + 3.0):
@@ -92,8 +94,10 @@ class Programs:
                 timeouts=TIMEOUTS,
                 reconnect=policy,
                 limits=limits,
+                listeners=[heard],
             )
         self._seen.opened += 1
+        self._heard.append(heard)
         self._world.kept.append(conn)
         return conn
 
@@ -102,11 +106,12 @@ class Programs:
     def produce(self, name: str, producer: Producer) -> None:
         """Run a producer."""
         try:
-            conn = self._connect(name, resends=producer.resends)
+            conn = self._connect(name, Heard(name, self._seen.breaches), resends=producer.resends)
         except StompError:
             return
+        called = Called(self._seen.breaches)
         threads = [
-            Thread(partial(self._send_all, conn, producer, f"{name}.{index}", ops), f"{name}.{index}")
+            Thread(partial(self._send_all, conn, producer, f"{name}.{index}", ops, called), f"{name}.{index}")
             for index, ops in enumerate(producer.threads)
         ]
         for thread in threads:
@@ -115,16 +120,21 @@ class Programs:
             thread.join()
         with self._seen.call("close", 4.0):
             conn.close()
+        called.check()
 
-    def _send_all(self, conn: stompy.Connection, producer: Producer, sender: str, ops: tuple[Op, ...]) -> None:
+    def _send_all(
+        self, conn: stompy.Connection, producer: Producer, sender: str, ops: tuple[Op, ...], called: Called
+    ) -> None:
         receipts: list[tuple[Sent, stompy.Receipt]] = []
         raised: set[str] = set()
         for number, op in enumerate(ops):
-            body = f"{sender}.{number}"
+            body, before = f"{sender}.{number}", len(receipts)
             try:
                 self._do(conn, producer, sender, op, body, receipts)
             except (StompError, HandlerError):
                 raised.add(body)
+            for sent, receipt in receipts[before:]:
+                called.watch(sent.body, receipt)
         # The error of a batch is about all of its frames, and no flush raises it again.
         watched = [receipt for sent, receipt in receipts if sent.body.rpartition(".")[0] not in raised]
         self._flush(conn, sender, watched)
@@ -179,6 +189,15 @@ class Programs:
             sent = self._new(producer, sender, body)
             with self._seen.outcome([sent], "sending"), self._seen.call(f"send_async {body}", 4.0):
                 receipts.append((sent, conn.send_async(queue, body, persistent=True)))
+        elif op == "request":
+            sent = self._new(producer, sender, body)
+            sent.resends = False
+            # Each of the messages before it may take its consumer a second.
+            limit = 100.0 if self._seen.plan.calm else 5.0
+            with self._seen.outcome([sent], "written"), self._seen.call(f"request {body}", limit):
+                reply = conn.request(queue, body, timeout=limit, persistent=True)
+            if reply.text != f"re {body}":
+                self._seen.breaches.append(f"the request {body} got {reply.text!r}")
         elif op == "batch":
             first, awaited, last = [self._new(producer, sender, f"{body}.{index}") for index in range(3)]
             written = self._seen.outcome([first, last], "written")
@@ -211,13 +230,19 @@ class Programs:
         closer.start()
         while not self._over.is_set():
             try:
-                conn = self._connect(name, inbox=consumer.inbox)
+                heard: Heard = Heard(name, self._seen.breaches)
+                if consumer.hears:
+                    heard = HeardMessages(name, self._seen.breaches)
+                if consumer.style == "listener":
+                    heard = HeardMessages(name, self._seen.breaches, partial(self._serve_one, name, consumer))
+                heard.alone = consumer.alone
+                conn = self._connect(name, heard, inbox=consumer.inbox)
                 opened[:] = [conn]
                 try:
                     with conn:
-                        self._handle_all(conn, name, consumer)
+                        self._handle_all(conn, name, consumer, heard)
                 except StompError:
-                    self._seen.read[name].clear()  # an end by an exception drains nothing
+                    self._seen.owed[name].clear()  # an end by an exception drains nothing
                     raise
             except StompError:
                 current_world().switch(lambda: False, 0.5, "a pause")
@@ -228,25 +253,65 @@ class Programs:
             with self._seen.call("close", 4.0):
                 conn.close(drain=True)
 
-    def _handle_all(self, conn: stompy.Connection, name: str, consumer: Consumer) -> None:
+    def _serve_one(self, name: str, consumer: Consumer, message: stompy.Message) -> None:
+        self._handle(name, consumer, message)
+        self._settle(message, consumer)
+
+    def _handle_all(self, conn: stompy.Connection, name: str, consumer: Consumer, heard: Heard) -> None:
+        left: set[str | None] = set()
+
         def handle(message: stompy.Message) -> None:
-            self._handle(name, consumer, message)
-            self._settle(message, consumer)
+            if message.subscription in left and consumer.mode != "auto":
+                self._seen.breaches.append(f"{name} was given {message.text} after its subscription had ended")
+            heard.begins(message)
+            try:
+                self._serve_one(name, consumer, message)
+            except BaseException:
+                heard.raised += 1
+                raise
+
+        def subscribe() -> stompy.Subscription:
+            with self._seen.call(f"subscribe {consumer.queue}", 8.0):
+                own = handler is not None and not consumer.alone
+                return conn.subscribe(consumer.queue, handler, ack=consumer.mode, own_thread=own)
+
+        def leave() -> stompy.Subscription:
+            """End the subscription, and begin another one."""
+            # The thread that receives would wait for itself.
+            drain = called and (consumer.mode == "auto" or current_world().random.random() < 0.5)
+            with self._seen.call(f"unsubscribe {consumer.queue}", 20.0):
+                sub.close(drain=drain, timeout=20.0)  # which slow handlers need
+            left.add(sub.id)
+            return subscribe()
+
+        def take_beside() -> None:
+            """Receive in a second thread."""
+            while not (self._over.is_set() or conn.closed):
+                try:
+                    self._take_one(conn, sub, name, consumer)
+                except (HandlerError, StompError):
+                    current_world().switch(lambda: False, 0.1, "a pause")
 
         handler = handle if consumer.style == "handler" else None
-        with self._seen.call(f"subscribe {consumer.queue}", 8.0):
-            sub = conn.subscribe(consumer.queue, handler, ack=consumer.mode)
-        if handler is not None:
+        called = consumer.style in ("handler", "listener")
+        sub = subscribe()
+        if called:
             while not self._over.wait(1.0):
                 if conn.closed:
                     return
+                if current_world().random.random() < consumer.leaves:
+                    sub = leave()
             return
+        if consumer.receives_twice:
+            Thread(take_beside, f"{name}-beside").start()
         while not self._over.is_set():
             try:
                 if consumer.style == "iterate":
                     self._iterate(sub, name, consumer)
                 else:
                     self._take_one(conn, sub, name, consumer)
+                    if current_world().random.random() < consumer.leaves:
+                        sub = leave()
             except (HandlerError, stompy.ReceiveTimeoutError):
                 pass
             except stompy.AckError as error:
@@ -294,7 +359,11 @@ class Programs:
         if consumer.mode != "client" and current_world().random.random() < consumer.fails:
             self._seen.note(f"fails at {message.text}")
             if consumer.style in ("receive", "transaction") and consumer.mode != "auto":
-                message.nack()  # else it would count as handled when the next one is asked for
+                # Else it would count as handled when the next one is asked for.
+                if current_world().random.random() < 0.5:
+                    message.nack_async().result()
+                else:
+                    message.nack()
             raise HandlerError
         self._note_handled(name, consumer, message, got_at)
 
@@ -303,6 +372,10 @@ class Programs:
         self._seen.note(f"handled {message.text}{' (redelivered)' if again else ''}")
         dedupe_id = message.headers.get("stompy-dedupe-id")
         self._seen.handled.append(Handled(got_at, consumer.queue, message.text, name, again, dedupe_id))
+        # Some brokers end the session that replies to a program that is gone: once, and not with each copy.
+        if message.headers.get("reply-to") and not again:
+            with self._seen.call(f"reply to {message.text}", 4.0):
+                message.reply(f"re {message.text}")
 
     def _settle(self, message: stompy.Message, consumer: Consumer) -> None:
         if consumer.mode in ("client", "client-individual"):
@@ -408,7 +481,8 @@ class Programs:
         me = world.current
         me.process = "broker"
         limits = BrokerLimits(max_queue_messages=plan.room or 10_000, prefetch=5 if plan.like is None else 1_000)
-        users = {"user": User(passcode="pass", write=("/queue/a*", "/queue/b*", FORWARDED))}
+        replies = ("/temp-queue/*", "/topic//temp-queue/*", "/queue/amq.gen-*")  # by what profiles call them
+        users = {"user": User(passcode="pass", write=("/queue/a*", "/queue/b*", FORWARDED, *replies))}
         hook = self._arrived if plan.outboxes else None
         broker = Broker(
             port=PORT,
@@ -491,6 +565,8 @@ class Programs:
         broker.close(timeout=30.0)
         me.process = "main"
         world.switch(lambda: False, 5.0, "handlers that are slower than close waits")
+        killed = {name for name in plan.names if name[0] in "pc" and plan.killed(name)}
+        seen.breaches += heard_wrongly(self._heard, seen.read, killed)
         alive = [thread.name for thread in world.threads[1:] if thread.is_alive() and not thread.killed]
         if alive:
             seen.breaches.append(f"threads that are left: {alive}")

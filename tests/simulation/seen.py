@@ -62,8 +62,10 @@ class Seen:
     """How many times a producer has written a message without `stompy-dedupe-id`."""
     answered: dict[str, str] = field(default_factory=dict)
     """By body, the answer of the broker that its program has read: "confirmed" or "rejected"."""
-    read: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """By process, the bodies of the messages that its sessions have read."""
+    read: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """By process, the bodies of the messages that its sessions have read, in order."""
+    owed: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By process, those that its sessions have read before it ended a subscription."""
     acknowledged: dict[str, float] = field(default_factory=dict)
     """By body, when the broker had confirmed an ACK."""
     left: Counter[str] = field(default_factory=Counter)
@@ -100,6 +102,8 @@ class Seen:
             self.note(f"{what}: {type(error).__name__}: {error} {getattr(error, 'outcome', '')}")
             closed = (stompy.NotConnectedError, NotConnectedException) if self.over else ()
             usual = (stompy.ReceiveTimeoutError, *closed)
+            if any(each.leaves for each in self.plan.consumers):
+                usual += (stompy.AckError,)
             # A program for stomp.py gets a receipt behind the messages before it, as from stomp.py itself.
             late = "did not arrive" in str(error) and any(each.slow for each in self.plan.drop_ins)
             if self.plan.calm and not late and not isinstance(error, usual):

@@ -128,7 +128,7 @@ def test_the_judge_finds_an_answer_that_was_dropped(resends: bool, found: int) -
 def test_the_judge_finds_a_message_that_was_dropped() -> None:
     consumer = Consumer("/queue/a", "auto", "handler", fails=0.0, slow=0.0, killed_at=None)
     seen = Seen(plan_of(consumers=(consumer,)))
-    seen.read["c0"].add("m")
+    seen.owed["c0"].add("m")
     assert judge(seen) == ["m was received by c0 in mode auto, and is lost"]
 
 
