@@ -20,7 +20,7 @@ from stompy.broker import write_queue
 from stompy.compat import listener
 from stompy.compat.exception import ConnectionClosedException
 from stompy.compat.utils import Frame
-from stompy.connection import message, routing
+from stompy.connection import message, routing, sending
 from stompy.deadline import Deadline
 from stompy.dialects.brokers import EMBEDDED
 from stompy.errors import ConnectionLostError, LimitExceededError, StompError
@@ -570,6 +570,20 @@ def left_to_the_thread_that_writes(module: ModuleType) -> None:
     assert sorted(written) == [b"a", b"b"]
 
 
+def asked_while_the_inbox_ends(module: ModuleType) -> None:
+    """A request beside the end of its inbox gets the reason or finds it closed, while another one is given up."""
+    inbox = module.ReplyInbox(SimpleNamespace(), name="/temp-queue/r")
+    inbox.pending["given up"] = SimpleNamespace(set=bool)
+    asked = SimpleNamespace(answer=None, set=bool, closed=False)
+
+    def ask() -> None:
+        inbox.pending["asked"] = asked
+        asked.closed = inbox.closed
+
+    together(lambda: inbox.pending.pop("given up", None), ask, lambda: inbox.end(LOST))
+    assert asked.closed or asked.answer is LOST
+
+
 def received_of_embedded(**headers: str) -> message.Message:
     """Return a message that looks received, as far as a worker's children look at it: at the broker's dialect."""
     found = message.detached(b"", destination="/queue/a", headers=headers, content_type=None, ack="client", sender=None)
@@ -719,6 +733,20 @@ ATOMS = [
                 "frames = [shared.popleft() for _ in range(len(shared))]",
                 "frames = list(shared)\n                shared.clear()",
             )
+        },
+    ),
+    Piece(
+        asked_while_the_inbox_ends,
+        sending,
+        {
+            "closed behind the last request": (
+                "        super().end(reason)\n        while self.pending:\n",
+                "        super().end(reason)\n        self.closed = False\n        while self.pending:\n",
+            ),
+            "nobody else is expected to take one out": (
+                "            with contextlib.suppress(KeyError):  # its caller",
+                "            if True:  # its caller",
+            ),
         },
     ),
     Piece(
