@@ -317,11 +317,11 @@ class _PendingRequest(SafeEvent):
 class ReplyInbox(ActiveSubscription):
     """The subscription to the connection's temporary queue; the reader resolves requests through it."""
 
-    def __init__(self, subscriptions: SubscriptionTable, *, name: str) -> None:
+    def __init__(self, subscriptions: SubscriptionTable, *, name: str, late: int = 0) -> None:
         super().__init__(subscriptions, id=name, destination=name, ack="auto")
         self.has_reader = True
-        self.late = 0
-        """Number of replies that came after their timeout."""
+        self.late = late
+        """Number of replies that came after their timeout, with those of the inboxes before."""
         self.pending: dict[str, _PendingRequest] = {}
         """Requests by correlation id; whoever takes one out answers it."""
 
@@ -410,7 +410,7 @@ class RequestReply:
                 raise ReceiveTimeoutError("the reply queue could not be subscribed to in time")
             if self._inbox is None or self._inbox.closed:
                 dialect = self._subscriptions.links.link.dialect
-                inbox = ReplyInbox(self._subscriptions, name=f"/temp-queue/{os.urandom(8).hex()}")
+                inbox = ReplyInbox(self._subscriptions, name=f"/temp-queue/{os.urandom(8).hex()}", late=self.late)
                 self._subscriptions.add(inbox, timeout=deadline.remaining(), announce=dialect.subscribes_temporary)
                 self._inbox = inbox
             return self._inbox

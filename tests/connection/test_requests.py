@@ -102,6 +102,24 @@ def test_a_request_in_flight_fails_with_the_connection(talking: Talking, calling
         call.result()
 
 
+def test_late_replies_stay_counted_on_the_next_session(sessions: Sessions, calling: Calling) -> None:
+    conn, peer = sessions.connect()
+    call = calling(lambda: conn.request("/queue/rpc", "x"))
+    inbox = peer.expect_and_confirm("SUBSCRIBE")
+    frame = peer.expect("SEND")
+    answer(peer, inbox, frame, "first")
+    answer(peer, inbox, frame, "second")
+    call.result()
+    until(lambda: conn.stats().late_replies == 1)
+    peer.close()
+    following = sessions.next()
+    again = calling(lambda: conn.request("/queue/rpc", "x"))
+    inbox = following.expect_and_confirm("SUBSCRIBE")
+    answer(following, inbox, following.expect("SEND"), "y")
+    again.result()
+    assert conn.stats().late_replies == 1
+
+
 LARGE = b"x" * 50_000_000
 """More than a peer that does not read takes."""
 
