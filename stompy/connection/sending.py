@@ -399,7 +399,7 @@ class RequestReply:
             inbox.pending.pop(correlation, None)
         if isinstance(request.answer, Message):
             return request.answer
-        text = f"no reply from {destination!r} within {timeout:g} s"
+        text = f"no reply from {destination!r} within {timeout or 0:g} s"
         raise request.answer or ReceiveTimeoutError(text, outcome="unknown")
 
     def _open_inbox(self, deadline: Deadline) -> ReplyInbox:
