@@ -106,9 +106,9 @@ class Sender:
             batch.flush(timeout=timeout)
 
     def write(self, link: Link, frame: Encoded, timeout: float | Default | None) -> None:
-        """Write a frame to this link and to no other, behind this thread's batch, if there is one."""
+        """Write a frame to this link and to no other, behind this thread's batch, if it has one for it."""
         batch = self._current()
-        if batch is None:
+        if batch is None or batch.link is not link:
             link.writer.write(frame, None, timeout)
         else:
             batch.add(frame)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 import stompy
 from stompy.broker import Broker
-from tests.connection.conftest import Sessions, Talk, Talking
+from tests.connection.conftest import QUICK, Sessions, Talk, Talking
 from tests.support.peer import WITHIN, Peer, until
 from tests.transport.conftest import Calling
 
@@ -185,6 +186,34 @@ def test_a_request_inside_a_batch_leaves_at_once() -> None:
         with conn.batch():
             conn.send("/queue/a", "before")
             assert conn.request("/queue/rpc", "ping", timeout=WITHIN).text == "pong"
+
+
+@pytest.mark.parametrize("resends", [False, True])
+def test_a_request_leaves_on_the_next_session_beside_a_batch_of_the_last(
+    sessions: Sessions, calling: Calling, resends: bool
+) -> None:
+    conn, peer = sessions.connect(reconnect=replace(QUICK, resend_unconfirmed=resends))
+    replies: list[str] = []
+
+    def block() -> None:
+        with conn.batch():
+            conn.send_async("/queue/a", "first")
+            peer.close()
+            until(lambda: conn.stats().reconnects == 1)
+            replies.append(conn.request("/queue/rpc", "x").text)
+
+    call = calling(block)
+    following = sessions.next()
+    if resends:
+        following.expect_and_confirm("SEND")
+    inbox = following.expect_and_confirm("SUBSCRIBE")
+    answer(following, inbox, following.expect("SEND"), "y")
+    until(lambda: replies == ["y"])
+    if resends:
+        call.result()
+    else:
+        with pytest.raises(stompy.ConnectionLostError):
+            call.result()
 
 
 def test_a_reply_queue_that_is_refused_fails_the_request(talking: Talking, calling: Calling) -> None:
