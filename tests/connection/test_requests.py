@@ -9,7 +9,7 @@ import pytest
 
 import stompy
 from stompy.broker import Broker
-from tests.connection.conftest import QUICK, Sessions, Talk, Talking
+from tests.connection.conftest import QUICK, Sessions, Talking
 from tests.support.peer import WITHIN, Peer, until
 from tests.transport.conftest import Calling
 
@@ -23,7 +23,7 @@ def test_a_request_names_where_the_reply_is_awaited_and_what_marks_it(talking: T
     assert frame.headers["reply-to"] == inbox.headers["destination"]
     assert (frame.body, frame.headers["x"]) == (b"ping", "1")
     call.until_blocked()
-    answer(talk, inbox, frame, "pong")
+    answer(talk.peer, inbox, frame, "pong")
     assert call.result().text == "pong"
 
 
@@ -35,8 +35,7 @@ def test_a_request_sets_the_headers_of_the_reply_itself(talking: Talking, header
     assert talk.peer.quiet()
 
 
-def answer(talk: Talk | Peer, inbox: stompy.Frame, frame: stompy.Frame, body: str) -> None:
-    peer = talk if isinstance(talk, Peer) else talk.peer
+def answer(peer: Peer, inbox: stompy.Frame, frame: stompy.Frame, body: str) -> None:
     peer.deliver(body, subscription=inbox.headers["id"], headers={"correlation-id": frame.headers["correlation-id"]})
 
 
@@ -47,7 +46,7 @@ def test_many_requests_share_one_inbox_and_each_gets_its_own_reply(talking: Talk
     frames = [talk.peer.expect("SEND") for _ in range(8)]
     assert talk.peer.quiet()
     for frame in reversed(frames):
-        answer(talk, inbox, frame, f"re: {frame.body.decode()}")
+        answer(talk.peer, inbox, frame, f"re: {frame.body.decode()}")
     for body, call in calls.items():
         assert call.result().text == f"re: {body}"
 
@@ -60,10 +59,10 @@ def test_a_late_reply_is_dropped_and_counted(talking: Talking, calling: Calling)
     with pytest.raises(stompy.ReceiveTimeoutError, match=r"no reply from '/queue/rpc' within 1 s") as caught:
         call.result()
     assert not caught.value.safe_to_retry  # the server may have done it
-    answer(talk, inbox, late, "late")
+    answer(talk.peer, inbox, late, "late")
     until(lambda: talk.conn.stats().late_replies == 1)
     again = calling(lambda: talk.conn.request("/queue/rpc", "y"))
-    answer(talk, inbox, talk.peer.expect("SEND"), "in time")
+    answer(talk.peer, inbox, talk.peer.expect("SEND"), "in time")
     assert again.result().text == "in time"
     assert talk.conn.stats().queued_messages == 0
 
@@ -75,8 +74,8 @@ def test_a_doubled_or_foreign_reply_is_counted_and_harms_nobody(talking: Talking
     frame = talk.peer.expect("SEND")
     talk.peer.deliver("foreign", subscription=inbox.headers["id"], headers={"correlation-id": "other"})
     talk.peer.deliver("unmarked", subscription=inbox.headers["id"])
-    answer(talk, inbox, frame, "first")
-    answer(talk, inbox, frame, "second")
+    answer(talk.peer, inbox, frame, "first")
+    answer(talk.peer, inbox, frame, "second")
     assert call.result().text == "first"
     until(lambda: talk.conn.stats().late_replies == 3)
 
@@ -149,7 +148,7 @@ def test_a_request_waits_no_longer_than_its_timeout_to_be_written(talking: Talki
     talk = talking(timeouts=stompy.Timeouts(send=10 * WITHIN))
     first = calling(lambda: talk.conn.request("/queue/rpc", "x"))
     inbox = talk.peer.expect_and_confirm("SUBSCRIBE")
-    answer(talk, inbox, talk.peer.expect("SEND"), "y")
+    answer(talk.peer, inbox, talk.peer.expect("SEND"), "y")
     first.result()
     blocking = calling(lambda: talk.conn.send("/queue/a", LARGE))
     blocking.until_blocked()

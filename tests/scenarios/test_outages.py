@@ -12,6 +12,7 @@ import stompy
 from tests.scenarios.acts import REFUSED, SOON, Recorder, left, seen, send_all, texts
 from tests.scenarios.conftest import Connect, Expect
 from tests.support.candidates import Candidate
+from tests.support.durable import make_queues
 from tests.support.peer import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.once, pytest.mark.timeout(180)]
@@ -50,6 +51,7 @@ def stored(connect: Connect, queue: str, case: str) -> bool:
 def test_a_broker_that_goes_and_comes_back(
     candidate: Candidate, connect: Connect, queue: str, expect: Expect, how: str
 ) -> None:
+    make_queues(candidate.broker, candidate.url, f"{queue}.{how}", **candidate.options)
     asked = stored(connect, queue, how)
     lone, patient = Recorder(), Recorder()
     single = connect(listeners=[lone])

@@ -1,4 +1,4 @@
-"""What simulated programs are called by: listeners, handlers of subscriptions that end, callbacks of receipts."""
+"""Listeners and callbacks of simulated programs, and the judge of their calls."""
 
 from __future__ import annotations
 

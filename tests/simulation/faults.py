@@ -146,6 +146,16 @@ FAULTS: dict[str, Fault] = {
             "self.pending.pop(next(iter(self.pending.copy()), correlation), None)",
         ),
     ),
+    "a request is written although its inbox has ended": _fault(
+        "connection.sending", ("            if inbox.closed:  #", "            if False:  #")
+    ),
+    "a reply is kept for another request": _fault(
+        "connection.sending",
+        (
+            "            request.answer = message\n            request.set()\n",
+            "            self.pending[correlation] = request\n",
+        ),
+    ),
     "a handler goes on after its subscription has ended": _fault(
         "connection.routing",
         ("(source is None or not source.unsubscribing or link.dialect.ack_after_unsubscribe)", "True"),

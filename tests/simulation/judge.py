@@ -39,6 +39,7 @@ class Wire:
         self._over = False
         """Whether the client has read an ERROR, which is the last frame of a session."""
         self._subscribed: set[bytes] = set()
+        """The destinations of its subscriptions."""
         self._leaves = False
         """Whether the client has ended a subscription: it takes no more messages."""
 
@@ -176,7 +177,7 @@ def judge(seen: Seen) -> list[str]:
         if confirmed_at is not None and not sent.resends:
             if seen.left[body]:
                 breaches.append(f"{body} is in the broker although its ACK was confirmed")
-            # What a session has received may be taken until its reader has seen the end, which the broker knows before.
+            # A session may hand out what it has received until its reader has seen the end; the broker knows before.
             # The drop-in drops nothing of it, also when another consumer has it since.
             if any(copy.at > confirmed_at + SLACK and copy.consumer[0] != "d" for copy in copies):
                 breaches.append(f"{body} was handled after its ACK was confirmed")
@@ -234,7 +235,7 @@ def _dropped(seen: Seen) -> Iterator[str]:
     for number, consumer in enumerate(seen.plan.consumers):
         # Other styles stop when all is over, or have not begun to take messages then. Slower ones are not done before
         # the limit of `close`.
-        takes_all = consumer.style == "handler" and consumer.slow < 1.0
+        takes_all = consumer.style in ("handler", "listener") and consumer.slow < 1.0
         if consumer.mode == "auto" and takes_all and not consumer.fails and consumer.killed_at is None:
             name = f"c{number}"
             handled = {each.body for each in seen.handled if each.consumer == name}

@@ -237,6 +237,12 @@ class Plan:
         """Return whether a producer or a consumer is killed."""
         return (self.producers if name[0] == "p" else self.consumers)[int(name[1:])].killed_at is not None
 
+    def answers(self, queue: str) -> bool:
+        """Return whether each request to a queue has a reply: nothing breaks, and consumers alone take its messages."""
+        consumers = [each for each in self.consumers if each.queue == queue]
+        others = self.workers or self.drop_ins or self.spools
+        return self.calm and bool(consumers) and not others and not any(each.leaves for each in consumers)
+
     @property
     def names(self) -> list[str]:
         """The names of the programs."""

@@ -194,8 +194,13 @@ class Programs:
             sent.resends = False
             # Each of the messages before it may take its consumer a second.
             limit = 100.0 if self._seen.plan.calm else 5.0
-            with self._seen.outcome([sent], "written"), self._seen.call(f"request {body}", limit):
-                reply = conn.request(queue, body, timeout=limit, persistent=True)
+            try:
+                with self._seen.outcome([sent], "written"), self._seen.call(f"request {body}", limit):
+                    reply = conn.request(queue, body, timeout=limit, persistent=True)
+            except stompy.ReceiveTimeoutError:
+                if self._seen.plan.answers(queue):
+                    self._seen.breaches.append(f"the request {body} got no reply, although nothing broke")
+                raise
             if reply.text != f"re {body}":
                 self._seen.breaches.append(f"the request {body} got {reply.text!r}")
         elif op == "batch":
